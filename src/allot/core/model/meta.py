@@ -1,0 +1,114 @@
+"""The parts of meta/v1 that every object carries, and the base of all API structs.
+
+Knows: names, labels, owners, conditions, times as text. Does not know any kind.
+Everything is frozen: objects are shared between caches and decisions and are never changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+# RFC 3339 text as it came over the wire. Core never reads a clock, so a time is only compared or copied here.
+Time = str
+
+
+class APIStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of every API type: immutable, camelCase on the wire, defaults left out."""
+
+
+class RawJSON:
+    """A JSON value that Kubernetes passes through untouched (RawExtension), kept as compact JSON text.
+
+    Insignificant white space is not kept, so two spellings of one value are equal here; Kubernetes compares
+    bytes and calls them different (docs/reference/differences.md).
+    """
+
+    __slots__ = ("data",)
+
+    data: bytes
+
+    def __init__(self, value: Any) -> None:
+        object.__setattr__(self, "data", msgspec.json.encode(value))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"RawJSON is immutable: cannot set {name!r}")
+
+    def value(self) -> Any:
+        """The decoded JSON value."""
+        return msgspec.json.decode(self.data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RawJSON) and other.data == self.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return f"RawJSON({self.data.decode()})"
+
+
+class OwnerReference(APIStruct, frozen=True, kw_only=True):
+    """Who an object belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ManagedFieldsEntry(APIStruct, frozen=True, kw_only=True):
+    """Which fields a field manager owns (server-side apply)."""
+
+    manager: str = ""
+    operation: str = ""
+    api_version: str = ""
+    time: Time | None = None
+    fields_type: str = ""
+    fields_v1: RawJSON | None = msgspec.field(default=None, name="fieldsV1")
+    subresource: str = ""
+
+
+class ObjectMeta(APIStruct, frozen=True, kw_only=True):
+    """Metadata of an object."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    self_link: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
+
+
+class Condition(APIStruct, frozen=True, kw_only=True):
+    """metav1.Condition."""
+
+    type: str = ""
+    status: str = ""
+    observed_generation: int = 0
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class ListMeta(APIStruct, frozen=True, kw_only=True):
+    """Metadata of a list."""
+
+    self_link: str = ""
+    resource_version: str = ""
+    # "continue" is a Python keyword.
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
