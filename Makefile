@@ -1,0 +1,54 @@
+# Every target sets up what it needs in .venv; nothing else has to be installed first but Python 3.11 or newer.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The first interpreter that is new enough; `make PYTHON=/path/to/python setup` overrides.
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
+	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
+
+.PHONY: help setup demo test check bench format clean
+
+help:
+	@echo "make demo    allocate the example cluster in examples/ and show what each claim gets"
+	@echo "make test    all tests"
+	@echo "make check   format, lint, types, import rules, fast tests"
+	@echo "make bench   measure speed and memory"
+	@echo "make setup   only prepare the virtual environment .venv"
+	@echo "make format  put the code into the project's format"
+	@echo "make clean   remove .venv and everything generated"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or name it: make PYTHON=... setup" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "error: $(PYTHON) cannot make a virtual environment" >&2; \
+		echo "hint: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
+
+# The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
+test: $(READY)
+	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n auto
+	PYTHONHASHSEED=4242 $(BIN)/pytest --quiet -n auto -m "not slow" tests/core
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest --quiet -n auto -m "not slow"
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
