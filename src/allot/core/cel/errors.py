@@ -1,0 +1,86 @@
+"""What a CEL expression can be told at compile time: issues with a place in the source, and the text that shows them.
+
+The display text is that of cel-go (message, the line of source, a caret under the column), because Kubernetes puts it
+verbatim into API errors. Knows nothing of grammar or types.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+# Upstream shows no more issues than this, then says how many were left out.
+ISSUES_SHOWN_MAX = 100
+# A longer line is not repeated under the message; counted in UTF-8 bytes.
+SNIPPET_BYTES_MAX = 16_384
+
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """One complaint. Line and column count from 1; without a place they are -1 and 0, as upstream prints them."""
+
+    message: str
+    offset: int = -1
+    line: int = -1
+    column: int = 0
+
+
+class CelCompileError(ValueError):
+    """An expression that does not compile. `str(error)` is what Kubernetes shows after "compilation failed: "."""
+
+    def __init__(self, source: str, issues: tuple[Issue, ...], left_out: int = 0) -> None:
+        self.source = source
+        self.issues = issues
+        self.left_out = left_out
+        super().__init__(_display(source, issues, left_out))
+
+
+class Issues:
+    """Collects issues while an expression is compiled; keeps as many as are ever shown."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._issues: list[Issue] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def report(self, offset: int, message: str) -> None:
+        """Note an issue at an offset in code points; -1 means nowhere in particular."""
+        self._count += 1
+        if self._count > ISSUES_SHOWN_MAX:
+            return
+        if offset < 0:
+            self._issues.append(Issue(message=message))
+            return
+        line_start = self._source.rfind("\n", 0, offset) + 1
+        line = self._source.count("\n", 0, line_start) + 1
+        self._issues.append(Issue(message=message, offset=offset, line=line, column=offset - line_start + 1))
+
+    def raise_any(self) -> None:
+        """Raise what was collected, in source order, if there is anything."""
+        if self._count:
+            ordered = tuple(sorted(self._issues, key=lambda issue: (issue.line, issue.column)))
+            raise CelCompileError(self._source, ordered, self._count - len(ordered))
+
+
+def _display(source: str, issues: tuple[Issue, ...], left_out: int) -> str:
+    lines = source.split("\n")
+    shown = [_display_issue(issue, lines) for issue in issues]
+    if left_out:
+        shown.append(f"{left_out} more errors were truncated")
+    return "\n".join(shown)
+
+
+def _display_issue(issue: Issue, lines: list[str]) -> str:
+    head = f"ERROR: <input>:{issue.line}:{issue.column}: {issue.message}"
+    if not 1 <= issue.line <= len(lines):
+        return head
+    line = lines[issue.line - 1]
+    if len(line.encode(errors="replace")) > SNIPPET_BYTES_MAX:
+        return head
+    line = line.replace("\t", " ")
+    before, at = line[: issue.column - 1], line[issue.column - 1 : issue.column]
+    # Full-width dots and caret keep the marker aligned below characters outside ASCII.
+    dots = "".join("." if char.isascii() else "．" for char in before)
+    caret = "^" if at.isascii() else "＾"
+    return f"{head}\n | {line}\n | {dots}{caret}"
