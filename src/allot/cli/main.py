@@ -1,0 +1,105 @@
+"""The entry point: the command group, and the one place where failures become messages and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from allot import __version__
+from allot.cli.commands.allocate import allocate
+from allot.cli.commands.cel import cel
+from allot.cli.commands.validate import validate
+from allot.cli.errors import CommandError
+from allot.cli.output import talk
+
+EXIT_USAGE = 2
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+_SHOW_TRACEBACK = "ALLOT_TRACEBACK"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="allot", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Kubernetes Dynamic Resource Allocation: which devices does a claim get, and if none, why not?
+
+    Everything works on files; no cluster is needed.
+
+    \b
+    Examples:
+      allot allocate cluster/ claim.yaml           which devices the claim gets, and on which node
+      allot cel 'device.driver == "gpu.example.com"' -f slices.yaml
+      allot validate claim.yaml                    would the API server take it?
+      kubectl get resourceslices,deviceclasses,nodes -o yaml | allot allocate - claim.yaml
+    """
+
+
+cli.add_command(allocate)
+cli.add_command(cel)
+cli.add_command(validate)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command and exits."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding cannot show must not end the command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit code."""
+    try:
+        code = cli.main(args=arguments, prog_name="allot", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except CommandError as error:
+        return _fail(error.message, error.exit_code, error.hint)
+    except click.ClickException as error:
+        return _usage_error(error)
+    except (click.Abort, KeyboardInterrupt):
+        talk("interrupted")
+        return EXIT_INTERRUPTED
+    except MemoryError:
+        return _fail("not enough memory for this input", EXIT_USAGE)
+    except OSError as error:
+        return _output_failed(error)
+    except Exception as error:
+        if os.environ.get(_SHOW_TRACEBACK):
+            raise
+        hint = f"this is a bug in allot; {_SHOW_TRACEBACK}=1 shows where it happened"
+        return _fail(f"internal error: {type(error).__name__}: {error}", EXIT_BUG, hint)
+
+
+def _fail(message: str, code: int, hint: str | None = None) -> int:
+    talk(f"error: {message}")
+    if hint is not None:
+        talk(f"hint: {hint}")
+    return code
+
+
+def _usage_error(error: click.ClickException) -> int:
+    message = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        talk(message)
+        return EXIT_USAGE
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    hint = f"{context.command_path} --help shows what can be given" if context is not None else None
+    return _fail(message[:1].lower() + message[1:].removesuffix("."), EXIT_USAGE, hint)
+
+
+def _output_failed(error: OSError) -> int:
+    """Commands turn failures to read into Unreadable, so what is left concerns the output."""
+    if error.errno == errno.EPIPE:
+        # Whoever read our output has seen enough. The interpreter would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return _fail(f"cannot write the answer: {(error.strerror or str(error)).lower()}", EXIT_USAGE)

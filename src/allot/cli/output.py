@@ -1,0 +1,125 @@
+"""How answers are shown: tables for people, JSON lines and YAML documents for programs, progress while it takes long.
+
+Answers go to stdout and nothing else does. Colour is only an accent: it disappears when stdout is no terminal or
+NO_COLOR is set, and every table can be read without it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from allot.cli.errors import printable, shortened
+from allot.cli.yaml_scalars import NotJSON, resolve_plain
+
+CELL_CHARACTERS_MAX = 400
+_COLUMN_GAP = "   "
+
+
+class OutputFormat(StrEnum):
+    """What `-o` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    "output",
+    type=click.Choice([output_format.value for output_format in OutputFormat]),
+    default=OutputFormat.TABLE.value,
+    show_default=True,
+    help="How to print the answer.",
+    callback=lambda _context, _parameter, value: OutputFormat(value),
+)
+
+
+def write(text: str = "", colour: str | None = None) -> None:
+    """A line of the answer, on stdout."""
+    click.echo(click.style(text, fg=colour) if colour else text, color=_colour_choice())
+
+
+def talk(text: str) -> None:
+    """A line about the answer, on stderr."""
+    click.echo(shortened(printable(text)), err=True)
+
+
+def _colour_choice() -> bool | None:
+    """None lets click decide by whether the stream is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def write_value(value: Mapping[str, Any], output: OutputFormat) -> None:
+    """One value of the answer: a line of JSON, or a YAML document that ends the previous one."""
+    if output is OutputFormat.JSON:
+        write(msgspec.json.encode(value).decode())
+    else:
+        text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000, explicit_start=True)
+        write(text.removesuffix("\n"))
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Quotes what Kubernetes would otherwise read as something other than text, and repeats instead of aliasing."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    try:
+        style = None if resolve_plain(text) == text else "'"
+    except NotJSON:
+        style = "'"
+    if "\n" in text:
+        style = "|"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def write_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] | None = None, indent: str = ""
+) -> None:
+    """Rows under headers as kubectl prints them; `colours` says which cell texts are accented."""
+    shown = [[_cell(cell) for cell in row] for row in (headers, *rows)]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(headers))]
+    for row in shown:
+        padded = [
+            cell if column == len(row) - 1 else cell.ljust(widths[column]) + _COLUMN_GAP
+            for column, cell in enumerate(row)
+        ]
+        accented = [
+            click.style(text, fg=colours[cell]) if colours and cell in colours else text
+            for cell, text in zip(row, padded, strict=True)
+        ]
+        write(indent + "".join(accented).rstrip())
+
+
+def _cell(text: str) -> str:
+    return shortened(printable(" ".join(text.split("\n"))), CELL_CHARACTERS_MAX)
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr when that is a terminal; the yielded function moves it by one."""
+    if not sys.stderr.isatty() or total < 2:
+        yield lambda: None
+        return
+    # Imported late: it takes longer than most commands run.
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda: bar.advance(task)
