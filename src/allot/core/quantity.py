@@ -197,9 +197,6 @@ class Quantity:
     def __hash__(self) -> int:
         return hash(self.nano)
 
-    def __bool__(self) -> bool:
-        return self.nano != 0
-
     def __str__(self) -> str:
         text = self._text
         if text is None:

@@ -1,11 +1,20 @@
-"""The parts of core/v1 that device allocation touches: node selectors, nodes, and the DRA fields of pods."""
+"""The parts of core/v1 that device allocation and scheduling read or write: pods, nodes, namespaces.
+
+Types that derive from `PartialStruct` name only the fields that matter here; an envelope keeps the rest of such an
+object, so that it can be written back whole (`model.codec`). The small types that belong to device allocation are
+complete.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allot.core.model.meta import APIStruct, ObjectMeta
+import msgspec
+
+from allot.core.model.meta import APIStruct, Int32, Int64, ObjectMeta, PartialStruct, Time
 from allot.core.quantity import Quantity
+
+# --- selecting nodes ---
 
 
 class NodeSelectorRequirement(APIStruct, frozen=True, kw_only=True):
@@ -29,11 +38,254 @@ class NodeSelector(APIStruct, frozen=True, kw_only=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class NodeStatus(APIStruct, frozen=True, kw_only=True):
+class PreferredSchedulingTerm(APIStruct, frozen=True, kw_only=True):
+    """A wish for certain nodes, and how strong it is."""
+
+    weight: Int32 = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(APIStruct, frozen=True, kw_only=True):
+    """Nodes that a pod must have and those it would like."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class Affinity(PartialStruct, frozen=True, kw_only=True):
+    """Where a pod may run; affinity to other pods is not named here."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class Toleration(APIStruct, frozen=True, kw_only=True):
+    """A node taint that a pod puts up with."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: Int64 | None = None
+
+
+class Taint(APIStruct, frozen=True, kw_only=True):
+    """Why pods should stay away from a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: Time | None = None
+
+
+# --- Pod: spec ---
+
+
+class ContainerResourceClaim(APIStruct, frozen=True, kw_only=True):
+    """core/v1 ResourceClaim: an entry of pod.spec.resourceClaims, or one request of it, that a container uses."""
+
+    name: str = ""
+    request: str = ""
+
+
+class ResourceRequirements(APIStruct, frozen=True, kw_only=True):
+    """What a container or pod may use."""
+
+    limits: Mapping[str, Quantity] = {}
+    requests: Mapping[str, Quantity] = {}
+    claims: tuple[ContainerResourceClaim, ...] = ()
+
+
+class Container(PartialStruct, frozen=True, kw_only=True):
+    """A container, init container or ephemeral container."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str | None = None
+
+
+class PodResourceClaim(APIStruct, frozen=True, kw_only=True):
+    """One-of: a claim by name, or a template from which the pod's own claim is made."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSchedulingGroup(APIStruct, frozen=True, kw_only=True):
+    """The PodGroup that a pod is scheduled with."""
+
+    pod_group_name: str | None = None
+
+
+class PodSchedulingGate(APIStruct, frozen=True, kw_only=True):
+    """Something that has to happen before a pod is scheduled."""
+
+    name: str = ""
+
+
+class PodSpec(PartialStruct, frozen=True, kw_only=True):
+    """What a pod runs and needs."""
+
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
+    restart_policy: str = ""
+    termination_grace_period_seconds: Int64 | None = None
+    node_selector: Mapping[str, str] = {}
+    node_name: str = ""
+    affinity: Affinity | None = None
+    scheduler_name: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class_name: str = ""
+    priority: Int32 | None = None
+    preemption_policy: str | None = None
+    overhead: Mapping[str, Quantity] = {}
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements | None = None
+    scheduling_group: PodSchedulingGroup | None = None
+
+
+# --- Pod: status ---
+
+
+class PodCondition(APIStruct, frozen=True, kw_only=True):
+    """How a pod is."""
+
+    type: str = ""
+    observed_generation: Int64 = 0
+    status: str = ""
+    last_probe_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class ResourceHealth(APIStruct, frozen=True, kw_only=True):
+    """Health of one device of a container."""
+
+    # "resourceID" does not follow the camel rule.
+    resource_id: str = msgspec.field(default="", name="resourceID")
+    health: str = ""
+    message: str | None = None
+
+
+class ResourceStatus(APIStruct, frozen=True, kw_only=True):
+    """Health of the devices behind one claim or extended resource of a container."""
+
+    name: str = ""
+    resources: tuple[ResourceHealth, ...] = ()
+
+
+class ContainerStatus(PartialStruct, frozen=True, kw_only=True):
+    """How a container is."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: Int32 = 0
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
+
+
+class PodResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
+    """The claim made for an entry of spec.resourceClaims; no name means that none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(APIStruct, frozen=True, kw_only=True):
+    """Which request of the extended resource claim stands for a container's extended resource."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
+    """The claim made for a pod's extended resources."""
+
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+    resource_claim_name: str = ""
+
+
+class NodeAllocatableResourceAmount(APIStruct, frozen=True, kw_only=True):
+    """How much of a node resource a claim's devices stand for."""
+
+    name: str = ""
+    quantity: Quantity | None = None
+
+
+class NodeAllocatableResourceOverhead(APIStruct, frozen=True, kw_only=True):
+    """What using a claim's devices costs in one node resource."""
+
+    name: str = ""
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
+    """Node resources that one claim of a pod accounts for."""
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] = ()
+    mapping: tuple[NodeAllocatableResourceAmount, ...] = ()
+    overhead: tuple[NodeAllocatableResourceOverhead, ...] = ()
+
+
+class PodStatus(PartialStruct, frozen=True, kw_only=True):
+    """How a pod is."""
+
+    observed_generation: Int64 = 0
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    message: str = ""
+    reason: str = ""
+    nominated_node_name: str = ""
+    start_time: Time | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+    node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
+
+
+class Pod(APIStruct, frozen=True, kw_only=True):
+    """Containers that run together on one node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# --- Node ---
+
+
+class NodeSpec(PartialStruct, frozen=True, kw_only=True):
+    """What an administrator decides about a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(APIStruct, frozen=True, kw_only=True):
+    """How a node is."""
+
+    type: str = ""
+    status: str = ""
+    last_heartbeat_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class NodeStatus(PartialStruct, frozen=True, kw_only=True):
     """What a node has and can do."""
 
     capacity: Mapping[str, Quantity] = {}
     allocatable: Mapping[str, Quantity] = {}
+    conditions: tuple[NodeCondition, ...] = ()
     declared_features: tuple[str, ...] = ()
 
 
@@ -41,4 +293,28 @@ class Node(APIStruct, frozen=True, kw_only=True):
     """A machine."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+# --- Namespace ---
+
+
+class NamespaceSpec(APIStruct, frozen=True, kw_only=True):
+    """What must be done before a namespace can go."""
+
+    finalizers: tuple[str, ...] = ()
+
+
+class NamespaceStatus(PartialStruct, frozen=True, kw_only=True):
+    """Active or Terminating."""
+
+    phase: str = ""
+
+
+class Namespace(APIStruct, frozen=True, kw_only=True):
+    """A space for names, with the label that allows admin access."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NamespaceSpec = NamespaceSpec()
+    status: NamespaceStatus = NamespaceStatus()

@@ -7,16 +7,36 @@ Everything is frozen: objects are shared between caches and decisions and are ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
-# RFC 3339 text as it came over the wire. Core never reads a clock, so a time is only compared or copied here.
-Time = str
+# What the API calls int32 and int64; a number outside is refused when an object is decoded.
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+# RFC 3339 text in UTC and whole seconds, as Kubernetes prints it. Core never reads a clock, so a time is only compared
+# or copied here. The pattern lets through every such text but 29 February; what it does not let through is looked at
+# closely, and rewritten if it is a time, by `model.codec`.
+Time = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+        r"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+        r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z\Z",
+        extra={"format": "time"},
+    ),
+]
 
 
-class APIStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of every API type: immutable, camelCase on the wire, defaults left out."""
+class APIStruct(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Base of every API type: immutable, camelCase on the wire, defaults left out, nothing but the named fields."""
+
+
+class PartialStruct(APIStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Base of a type of which only the fields that matter here are named; `codec.Envelope` keeps the others."""
 
 
 class RawJSON:
@@ -33,8 +53,11 @@ class RawJSON:
     def __init__(self, value: Any) -> None:
         object.__setattr__(self, "data", msgspec.json.encode(value))
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"RawJSON is immutable: cannot set {name!r}")
+
+    def __reduce__(self) -> tuple[type[RawJSON], tuple[Any]]:
+        return RawJSON, (self.value(),)
 
     def value(self) -> Any:
         """The decoded JSON value."""
@@ -82,10 +105,10 @@ class ObjectMeta(APIStruct, frozen=True, kw_only=True):
     self_link: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -98,7 +121,7 @@ class Condition(APIStruct, frozen=True, kw_only=True):
 
     type: str = ""
     status: str = ""
-    observed_generation: int = 0
+    observed_generation: Int64 = 0
     last_transition_time: Time | None = None
     reason: str = ""
     message: str = ""
@@ -111,4 +134,4 @@ class ListMeta(APIStruct, frozen=True, kw_only=True):
     resource_version: str = ""
     # "continue" is a Python keyword.
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
+    remaining_item_count: Int64 | None = None

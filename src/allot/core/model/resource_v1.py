@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allot.core.model.core_v1 import NodeSelector
-from allot.core.model.meta import APIStruct, Condition, ObjectMeta, RawJSON, Time
+from allot.core.model.meta import APIStruct, Condition, Int32, Int64, ObjectMeta, RawJSON, Time
 from allot.core.quantity import Quantity
 
 GROUP = "resource.k8s.io"
@@ -129,7 +129,7 @@ class DeviceToleration(APIStruct, frozen=True, kw_only=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class CapacityRequirements(APIStruct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ class ExactDeviceRequest(APIStruct, frozen=True, kw_only=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
@@ -165,7 +165,7 @@ class DeviceSubRequest(APIStruct, frozen=True, kw_only=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
     derived_attributes: tuple[DerivedAttribute, ...] = ()
@@ -302,8 +302,8 @@ class ResourcePool(APIStruct, frozen=True, kw_only=True):
     """Which pool a slice belongs to."""
 
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
 
 
 class Counter(APIStruct, frozen=True, kw_only=True):
@@ -331,11 +331,11 @@ class DeviceAttribute(APIStruct, frozen=True, kw_only=True):
     """One-of: a typed value or a list of one type."""
 
     # The wire names int and bool would shadow the types in this class body, hence the field names.
-    int_: int | None = msgspec.field(default=None, name="int")
+    int_: Int64 | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")
     string: str | None = None
     version: str | None = None
-    ints: tuple[int, ...] | None = None
+    ints: tuple[Int64, ...] | None = None
     bools: tuple[bool, ...] | None = None
     strings: tuple[str, ...] | None = None
     versions: tuple[str, ...] | None = None
@@ -475,7 +475,7 @@ class ResourcePoolStatusRequestSpec(APIStruct, frozen=True, kw_only=True):
 
     driver: str = ""
     pool_name: str | None = None
-    limit: int | None = None
+    limit: Int32 | None = None
     default_partition_type_attribute: str | None = None
 
 
@@ -484,8 +484,8 @@ class PoolPartitionSummary(APIStruct, frozen=True, kw_only=True):
 
     attribute: str | None = None
     type: str | None = None
-    total: int | None = None
-    allocatable: int | None = None
+    total: Int32 | None = None
+    allocatable: Int32 | None = None
 
 
 class PoolShareableCapacity(APIStruct, frozen=True, kw_only=True):
@@ -500,8 +500,8 @@ class PoolShareableCapacity(APIStruct, frozen=True, kw_only=True):
 class PoolShareableSummary(APIStruct, frozen=True, kw_only=True):
     """Shareable devices of a pool."""
 
-    fully_available_devices: int | None = None
-    partially_available_devices: int | None = None
+    fully_available_devices: Int32 | None = None
+    partially_available_devices: Int32 | None = None
     capacity: tuple[PoolShareableCapacity, ...] = ()
 
 
@@ -510,12 +510,12 @@ class PoolStatus(APIStruct, frozen=True, kw_only=True):
 
     driver: str = ""
     pool_name: str = ""
-    generation: int = 0
-    resource_slice_count: int | None = None
-    total_devices: int | None = None
-    allocated_devices: int | None = None
-    available_devices: int | None = None
-    unavailable_devices: int | None = None
+    generation: Int64 = 0
+    resource_slice_count: Int32 | None = None
+    total_devices: Int32 | None = None
+    allocated_devices: Int32 | None = None
+    available_devices: Int32 | None = None
+    unavailable_devices: Int32 | None = None
     node_name: str | None = None
     validation_error: str | None = None
     partition_summary: tuple[PoolPartitionSummary, ...] = ()
@@ -525,7 +525,7 @@ class PoolStatus(APIStruct, frozen=True, kw_only=True):
 class ResourcePoolStatusRequestStatus(APIStruct, frozen=True, kw_only=True):
     """The answer, written once."""
 
-    pool_count: int | None = None
+    pool_count: Int32 | None = None
     pools: tuple[PoolStatus, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
