@@ -95,12 +95,9 @@ def _json_or_flow_yaml(text: str, source: str) -> list[Document]:
         list(_YAMLStream(text, source).documents())
         raise Unreadable(f"{source}: {error}") from None
     except json.JSONDecodeError as error:
-        try:
-            return list(_YAMLStream(text, source).documents())
-        except Unreadable as yaml_error:
-            if source.endswith((".json", ".jsonl")):
-                raise _json_error(error, source) from None
-            raise yaml_error from None
+        if source.endswith((".json", ".jsonl")):
+            raise _json_error(error, source) from None
+        return list(_YAMLStream(text, source).documents())
 
 
 def _json_error(error: json.JSONDecodeError, source: str) -> Unreadable:
