@@ -120,7 +120,7 @@ def _size(value: Value) -> int:
     if value_class is IP:
         return 4 if value.version == 4 else 16
     if value_class is CIDR:
-        return math.ceil(value.bits / 8)
+        return -(-int(value.bits) // 8)
     return 1
 
 
@@ -243,13 +243,14 @@ def _flattened(args: Sequence[Value], _result: Value) -> int:
 
 
 def _self_compared(elements: Value) -> int:
-    if elements.__class__ not in LIST_CLASSES:
+    kind = elements.__class__
+    if kind not in LIST_CLASSES:
         # Upstream's tracker converts without looking, and the evaluation ends.
-        missing = "Contains" if elements.__class__ in _ADDABLE else "Add"
+        missing = "Contains" if kind in _ADDABLE else "Add"
         raise EvaluationAborted(
             f"internal error: interface conversion: {_go_type(elements)} is not traits.Lister: missing method {missing}"
         )
-    has_text = bool(elements) and elements[0].__class__ in (str, bytes)
+    has_text = len(elements) > 0 and elements[0].__class__ in (str, bytes)
     return _list_cost(2.1 if has_text else 2.0, len(elements) ** 2)
 
 
