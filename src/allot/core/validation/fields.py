@@ -1,0 +1,202 @@
+"""Field errors: what is wrong with which field, in the words of the Kubernetes API.
+
+Knows field paths, the error types of `Status.details.causes` and how Go prints the offending value. Does not know any
+kind or rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from allot.core.quantity import Quantity
+
+REQUIRED = "FieldValueRequired"
+INVALID = "FieldValueInvalid"
+FORBIDDEN = "FieldValueForbidden"
+TOO_MANY = "FieldValueTooMany"
+TOO_LONG = "FieldValueTooLong"
+DUPLICATE = "FieldValueDuplicate"
+NOT_SUPPORTED = "FieldValueNotSupported"
+NOT_FOUND = "FieldValueNotFound"
+INTERNAL = "InternalError"
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One cause in a Status of reason Invalid."""
+
+    field: str
+    type: str
+    # What follows the field path in the Status message, e.g. `Invalid value: "x": must not contain dots`.
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A field error together with what is needed to merge the two validators (see `outcome`)."""
+
+    error: FieldError
+    # Which rule it was, in upstream's terms, e.g. "format=k8s-long-name"; empty where upstream has none.
+    origin: str = ""
+    # Handwritten findings: a declarative rule checks the same thing.
+    covered: bool = False
+    # Declarative findings: only enforced while the gate DeclarativeValidationBeta is on.
+    beta: bool = False
+
+
+Findings = list[Finding]
+
+
+# --- paths ---
+
+
+def child(path: str, *names: str) -> str:
+    """The path of a field; a leading empty path is the object itself."""
+    return ".".join((path, *names)) if path else ".".join(names)
+
+
+def index(path: str, position: int) -> str:
+    """The path of a list item."""
+    return f"{path}[{position}]"
+
+
+def key(path: str, name: str) -> str:
+    """The path of a map entry."""
+    return f"{path}[{name}]"
+
+
+# --- how Go prints values ---
+
+
+class GoValue(msgspec.Struct, frozen=True):
+    """A value whose printed form is already known, e.g. a Go struct rendered as JSON."""
+
+    text: str
+
+
+_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+
+
+def _quote_character(character: str) -> str:
+    if character in _QUOTED:
+        return _QUOTED[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def quote(text: str) -> str:
+    """The text as Go's %q prints it."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(_quote_character(character) for character in text) + '"'
+
+
+_HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def go_json(value: Any) -> str:
+    """The value as Go's encoding/json prints it: compact, with the HTML characters escaped."""
+    text = msgspec.json.encode(_encodable(value)).decode()
+    for character, escaped in _HTML.items():
+        if character in text:
+            text = text.replace(character, escaped)
+    return text
+
+
+def _encodable(value: Any) -> Any:
+    """The value without what JSON cannot carry: quantities become text, lone surrogates are replaced."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+        case Quantity():
+            return str(value)
+        case dict():
+            return {_encodable(name): _encodable(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_encodable(item) for item in value]
+        case _:
+            return value
+
+
+def render(value: Any) -> str:
+    """A bad value as it appears in an error message."""
+    match value:
+        case GoValue():
+            return value.text
+        case str():
+            return quote(value)
+        case Quantity():
+            return quote(str(value))
+        case _:
+            return go_json(value)
+
+
+# --- constructors ---
+
+
+def required(path: str, detail: str = "", *, origin: str = "", covered: bool = False, beta: bool = False) -> Finding:
+    """A value is missing."""
+    message = f"Required value: {detail}" if detail else "Required value"
+    return Finding(FieldError(path, REQUIRED, message), origin, covered, beta)
+
+
+def invalid(path: str, value: Any, detail: str, *, origin: str = "", covered: bool = False, beta: bool = False) -> Finding:
+    """A value breaks a rule."""
+    return Finding(FieldError(path, INVALID, f"Invalid value: {render(value)}: {detail}"), origin, covered, beta)
+
+
+def forbidden(path: str, detail: str = "", *, origin: str = "", covered: bool = False, beta: bool = False) -> Finding:
+    """A value must not be there (now, or for this caller)."""
+    message = f"Forbidden: {detail}" if detail else "Forbidden"
+    return Finding(FieldError(path, FORBIDDEN, message), origin, covered, beta)
+
+
+def too_many(path: str, count: int, maximum: int, *, covered: bool = False, beta: bool = False) -> Finding:
+    """A list or map has too many entries."""
+    detail = f"must have at most {maximum} item{'' if maximum == 1 else 's'}"
+    return Finding(FieldError(path, TOO_MANY, f"Too many: {count}: {detail}"), "maxItems", covered, beta)
+
+
+def too_long(
+    path: str, maximum: int, *, unit: str = "bytes", origin: str = "", covered: bool = False, beta: bool = False
+) -> Finding:
+    """A text is too long; `unit` is bytes or characters."""
+    return Finding(
+        FieldError(path, TOO_LONG, f"Too long: may not be more than {maximum} {unit}"), origin, covered, beta
+    )
+
+
+def duplicate(path: str, value: Any, *, covered: bool = False, beta: bool = False) -> Finding:
+    """A list item, or its key, occurs twice."""
+    return Finding(FieldError(path, DUPLICATE, f"Duplicate value: {render(value)}"), "", covered, beta)
+
+
+def not_supported(
+    path: str, value: str, supported: Iterable[str], *, covered: bool = False, beta: bool = False
+) -> Finding:
+    """A value is not one of a fixed set; the supported ones are listed in order."""
+    listed = ", ".join(quote(name) for name in sorted(supported))
+    # Upstream's enumerations are named string types, which Go prints as JSON instead of with %q.
+    message = f"Unsupported value: {go_json(value)}: supported values: {listed}"
+    return Finding(FieldError(path, NOT_SUPPORTED, message), "", covered, beta)
+
+
+def not_found(path: str, value: Any, detail: str = "") -> Finding:
+    """A value refers to something that does not exist."""
+    message = f"Not found: {render(value)}" + (f": {detail}" if detail else "")
+    return Finding(FieldError(path, NOT_FOUND, message))
+
+
+def byte_length(text: str) -> int:
+    """Length as Kubernetes counts it: UTF-8 bytes, whatever the text holds."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,17 @@
+"""Which node operations a driver does without: the same rule for slices and allocation results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allot.core.validation.fields import Findings, invalid
+
+_TEXT = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
+
+
+def check_skip_node_operations(operations: Sequence[str], path: str) -> Findings:
+    """Preparing may only be skipped together with unpreparing; values and repetitions are declarative rules."""
+    skipped = frozenset(operations)
+    if "NodePrepareResources" in skipped and not skipped & {"NodeUnprepareResources", "*"}:
+        return [invalid(path, list(operations), _TEXT)]
+    return []
