@@ -164,16 +164,13 @@ class Expansion:
         while pending:
             original, copy_id = pending.pop()
             if copy_id:
-                done.append(_rebuilt(original, copy_id, done, self._entry_id))
+                done.append(_rebuilt(original, copy_id, done, self._id))
                 continue
             self._builder.count_copy(original)
             copy_id = self._builder.new_id(self._builder.offsets.get(original.id, self._offset))
             pending.append((original, copy_id))
             pending.extend((child, 0) for child in reversed(children(original)))
         return done.pop()
-
-    def _entry_id(self) -> int:
-        return self._id()
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
@@ -195,8 +192,23 @@ def children(node: Expr) -> tuple[Expr, ...]:
             return ()
 
 
-def _rebuilt(node: Expr, copy_id: int, done: list[Expr], entry_id: Callable[[], int]) -> Expr:
-    """A copy of node made of the copies of its children, which are the last ones done."""
+def replaced(root: Expr, replacements: Mapping[int, Expr]) -> Expr:
+    """The expression with some nodes replaced; children of a replacement are replaced in turn."""
+    done: list[Expr] = []
+    pending: list[tuple[Expr, bool]] = [(root, False)]
+    while pending:
+        node, children_done = pending.pop()
+        if children_done:
+            done.append(_rebuilt(node, node.id, done, None))
+            continue
+        node = replacements.get(node.id, node)
+        pending.append((node, True))
+        pending.extend((child, False) for child in reversed(children(node)))
+    return done.pop()
+
+
+def _rebuilt(node: Expr, copy_id: int, done: list[Expr], entry_id: Callable[[], int] | None) -> Expr:
+    """A copy of node made of the copies of its children, which are the last ones done; entries may keep their ids."""
     count = len(children(node))
     parts = tuple(done[len(done) - count :])
     del done[len(done) - count :]
@@ -215,13 +227,15 @@ def _rebuilt(node: Expr, copy_id: int, done: list[Expr], entry_id: Callable[[], 
             return ListExpr(id=copy_id, elements=parts, optional_indices=node.optional_indices)
         case MapExpr():
             entries = tuple(
-                MapEntry(id=entry_id(), key=key, value=value, optional=entry.optional)
+                MapEntry(id=entry_id() if entry_id else entry.id, key=key, value=value, optional=entry.optional)
                 for entry, key, value in zip(node.entries, parts[::2], parts[1::2], strict=True)
             )
             return MapExpr(id=copy_id, entries=entries)
         case StructExpr():
             fields = tuple(
-                FieldInit(id=entry_id(), field=field.field, value=value, optional=field.optional)
+                FieldInit(
+                    id=entry_id() if entry_id else field.id, field=field.field, value=value, optional=field.optional
+                )
                 for field, value in zip(node.fields, parts, strict=True)
             )
             return StructExpr(id=copy_id, type_name=node.type_name, fields=fields)

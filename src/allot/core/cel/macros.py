@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from allot.core.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
+from allot.core.cel.ast import Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
 from allot.core.cel.builder import ACCUMULATOR, Expansion, Macro, MacroError, MacroKey
 
 MacroSet = Mapping[MacroKey, Macro]
@@ -19,7 +19,7 @@ _UNUSED_VARIABLE = "#unused"
 _SORT_INPUT = "@__sortBy_input__"
 
 
-def _has(expansion: Expansion, target: Expr | None, args: Sequence[Expr]) -> Expr:
+def _has(expansion: Expansion, _target: Expr | None, args: Sequence[Expr]) -> Expr:
     selection = args[0]
     if isinstance(selection, Select):
         return expansion.presence_test(selection.operand, selection.field)

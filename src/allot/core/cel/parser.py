@@ -206,7 +206,7 @@ class _Parse:
 
     def literal(self) -> None:
         kind, text, start = self.kinds[self.at], self.texts[self.at], self.starts[self.at]
-        value: None | bool | int | float | str | bytes
+        value: bool | int | float | str | bytes | None
         if kind == lexer.STRING:
             value = lexer.string_value(text)
         elif kind == lexer.INT:
@@ -502,7 +502,7 @@ def _height(root: Expr, macro_calls: dict[int, Expr]) -> int:
     return deepest
 
 
-_LITERALS: dict[str, Callable[[str], None | bool | int | float | str | bytes]] = {
+_LITERALS: dict[str, Callable[[str], bool | int | float | str | bytes | None]] = {
     lexer.UINT: lexer.uint_value,
     lexer.FLOAT: lambda text: lexer.double_value(text, False),
     lexer.BYTES: lexer.bytes_value,

@@ -92,12 +92,13 @@ def type_param(name: str) -> CelType:
     return CelType(Kind.TYPE_PARAM, name)
 
 
-QUANTITY = opaque("kubernetes.Quantity")
-SEMVER = opaque("kubernetes.Semver")
+# Kubernetes declares these as objects, though without fields; messages about a field of one depend on that.
+QUANTITY = CelType(Kind.OBJECT, "kubernetes.Quantity")
+SEMVER = CelType(Kind.OBJECT, "kubernetes.Semver")
+URL = CelType(Kind.OBJECT, "kubernetes.URL")
+FORMAT = CelType(Kind.OBJECT, "kubernetes.NamedFormat")
 IP = opaque("net.IP")
 CIDR = opaque("net.CIDR")
-URL = opaque("kubernetes.URL")
-FORMAT = opaque("kubernetes.NamedFormat")
 
 
 class Overload(msgspec.Struct, frozen=True):
@@ -107,6 +108,8 @@ class Overload(msgspec.Struct, frozen=True):
     params: tuple[CelType, ...]
     result: CelType
     member: bool = False
+    # Whether type parameters occur in it; those without can be matched faster.
+    generic: bool = True
 
 
 class Function(msgspec.Struct, frozen=True):
