@@ -211,6 +211,16 @@ GO_TYPES: Final[dict[type, str]] = {
 _UNHASHABLE: Final[frozenset[type]] = frozenset((bytes, Semver, NamedFormat))
 
 
+def is_list(value: Value) -> bool:
+    """Whether the value is a CEL list."""
+    return value.__class__ in LIST_CLASSES
+
+
+def is_map(value: Value) -> bool:
+    """Whether the value is a CEL map."""
+    return value.__class__ in MAP_CLASSES
+
+
 def type_name(value: Value) -> str:
     """Name of the value's CEL type, without parameters."""
     return TYPE_NAMES[value.__class__]
