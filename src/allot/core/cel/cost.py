@@ -9,8 +9,8 @@ What the prices are made of: reading a variable or a field costs one, a constant
 intermediate results are tracked on the way. Nothing here evaluates anything; `runtime_cost` has the prices of what
 really happened.
 
-The walk keeps its own stack (every visit is a generator that yields the nodes whose cost it wants), because a chain of
-ten thousand selections is legal and Python's stack is not that deep.
+The walk keeps its own stack (every visit is a generator that yields the nodes whose cost it wants), because nested
+macros expand to trees deeper than Python's stack.
 """
 
 from __future__ import annotations
@@ -93,14 +93,16 @@ class _Estimator:
         stack: list[_Visit] = []
         step = self._visit(self._checked.parsed.root)
         while True:
-            if not isinstance(step, Range):
+            cost: CostEstimate | None = None
+            if isinstance(step, Range):
+                if not stack:
+                    return step
+                cost = step
+            else:
                 stack.append(step)
-                step = self._visit(next(stack[-1]))
-                continue
-            if not stack:
-                return step
             try:
-                child = stack[-1].send(step)
+                # A visit that has just begun is sent nothing.
+                child = stack[-1].send(cost)  # type: ignore[arg-type]
             except StopIteration as done:
                 stack.pop()
                 step = done.value
@@ -112,12 +114,8 @@ class _Estimator:
             case Literal():
                 return ZERO
             case Ident():
-                return self._ident(node, node.name)
+                return self._ident(node)
             case Select():
-                reference = self._checked.references.get(node.id)
-                if reference is not None and reference.name:
-                    # `a.b` that names one variable or type.
-                    return self._ident(node, reference.name)
                 return self._select(node)
             case Call():
                 return self._dyn(node) if node.function == "dyn" else self._call(node)
@@ -130,9 +128,9 @@ class _Estimator:
             case Comprehension():
                 return self._bind(node) if _is_bind(node) else self._loop(node)
 
-    def _ident(self, node: Expr, name: str) -> CostEstimate:
-        local = self._local(name)
-        self._paths[node.id] = local.path if local else Path.root(name)
+    def _ident(self, node: Ident) -> CostEstimate:
+        local = self._local(node.name)
+        self._paths[node.id] = local.path if local else Path.root(node.name)
         return ONE
 
     def _select(self, node: Select) -> _Visit:

@@ -1,6 +1,6 @@
 """What evaluating really cost: prices of the steps of an evaluation, as cel-go's tracker and Kubernetes' library charge them.
 
-Used by the interpreter, which adds up and stops at the limit with `COST_LIMIT_EXCEEDED`. Knows values, not expressions.
+Used by the interpreter, which adds up and stops at the limit. Knows values, not expressions.
 How the steps are charged:
 
 - A chain of selections and indices on something that is not such a chain (`device.attributes["x"].y`, `f(x).y`) is one
@@ -10,8 +10,9 @@ How the steps are charged:
 - has(a.b) is charged for its selections, without the `ATTRIBUTE_COST`.
 - A conditional is charged for the condition and the branch taken, with two exceptions: a branch that is a chain is
   charged without its `ATTRIBUTE_COST`, and so is a chain that begins with a conditional.
-- Constants are free, also folded ones: list and map literals of constants, conversions of constants. So is `in` with a
-  list of constants of scalar types: that is a lookup, and only the left operand is charged.
+- Constants are free, names of types among them, and folded ones: list and map literals of constants, conversions of
+  constants. So is `in` with a list of constants of scalar types (other than bytes): that is a lookup, and only the left
+  operand is charged; with an empty list not even that.
 - `&&`, `||`, `or` and `orValue` are free apart from the operands evaluated. Creating a list, map or message is charged
   even when an element fails. A loop is charged for its range, for the initial value when that is read for the
   first time, and for each condition and step evaluated; cel.bind is such a loop.
@@ -62,7 +63,6 @@ from allot.core.semver import Semver
 
 __all__ = [
     "ATTRIBUTE_COST",
-    "COST_LIMIT_EXCEEDED",
     "LIST_CREATE_COST",
     "MAP_CREATE_COST",
     "QUALIFIER_COST",
@@ -75,7 +75,6 @@ __all__ = [
 
 ATTRIBUTE_COST: Final = 1
 QUALIFIER_COST: Final = 1
-COST_LIMIT_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
 # From the arguments (receiver first; an exception stands for an argument that failed) and the result (an exception when
 # the call failed) to the cost.
