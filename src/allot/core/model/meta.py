@@ -135,3 +135,18 @@ class ListMeta(APIStruct, frozen=True, kw_only=True):
     # "continue" is a Python keyword.
     continue_: str = msgspec.field(default="", name="continue")
     remaining_item_count: Int64 | None = None
+
+
+class LabelSelectorRequirement(APIStruct, frozen=True, kw_only=True):
+    """One condition on labels."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(APIStruct, frozen=True, kw_only=True):
+    """Conditions on labels that must all hold; an empty selector means every object."""
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()

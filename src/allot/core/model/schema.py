@@ -69,6 +69,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 _WRITTEN_WHEN_EMPTY: dict[type[APIStruct], tuple[str, ...]] = {
     meta.OwnerReference: ("api_version", "kind", "name", "uid"),
     meta.Condition: ("type", "status", "last_transition_time", "reason", "message"),
+    meta.LabelSelectorRequirement: ("key", "operator"),
     core_v1.NodeSelectorRequirement: ("key", "operator"),
     core_v1.NodeSelector: ("node_selector_terms",),
     core_v1.PreferredSchedulingTerm: ("weight",),
