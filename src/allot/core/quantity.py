@@ -174,7 +174,7 @@ class Quantity:
         try:
             base = float(mantissa)
         except OverflowError:
-            return math.copysign(math.inf, self.nano)
+            return math.inf if self.nano > 0 else -math.inf
         return base * _power_of_ten(self.scale) if self.scale else base
 
     # --- value semantics ---
