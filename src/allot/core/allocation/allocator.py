@@ -1,0 +1,232 @@
+"""allocate(): the claims of one pod on one node, all or nothing.
+
+Same input, same answer: devices are chosen in upstream's order (policy first-fit) or by another policy, never by chance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from allot.core.allocation.devices import ClaimID, DeviceEntry
+from allot.core.allocation.draft import Draft
+from allot.core.allocation.errors import AllocationError
+from allot.core.allocation.inventory import Inventory, claim_id
+from allot.core.allocation.plan import ClaimPlan, Leaf
+from allot.core.allocation.policies import FIRST_FIT, Policy
+from allot.core.allocation.pools import NodeView
+from allot.core.allocation.reasons import explain
+from allot.core.allocation.result import Choice, build
+from allot.core.allocation.search import STEPS_MAX, OutOfSteps, Search
+from allot.core.explain import RequestReason, summarize
+from allot.core.model import resource_v1 as api
+from allot.core.model.core_v1 import Node
+
+NewShareID = Callable[[api.ResourceClaim, Choice, int], str]
+
+
+class Allocated(msgspec.Struct, frozen=True):
+    """One allocation per claim, in order."""
+
+    results: tuple[api.AllocationResult, ...]
+    steps: int = 0
+
+
+class Unallocatable(msgspec.Struct, frozen=True):
+    """The claims do not fit on the node. `undecided`: the search ran out of steps before it could know."""
+
+    reasons: tuple[RequestReason, ...]
+    steps: int = 0
+    undecided: bool = False
+
+    def summary(self) -> list[str]:
+        """What a person needs first, a sentence per problem."""
+        if self.undecided:
+            return [
+                f"gave up after {self.steps} search steps: it is not known whether the claims fit",
+                *summarize(self.reasons),
+            ]
+        return summarize(self.reasons)
+
+
+def share_id(claim: api.ResourceClaim, choice: Choice, number: int) -> str:
+    """A share id in UUID form that is the same for the same claim, device and place in the result."""
+    who = claim.metadata.uid or f"{claim.metadata.namespace}/{claim.metadata.name}"
+    digest = hashlib.sha256(f"{who}|{choice.entry.id}|{choice.leaf.full_name}|{number}".encode()).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+
+
+def allocate(
+    inventory: Inventory,
+    node: Node,
+    claims: Sequence[api.ResourceClaim],
+    policy: Policy = FIRST_FIT,
+    *,
+    new_share_id: NewShareID = share_id,
+    steps_max: int = STEPS_MAX,
+    with_reasons: bool = True,
+) -> Allocated | Unallocatable:
+    """Find devices for all claims (which are not allocated yet) from one node.
+
+    Reads the inventory and leaves it as it is: to make the allocation count, `inventory.hold` it. Raises AllocationError where
+    upstream ends the attempt. with_reasons: work out why not (costs nothing if the claims fit).
+    """
+    view = inventory.view(node)
+    plans = [inventory.plan(claim.spec) for claim in claims]
+    if policy is FIRST_FIT and len(plans) == 1 and plans[0].plain:
+        choices = _straight(view, plans[0])
+        if choices is not None:
+            leaves = [request.leaves[0] for request in plans[0].requests]
+            result = build(
+                plans[0],
+                claims[0].metadata.name,
+                choices,
+                leaves,
+                node.metadata.name,
+                inventory.features.device_binding_and_status,
+            )
+            return Allocated((result,), len(choices))
+    return _Attempt(inventory, view, claims, plans, new_share_id, steps_max).run(policy, with_reasons)
+
+
+def _straight(view: NodeView, plan: ClaimPlan) -> list[Choice] | None:
+    """The common case in one pass: exact counts of exclusive devices, nothing in the way.
+
+    None as soon as anything else turns up; the full search then starts from the beginning.
+    """
+    choices: list[Choice] = []
+    used: set[DeviceEntry] = set()
+    for request in plan.requests:
+        leaf = request.leaves[0]
+        assert leaf.signature is not None
+        devices, troubles = view.candidates(leaf.signature)
+        if troubles:
+            return None
+        needed = leaf.count
+        for entry in devices:
+            state = entry.state
+            if state.claims or entry in used:
+                continue
+            if entry.shareable or state.counters or state.consumed:
+                return None
+            choices.append(Choice(leaf, entry))
+            used.add(entry)
+            needed -= 1
+            if not needed:
+                break
+        if needed:
+            return None
+    return choices if len(choices) <= api.ALLOCATION_RESULTS_MAX else None
+
+
+class _Attempt:
+    """One call of allocate."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        view: NodeView,
+        claims: Sequence[api.ResourceClaim],
+        plans: Sequence[ClaimPlan],
+        new_share_id: NewShareID,
+        steps_max: int,
+    ) -> None:
+        self.inventory = inventory
+        self.view = view
+        self.claims = claims
+        self.plans = plans
+        self.ids = [claim_id(claim) for claim in claims]
+        self.new_share_id = new_share_id
+        self.steps_max = steps_max
+        self.counts: dict[Leaf, int] = {}
+
+    def run(self, policy: Policy, with_reasons: bool) -> Allocated | Unallocatable:
+        """The answer."""
+        for id_, plan in zip(self.ids, self.plans, strict=True):
+            self._prepare(id_, plan)
+        undecided = False
+        search = self._search()
+        try:
+            found = policy.search(search, self._search)
+        except OutOfSteps:
+            found, undecided = None, True
+        if found is not None:
+            return Allocated(self._results(found), found.steps)
+        if not undecided and any(pool.invalid for pool in self.view.pools):
+            raise AllocationError("invalid resource pools were encountered", per_node=True)
+        reasons: tuple[RequestReason, ...] = ()
+        if with_reasons:
+            reasons = explain(self.inventory, self.view, self.ids, self.plans, self.counts)
+        return Unallocatable(reasons, search.steps, undecided)
+
+    def _search(self) -> Search:
+        draft = Draft(self.view, self.ids, self.plans, self.inventory.features)
+        requests = [plan.requests for plan in self.plans]
+        return Search(draft, requests, self._candidates, self._blocked, self.counts, self.steps_max)
+
+    def _prepare(self, id_: ClaimID, plan: ClaimPlan) -> None:
+        """Refuse what upstream refuses before it chooses devices, in its order."""
+        least = 0
+        for request in plan.requests:
+            if request.error is not None:
+                raise AllocationError(f"claim {id_}{request.error}")
+            for leaf in request.leaves:
+                self.counts[leaf] = self._count(id_, leaf)
+            least += min(self.counts[leaf] for leaf in request.leaves)
+        if least > api.ALLOCATION_RESULTS_MAX:
+            raise AllocationError(
+                f"claim {id_}: number of requested devices {least} exceeds the claim limit of {api.ALLOCATION_RESULTS_MAX}"
+            )
+        if plan.constraint_error is not None:
+            raise AllocationError(f"claim {id_}{plan.constraint_error}")
+
+    def _count(self, id_: ClaimID, leaf: Leaf) -> int:
+        if leaf.error is not None:
+            raise AllocationError(f"claim {id_}{leaf.error}")
+        if not leaf.all_devices:
+            return leaf.count
+        assert leaf.signature is not None
+        # "All" is unknown until every pool is whole: also pools that the request could never use count, as upstream.
+        devices, _, trouble = self.view.all_devices(leaf.signature)
+        for pool in self.view.pools:
+            problem = "currently being updated" if not pool.complete else "currently invalid" if pool.invalid else ""
+            if problem:
+                raise AllocationError(
+                    f"claim {id_}, request {leaf.name}: asks for all devices, but resource pool {pool.id} is {problem}"
+                )
+        if trouble is not None:
+            raise AllocationError(trouble.sentence(id_, leaf.name, all_devices=True))
+        return len(devices)
+
+    def _candidates(self, leaf: Leaf) -> tuple[Sequence[DeviceEntry], dict[DeviceEntry, object]]:
+        assert leaf.signature is not None
+        if leaf.all_devices:
+            return self.view.all_devices(leaf.signature)[0], {}
+        return self.view.candidates(leaf.signature)  # type: ignore[return-value]
+
+    def _blocked(self, leaf: Leaf) -> Sequence[DeviceEntry]:
+        assert leaf.signature is not None
+        return self.view.all_devices(leaf.signature)[1]
+
+    def _results(self, search: Search) -> tuple[api.AllocationResult, ...]:
+        results = []
+        for position, (claim, plan) in enumerate(zip(self.claims, self.plans, strict=True)):
+            choices = [
+                choice
+                if choice.share_id is None
+                else choice._replace(share_id=self.new_share_id(claim, choice, number))
+                for number, choice in enumerate(search.draft.choices[position])
+            ]
+            results.append(
+                build(
+                    plan,
+                    claim.metadata.name,
+                    choices,
+                    search.chosen[position],
+                    self.view.node.metadata.name,
+                    self.inventory.features.device_binding_and_status,
+                )
+            )
+        return tuple(results)

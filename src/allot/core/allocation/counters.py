@@ -1,0 +1,173 @@
+"""Shared counters and compatibility groups of one pool: what partitions of a device can exist side by side.
+
+`PoolCounters` follows the ledger (`taken`, `released`); a search works on a `CounterDraft` on top of it, which can be
+undone step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from allot.core.allocation.devices import DeviceEntry
+from allot.core.model.resource_v1 import CounterSet
+
+CounterKey = tuple[str, str]  # counter set, counter
+
+# Groups that all devices on a counter set have in common so far: None is nobody yet, the empty set is "only devices
+# without groups", anything else the running intersection.
+Groups = frozenset[str] | None
+
+
+class PoolCounters:
+    """Counters of a pool, less what allocated devices take from them. An amount may be negative: overcommitted."""
+
+    __slots__ = ("available", "devices", "overcommitted", "published", "sets")
+
+    def __init__(self, sets: Mapping[str, CounterSet], devices: Iterable[DeviceEntry]) -> None:
+        self.sets = sets
+        self.published: dict[CounterKey, int] = {
+            (set_.name, counter): amount.value.nano
+            for set_ in sets.values()
+            for counter, amount in set_.counters.items()
+        }
+        self.available = dict(self.published)
+        self.devices = tuple(entry for entry in devices if entry.device.consumes_counters)
+        for entry in self.devices:
+            entry.state.counters.append((self, entry))
+            if entry.state.allocated:
+                self._add(entry, -1)
+        self._count_overcommitted()
+
+    def detach(self) -> None:
+        """Stop following the ledger, because the pool has changed."""
+        for entry in self.devices:
+            links = entry.state.counters
+            links[:] = [link for link in links if link[0] is not self or link[1] is not entry]
+
+    def taken(self, entry: DeviceEntry) -> None:
+        """The device has become allocated."""
+        self._add(entry, -1)
+        self._count_overcommitted()
+
+    def released(self, entry: DeviceEntry) -> None:
+        """The device is not allocated any more."""
+        self._add(entry, 1)
+        self._count_overcommitted()
+
+    def _add(self, entry: DeviceEntry, sign: int) -> None:
+        for consumed in entry.device.consumes_counters:
+            for name, amount in consumed.counters.items():
+                key = (consumed.counter_set, name)
+                if key in self.available:
+                    self.available[key] += sign * amount.value.nano
+
+    def _count_overcommitted(self) -> None:
+        # One overcommitted counter blocks every device of the pool that consumes counters at all, as upstream (F08).
+        self.overcommitted = any(amount < 0 for amount in self.available.values())
+
+    def shortage(self, entry: DeviceEntry) -> tuple[CounterKey, int, int] | None:
+        """The first counter of which the device needs more than there is: (counter, needed, available)."""
+        if self.overcommitted:
+            key = min(key for key, amount in self.available.items() if amount < 0)
+            return key, 0, self.available[key]
+        for key, amount in consumption(entry).items():
+            if amount > self.available.get(key, 0):
+                return key, amount, self.available.get(key, 0)
+        return None
+
+    def groups(self, counter_set: str) -> Groups:
+        """Compatibility groups common to the allocated devices on a counter set."""
+        common: Groups = None
+        for entry in self.devices:
+            if entry.state.allocated:
+                for consumed in entry.device.consumes_counters:
+                    if consumed.counter_set == counter_set:
+                        common = joined(common, frozenset(consumed.compatibility_groups))
+        return common
+
+
+def consumption(entry: DeviceEntry) -> dict[CounterKey, int]:
+    """What a device takes from each counter."""
+    taken: dict[CounterKey, int] = {}
+    for consumed in entry.device.consumes_counters:
+        for name, amount in consumed.counters.items():
+            key = (consumed.counter_set, name)
+            taken[key] = taken.get(key, 0) + amount.value.nano
+    return taken
+
+
+def admits(common: Groups, groups: frozenset[str]) -> bool:
+    """Whether a device with these groups may join those that are on the counter set."""
+    if common is None:
+        return True
+    if not groups or not common:
+        return not groups and not common
+    return bool(common & groups)
+
+
+def joined(common: Groups, groups: frozenset[str]) -> Groups:
+    """The common groups after a device has joined."""
+    if common is None:
+        return groups
+    if not common or not groups:
+        return common
+    # An empty intersection would read as "only devices without groups"; upstream keeps it as "nobody may join".
+    return common & groups or _NOBODY
+
+
+_NOBODY = frozenset({"\0nobody"})
+
+
+class CounterDraft:
+    """What a search has taken from the counters of the pools so far."""
+
+    __slots__ = ("_check_groups", "_common", "_taken")
+
+    def __init__(self, check_groups: bool) -> None:
+        self._check_groups = check_groups
+        self._taken: dict[int, dict[CounterKey, int]] = {}
+        self._common: dict[tuple[int, str], Groups] = {}
+
+    def take(self, pool: PoolCounters, entry: DeviceEntry) -> Undo | None:
+        """Take the device's counters; None if there are not enough or its groups do not go with the others."""
+        identity = id(pool)
+        before: Undo = []
+        if self._check_groups:
+            for consumed in entry.device.consumes_counters:
+                key = (identity, consumed.counter_set)
+                common = self._common[key] if key in self._common else pool.groups(consumed.counter_set)
+                groups = frozenset(consumed.compatibility_groups)
+                if not admits(common, groups):
+                    self.undo(before)
+                    return None
+                before.append((self._common, key, self._common.get(key, _ABSENT)))
+                self._common[key] = joined(common, groups)
+        taken = self._taken.setdefault(identity, {})
+        needed = consumption(entry)
+        available = pool.available
+        fits = not pool.overcommitted
+        if fits:
+            for counter, amount in needed.items():
+                if taken.get(counter, 0) + amount > available.get(counter, 0):
+                    fits = False
+                    break
+        if not fits:
+            self.undo(before)
+            return None
+        for counter, amount in needed.items():
+            before.append((taken, counter, taken.get(counter, _ABSENT)))
+            taken[counter] = taken.get(counter, 0) + amount
+        return before
+
+    def undo(self, before: Undo) -> None:
+        """Give back what one `take` took."""
+        for table, key, value in reversed(before):
+            if value is _ABSENT:
+                del table[key]
+            else:
+                table[key] = value
+
+
+_ABSENT = object()
+# (table, key, value before): tables of different value types, hence object.
+Undo = list[tuple[dict, object, object]]  # type: ignore[type-arg]

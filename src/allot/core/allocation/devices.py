@@ -1,0 +1,143 @@
+"""Devices as the allocator sees them: what was published, and what is taken.
+
+`DeviceState` is what the ledger knows about one device id (driver, pool, name): it outlives slices, because a claim can hold
+a device that is no longer published. `DeviceEntry` is one published device; two entries can have the same id
+(the same name in slices of different nodes, which upstream does not detect either) and then share the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from allot.core.cel.device import DeviceView, DeviceViewError
+from allot.core.model import resource_v1 as api
+
+if TYPE_CHECKING:
+    from allot.core.allocation.counters import PoolCounters
+    from allot.core.allocation.index import AvailabilityIndex
+
+
+class DeviceID(NamedTuple):
+    """What identifies a device in the cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class ClaimID(NamedTuple):
+    """What identifies a claim."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Share(NamedTuple):
+    """A share of a device that one claim holds."""
+
+    claim: ClaimID
+    consumed: Mapping[str, int]
+
+
+class DeviceState:
+    """Who holds a device. Changed only by the ledger."""
+
+    __slots__ = ("claims", "consumed", "counters", "entries", "id", "shares")
+
+    def __init__(self, id_: DeviceID) -> None:
+        self.id = id_
+        # Claims that hold the device exclusively. More than one only if another scheduler erred.
+        self.claims: list[ClaimID] = []
+        self.shares: dict[str, Share] = {}
+        # Capacity taken by all shares, in nano units.
+        self.consumed: dict[str, int] = {}
+        # Published devices with this id, and the counters from which they draw when allocated.
+        self.entries: list[DeviceEntry] = []
+        self.counters: list[tuple[PoolCounters, DeviceEntry]] = []
+
+    @property
+    def allocated(self) -> bool:
+        """Held by anybody, in whole or in part."""
+        return bool(self.claims or self.shares)
+
+
+class DeviceEntry:
+    """One published device."""
+
+    __slots__ = ("_view", "attributes", "capacity", "device", "id", "indexes", "shareable", "slice", "state", "taints")
+
+    def __init__(
+        self,
+        slice_: api.ResourceSlice,
+        device: api.Device,
+        state: DeviceState,
+        taints: tuple[api.DeviceTaint, ...],
+        shareable: bool,
+    ) -> None:
+        self.id = state.id
+        self.slice = slice_
+        self.device = device
+        self.state = state
+        self.taints = taints
+        self.shareable = shareable
+        self.capacity = device.capacity
+        self.attributes = device.attributes
+        # Indexes of free devices in which this device may be listed, with the node it is listed under.
+        self.indexes: list[AvailabilityIndex] = []
+        self._view: DeviceView | DeviceViewError | None = None
+
+    @property
+    def view(self) -> DeviceView:
+        """The device as CEL sees it; DeviceViewError if the published attributes cannot be represented."""
+        view = self._view
+        if view is None:
+            view = self._view = _build_view(self.id.driver, self.device)
+        if isinstance(view, DeviceViewError):
+            raise view
+        return view
+
+    def attribute(self, name: str) -> api.DeviceAttribute | None:
+        """A published attribute by its fully qualified name."""
+        found = self.attributes.get(name)
+        if found is not None:
+            return found
+        domain, slash, id_ = name.partition("/")
+        if slash and domain == self.id.driver:
+            return self.attributes.get(id_)
+        return None
+
+
+def _build_view(driver: str, device: api.Device) -> DeviceView | DeviceViewError:
+    try:
+        return DeviceView.build(
+            driver,
+            attributes={name: attribute_value(value) for name, value in device.attributes.items()},
+            capacity={name: capacity.value for name, capacity in device.capacity.items()},
+            allow_multiple_allocations=bool(device.allow_multiple_allocations),
+        )
+    except DeviceViewError as error:
+        return error
+
+
+def attribute_value(attribute: api.DeviceAttribute) -> tuple[str, object] | None:
+    """The member of the one-of that is set, as (kind, value); None if there is none."""
+    if attribute.string is not None:
+        return "string", attribute.string
+    if attribute.int_ is not None:
+        return "int", attribute.int_
+    if attribute.bool_ is not None:
+        return "bool", attribute.bool_
+    if attribute.version is not None:
+        return "version", attribute.version
+    for kind in ("ints", "bools", "strings", "versions"):
+        values = getattr(attribute, kind)
+        if values:
+            return kind, values
+    return None

@@ -1,0 +1,343 @@
+"""All that allocation needs to know about a cluster, updated change by change.
+
+Feed it classes, slices, claims and taint rules as they come and go; ask it for the view of a node, the plan of a claim, or
+the nodes that are worth trying. A change costs what it touches: the slice's devices, the views of the nodes that see its
+pool, the signatures that select them. Not thread-safe; decisions only read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID, DeviceState
+from allot.core.allocation.features import Features
+from allot.core.allocation.index import AvailabilityIndex
+from allot.core.allocation.ledger import Ledger
+from allot.core.allocation.plan import ClaimPlan, plan_claim
+from allot.core.allocation.pools import NodeView, PoolID, SliceEntry, gather, is_relevant
+from allot.core.allocation.signature import Signature
+from allot.core.features import DEFAULT_GATES
+from allot.core.model import resource_v1 as api
+from allot.core.model.core_v1 import Node
+from allot.core.quantity import Quantity
+from allot.core.selectors import selects_device
+
+# Bounds on what is kept for speed; the least recently made is dropped first.
+SIGNATURES_MAX = 1024
+PLANS_MAX = 8192
+
+DEFAULT_FEATURES = Features.from_gates(DEFAULT_GATES)
+
+# Only to tell specs apart, so any faithful text will do for quantities and raw JSON.
+_SPEC_ENCODER = msgspec.json.Encoder(enc_hook=str)
+
+
+def claim_id(claim: api.ResourceClaim) -> ClaimID:
+    """Namespace and name of a claim."""
+    return ClaimID(claim.metadata.namespace, claim.metadata.name)
+
+
+class Inventory:
+    """Devices, classes and holders of a cluster."""
+
+    def __init__(self, features: Features = DEFAULT_FEATURES) -> None:
+        self.features = features
+        self.ledger = Ledger(features.consumable_capacity, self._holder_changed)
+        self._classes: dict[str, api.DeviceClass] = {}
+        self._rules: dict[str, api.DeviceTaintRule] = {}
+        self._slices: dict[str, SliceEntry] = {}
+        self._by_pool: dict[PoolID, dict[str, SliceEntry]] = {}
+        self._local: dict[str, dict[str, SliceEntry]] = {}
+        self._shared: dict[str, SliceEntry] = {}
+        self._views: dict[str, NodeView] = {}
+        self._viewers: dict[PoolID, set[str]] = {}
+        self._signatures: dict[object, Signature] = {}
+        self._signature_count = 0
+        self._indexes: dict[Signature, AvailabilityIndex] = {}
+        self._plans: dict[bytes, ClaimPlan] = {}
+
+    # --- slices ---
+
+    def put_slice(self, slice_: api.ResourceSlice) -> None:
+        """A slice was published or changed."""
+        name = slice_.metadata.name
+        before = self._slices.get(name)
+        if before is not None:
+            if before.slice.spec == slice_.spec:
+                return
+            self.delete_slice(name)
+        self._add_slice(slice_)
+
+    def _add_slice(self, slice_: api.ResourceSlice) -> None:
+        name = slice_.metadata.name
+        spec = slice_.spec
+        entries = []
+        for device in spec.devices or ():
+            state = self.ledger.state(DeviceID(spec.driver, spec.pool.name, device.name))
+            taints = device.taints
+            if self._rules:
+                taints += self._rule_taints(state.id)
+            shareable = self.features.consumable_capacity and bool(device.allow_multiple_allocations)
+            entry = DeviceEntry(slice_, device, state, taints, shareable)
+            state.entries.append(entry)
+            entries.append(entry)
+        slice_entry = SliceEntry(slice_, tuple(entries))
+        self._slices[name] = slice_entry
+        self._by_pool.setdefault(slice_entry.pool, {})[name] = slice_entry
+        if spec.node_name:
+            self._local.setdefault(spec.node_name, {})[name] = slice_entry
+        else:
+            self._shared[name] = slice_entry
+        self._outdate(slice_entry)
+        for index in self._indexes.values():
+            index.add(slice_entry)
+
+    def delete_slice(self, name: str) -> None:
+        """A slice is gone."""
+        slice_entry = self._slices.pop(name, None)
+        if slice_entry is None:
+            return
+        self._outdate(slice_entry)
+        for index in self._indexes.values():
+            index.remove(slice_entry)
+        pool = self._by_pool[slice_entry.pool]
+        del pool[name]
+        if not pool:
+            del self._by_pool[slice_entry.pool]
+        node = slice_entry.slice.spec.node_name
+        if node:
+            del self._local[node][name]
+            if not self._local[node]:
+                del self._local[node]
+        else:
+            del self._shared[name]
+        for entry in slice_entry.devices:
+            entry.state.entries.remove(entry)
+            self.ledger.forget_if_unused(entry.state)
+
+    def _outdate(self, slice_entry: SliceEntry) -> None:
+        """Drop the views that a change of the slice can affect."""
+        node = slice_entry.slice.spec.node_name
+        if not node:
+            for name in list(self._views):
+                self._drop_view(name)
+            return
+        self._drop_view(node)
+        for name in list(self._viewers.get(slice_entry.pool, ())):
+            self._drop_view(name)
+
+    def _drop_view(self, node: str) -> None:
+        view = self._views.pop(node, None)
+        if view is None:
+            return
+        view.detach()
+        for pool in view.pools:
+            viewers = self._viewers.get(pool.id)
+            if viewers is not None:
+                viewers.discard(node)
+                if not viewers:
+                    del self._viewers[pool.id]
+
+    # --- classes and taint rules ---
+
+    def put_class(self, device_class: api.DeviceClass) -> None:
+        """A class was made or changed."""
+        name = device_class.metadata.name
+        before = self._classes.get(name)
+        self._classes[name] = device_class
+        self._plans.clear()
+        if before is not None and before.spec != device_class.spec:
+            self._forget_signatures(name)
+
+    def delete_class(self, name: str) -> None:
+        """A class is gone."""
+        if self._classes.pop(name, None) is not None:
+            self._plans.clear()
+            self._forget_signatures(name)
+
+    @property
+    def classes(self) -> Mapping[str, api.DeviceClass]:
+        """Classes by name."""
+        return self._classes
+
+    def put_taint_rule(self, rule: api.DeviceTaintRule) -> None:
+        """A taint rule was made or changed."""
+        before = self._rules.get(rule.metadata.name)
+        self._rules[rule.metadata.name] = rule
+        if before is None or before.spec != rule.spec:
+            self._retaint((before, rule))
+
+    def delete_taint_rule(self, name: str) -> None:
+        """A taint rule is gone."""
+        before = self._rules.pop(name, None)
+        if before is not None:
+            self._retaint((before,))
+
+    def _retaint(self, rules: tuple[api.DeviceTaintRule | None, ...]) -> None:
+        for slice_entry in list(self._slices.values()):
+            if any(
+                rule is not None and selects_device(rule.spec.device_selector, *entry.id)
+                for rule in rules
+                for entry in slice_entry.devices
+            ):
+                self.delete_slice(slice_entry.slice.metadata.name)
+                self._add_slice(slice_entry.slice)
+
+    def _rule_taints(self, id_: DeviceID) -> tuple[api.DeviceTaint, ...]:
+        return tuple(
+            rule.spec.taint
+            for _, rule in sorted(self._rules.items())
+            if selects_device(rule.spec.device_selector, *id_)
+        )
+
+    # --- claims ---
+
+    def put_claim(self, claim: api.ResourceClaim) -> None:
+        """A claim as it is stored: what it holds is what its status says."""
+        if claim.status.allocation is not None:
+            self.ledger.hold(claim_id(claim), claim.status.allocation)
+        else:
+            self.ledger.release(claim_id(claim))
+
+    def hold(self, claim: ClaimID, allocation: api.AllocationResult) -> None:
+        """A claim got an allocation (which may not have been stored yet)."""
+        self.ledger.hold(claim, allocation)
+
+    def release(self, claim: ClaimID) -> None:
+        """A claim holds nothing any more."""
+        self.ledger.release(claim)
+
+    def _holder_changed(self, state: DeviceState) -> None:
+        for entry in state.entries:
+            for index in entry.indexes:
+                index.refresh(entry)
+        for pool, _ in state.counters:
+            for entry in pool.devices:
+                for index in entry.indexes:
+                    index.refresh(entry)
+
+    # --- questions ---
+
+    def view(self, node: Node) -> NodeView:
+        """What can be allocated from a node, whether free or not."""
+        name = node.metadata.name
+        view = self._views.get(name)
+        if view is not None:
+            if view.node is node or (
+                view.node.metadata.labels == node.metadata.labels
+                and view.node.status.declared_features == node.status.declared_features
+            ):
+                return view
+            self._drop_view(name)
+        slices = (*self._local.get(name, {}).values(), *self._shared.values())
+        view = gather(node, slices, lambda pool: self._by_pool[pool].values(), self.features)
+        self._views[name] = view
+        for pool in view.pools:
+            self._viewers.setdefault(pool.id, set()).add(name)
+            if pool.counters is not None:
+                for entry in pool.counters.devices:
+                    for index in entry.indexes:
+                        index.refresh(entry)
+        return view
+
+    def plan(self, spec: api.ResourceClaimSpec) -> ClaimPlan:
+        """A claim spec, digested."""
+        key = _SPEC_ENCODER.encode(spec)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.pop(next(iter(self._plans)))
+            plan = self._plans[key] = plan_claim(spec, self.features, self._classes, self._signature)
+        return plan
+
+    def published(self, pool: PoolID, node: Node) -> Iterator[DeviceEntry]:
+        """Devices of a pool that the node can see, whatever state the pool is in."""
+        for slice_entry in self._by_pool.get(pool, {}).values():
+            if is_relevant(slice_entry, node):
+                yield from slice_entry.devices
+
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes that have slices of their own, sorted."""
+        return tuple(sorted(self._local))
+
+    def slices(self) -> tuple[api.ResourceSlice, ...]:
+        """All slices, by name."""
+        return tuple(self._slices[name].slice for name in sorted(self._slices))
+
+    def nodes_worth_trying(self, claims: Sequence[api.ResourceClaim]) -> Iterator[str]:
+        """Nodes that may have enough free devices for the claims; all others cannot.
+
+        Only nodes that have slices of their own are named. Fullest first, so that free nodes stay free.
+        """
+        needs: dict[Signature, int] = {}
+        for claim in claims:
+            for request in self.plan(claim.spec).requests:
+                leaf = request.leaves[0]
+                if not request.prioritized and leaf.signature is not None and not leaf.all_devices:
+                    # Requests for shares can be served by one device, others add up.
+                    add = not leaf.signature.admin_access and not self._shares_devices(leaf.signature)
+                    before = needs.get(leaf.signature, 0)
+                    needs[leaf.signature] = before + leaf.count if add else max(before, leaf.count)
+        lists = [(self.index(signature), needed) for signature, needed in needs.items()]
+        own = [(index, needed - index.shared) for index, needed in lists if needed > index.shared]
+        if not own:
+            yield from self.nodes()
+            return
+        first = own[0] if len(own) == 1 else min(own, key=lambda item: item[0].size(item[1]))
+        others = [(index, needed) for index, needed in lists if index is not first[0]]
+        for node in first[0].nodes(first[1]):
+            if all(index.count(node) >= needed for index, needed in others):
+                yield node
+
+    def _shares_devices(self, signature: Signature) -> bool:
+        return self.features.consumable_capacity and self.index(signature).has_shareable
+
+    def index(self, signature: Signature) -> AvailabilityIndex:
+        """Free devices per node for a signature, made on first use."""
+        index = self._indexes.get(signature)
+        if index is None:
+            index = self._indexes[signature] = AvailabilityIndex(signature)
+            for slice_entry in self._slices.values():
+                index.add(slice_entry)
+        return index
+
+    def _signature(
+        self,
+        device_class: api.DeviceClass,
+        selectors: tuple[api.DeviceSelector, ...],
+        requested: Mapping[str, Quantity],
+        tolerations: tuple[api.DeviceToleration, ...],
+        admin_access: bool,
+    ) -> Signature:
+        key = (
+            device_class.metadata.name,
+            selectors,
+            tuple(sorted((name, amount.nano, str(amount)) for name, amount in requested.items())),
+            tolerations,
+            admin_access,
+        )
+        signature = self._signatures.get(key)
+        if signature is None:
+            if len(self._signatures) >= SIGNATURES_MAX:
+                self._forget(next(iter(self._signatures)))
+            self._signature_count += 1
+            signature = self._signatures[key] = Signature(
+                self._signature_count, device_class, selectors, requested, tolerations, admin_access, self.features
+            )
+        return signature
+
+    def _forget_signatures(self, class_name: str) -> None:
+        for key, signature in list(self._signatures.items()):
+            if signature.device_class.metadata.name == class_name:
+                self._forget(key)
+
+    def _forget(self, key: object) -> None:
+        signature = self._signatures.pop(key)
+        self._plans.clear()
+        index = self._indexes.pop(signature, None)
+        for slice_entry in self._slices.values():
+            if index is not None:
+                index.remove(slice_entry)
+            slice_entry.verdicts.pop(signature.number, None)

@@ -1,0 +1,105 @@
+"""Which claim holds which device. Everything that changes who holds what lives in this file.
+
+The ledger is fed with claims as they are stored; a claim replaces what it held before. It never refuses: what the API says
+is true, even if two claims say that they hold the same device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from allot.core.allocation.devices import ClaimID, DeviceID, DeviceState, Share
+from allot.core.model.resource_v1 import AllocationResult, DeviceRequestAllocationResult
+
+# How often a device without a share id may be counted per claim does not matter: presence does.
+_Held = tuple[DeviceState, str | None]
+
+
+class Ledger:
+    """Holders of all devices, by claim and by device."""
+
+    def __init__(self, consumable_capacity: bool, changed: Callable[[DeviceState], None]) -> None:
+        self._consumable_capacity = consumable_capacity
+        self._changed = changed
+        self._states: dict[DeviceID, DeviceState] = {}
+        self._held: dict[ClaimID, tuple[AllocationResult, tuple[_Held, ...]]] = {}
+
+    def state(self, id_: DeviceID) -> DeviceState:
+        """The state of a device, published or not."""
+        state = self._states.get(id_)
+        if state is None:
+            state = self._states[id_] = DeviceState(id_)
+        return state
+
+    def forget_if_unused(self, state: DeviceState) -> None:
+        """Drop the state of a device that is neither published nor held."""
+        if not state.allocated and not state.entries:
+            self._states.pop(state.id, None)
+
+    def allocation(self, claim: ClaimID) -> AllocationResult | None:
+        """What a claim holds."""
+        held = self._held.get(claim)
+        return held[0] if held is not None else None
+
+    def claims(self) -> tuple[ClaimID, ...]:
+        """Claims that hold something, sorted."""
+        return tuple(sorted(self._held))
+
+    def hold(self, claim: ClaimID, allocation: AllocationResult) -> None:
+        """The claim is allocated."""
+        before = self._held.get(claim)
+        if before is not None:
+            if before[0] == allocation:
+                return
+            self.release(claim)
+        held = []
+        for result in allocation.devices.results:
+            if result.admin_access:
+                continue  # admin access takes nothing away from anybody
+            held.append(self._take(claim, result))
+        self._held[claim] = (allocation, tuple(held))
+
+    def _take(self, claim: ClaimID, result: DeviceRequestAllocationResult) -> _Held:
+        state = self.state(DeviceID(result.driver, result.pool, result.device))
+        was_allocated = state.allocated
+        share_id = result.share_id if self._consumable_capacity else None
+        if share_id is None:
+            state.claims.append(claim)
+        else:
+            consumed = {name: amount.nano for name, amount in result.consumed_capacity.items()}
+            state.shares[share_id] = Share(claim, consumed)
+            for name, amount in consumed.items():
+                state.consumed[name] = state.consumed.get(name, 0) + amount
+        if not was_allocated:
+            for counters, entry in state.counters:
+                counters.taken(entry)
+        self._changed(state)
+        return state, share_id
+
+    def release(self, claim: ClaimID) -> None:
+        """The claim is not allocated any more, or gone."""
+        before = self._held.pop(claim, None)
+        if before is None:
+            return
+        for state, share_id in before[1]:
+            if share_id is None:
+                state.claims.remove(claim)
+            else:
+                self._release_share(state, share_id)
+            if not state.allocated:
+                for counters, entry in state.counters:
+                    counters.released(entry)
+            self._changed(state)
+            self.forget_if_unused(state)
+
+    @staticmethod
+    def _release_share(state: DeviceState, share_id: str) -> None:
+        share = state.shares.pop(share_id, None)
+        if share is None:
+            return  # the same share id twice in one allocation
+        for name, amount in share.consumed.items():
+            rest = state.consumed[name] - amount
+            if rest:
+                state.consumed[name] = rest
+            else:
+                del state.consumed[name]

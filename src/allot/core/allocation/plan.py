@@ -1,0 +1,206 @@
+"""Claims, digested: what an attempt needs to know about them, worked out once per distinct claim spec.
+
+Everything that upstream refuses before it looks at devices is found here; the refusals are kept in place (`error` of the request or
+the claim), because an attempt meets them in order, between other things that can end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from allot.core.allocation.features import Features
+from allot.core.allocation.signature import Signature
+from allot.core.model import resource_v1 as api
+from allot.core.quantity import Quantity
+
+
+class Leaf:
+    """A request, or one alternative of it, for which devices are chosen."""
+
+    __slots__ = (
+        "all_devices",
+        "constraints",
+        "count",
+        "derived",
+        "device_class",
+        "error",
+        "full_name",
+        "name",
+        "parent",
+        "request",
+        "signature",
+    )
+
+    def __init__(self, name: str, parent: str | None, request: api.ExactDeviceRequest | api.DeviceSubRequest) -> None:
+        self.name = name
+        self.parent = parent
+        self.full_name = name if parent is None else f"{parent}/{name}"
+        self.request = request
+        self.all_devices = request.allocation_mode == api.ALL
+        self.count = request.count
+        self.derived: Mapping[str, str] = {derived.name: derived.expression for derived in request.derived_attributes}
+        # Positions of the claim's constraints that cover this leaf.
+        self.constraints: tuple[int, ...] = ()
+        self.device_class: api.DeviceClass | None = None
+        self.signature: Signature | None = None
+        # Why no attempt can get past this leaf: the message, to be put behind "claim <name>".
+        self.error: str | None = None
+
+    @property
+    def admin_access(self) -> bool:
+        """May use devices that others use."""
+        return isinstance(self.request, api.ExactDeviceRequest) and bool(self.request.admin_access)
+
+
+class RequestPlan:
+    """A request with its alternatives; one leaf if it is not a prioritized list."""
+
+    __slots__ = ("error", "leaves", "name", "prioritized")
+
+    def __init__(self, name: str, leaves: tuple[Leaf, ...], prioritized: bool) -> None:
+        self.name = name
+        self.leaves = leaves
+        self.prioritized = prioritized
+        self.error: str | None = None
+
+
+class ConstraintPlan(msgspec.Struct, frozen=True):
+    """What covered devices must have in common (match) or not (distinct)."""
+
+    attribute: str
+    match: bool
+
+
+class ClaimPlan:
+    """A claim spec, digested. Shared by all claims with an equal spec."""
+
+    __slots__ = ("constraint_error", "constraints", "plain", "requests", "spec")
+
+    def __init__(self, spec: api.ResourceClaimSpec, requests: tuple[RequestPlan, ...]) -> None:
+        self.spec = spec
+        self.requests = requests
+        self.constraints: tuple[ConstraintPlan, ...] = ()
+        self.constraint_error: str | None = None
+        # Nothing but exact counts of devices without constraints: the common case, worth a short cut.
+        self.plain = False
+
+
+SignatureFor = Callable[
+    [
+        api.DeviceClass,
+        tuple[api.DeviceSelector, ...],
+        Mapping[str, Quantity],
+        tuple[api.DeviceToleration, ...],
+        bool,
+    ],
+    Signature,
+]
+
+
+def plan_claim(
+    spec: api.ResourceClaimSpec,
+    features: Features,
+    classes: Mapping[str, api.DeviceClass],
+    signature_for: SignatureFor,
+) -> ClaimPlan:
+    """Digest a claim spec."""
+    plan = ClaimPlan(spec, tuple(_plan_request(r, features, classes, signature_for) for r in spec.devices.requests))
+    constraints = []
+    for index, constraint in enumerate(spec.devices.constraints):
+        if constraint.match_attribute is not None:
+            constraints.append(ConstraintPlan(constraint.match_attribute, match=True))
+        elif constraint.distinct_attribute is not None:
+            constraints.append(ConstraintPlan(constraint.distinct_attribute, match=False))
+        else:
+            plan.constraint_error = f", constraint #{index}: empty constraint (unsupported constraint type?)"
+            break
+    plan.constraints = tuple(constraints)
+    for request in plan.requests:
+        for leaf in request.leaves:
+            leaf.constraints = tuple(
+                index for index, c in enumerate(spec.devices.constraints[: len(constraints)]) if _covers(c, leaf)
+            )
+    plan.plain = (
+        plan.constraint_error is None
+        and not plan.constraints
+        and all(
+            r.error is None
+            and not r.prioritized
+            and r.leaves[0].error is None
+            and not r.leaves[0].all_devices
+            and not r.leaves[0].admin_access
+            for r in plan.requests
+        )
+    )
+    return plan
+
+
+def _covers(constraint: api.DeviceConstraint, leaf: Leaf) -> bool:
+    names = constraint.requests
+    return not names or (leaf.parent or leaf.name) in names or leaf.full_name in names
+
+
+def _plan_request(
+    request: api.DeviceRequest,
+    features: Features,
+    classes: Mapping[str, api.DeviceClass],
+    signature_for: SignatureFor,
+) -> RequestPlan:
+    prioritized = bool(request.first_available)
+    if prioritized:
+        leaves = tuple(Leaf(sub.name, request.name, sub) for sub in request.first_available)
+    else:
+        leaves = (Leaf(request.name, None, request.exactly or api.ExactDeviceRequest()),)
+    plan = RequestPlan(request.name, leaves, prioritized)
+    if prioritized and not features.prioritized_list:
+        plan.error = f", request {request.name}: has subrequests, but the DRAPrioritizedList feature is disabled"
+    elif not features.consumable_capacity:
+        for leaf in leaves:
+            if leaf.request.capacity is not None:
+                what = "subrequest" if prioritized else "request"
+                plan.error = (
+                    f", {what} {leaf.name}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
+                )
+                break
+    if plan.error is None:
+        for leaf in leaves:
+            _plan_leaf(leaf, features, classes, signature_for)
+    return plan
+
+
+def _plan_leaf(
+    leaf: Leaf, features: Features, classes: Mapping[str, api.DeviceClass], signature_for: SignatureFor
+) -> None:
+    request = leaf.request
+    where = f", request {leaf.name}"
+    if request.derived_attributes and not features.derived_attributes:
+        leaf.error = f"{where}: cannot handle request with derived attributes, the feature is disabled"
+        return
+    for index, selector in enumerate(request.selectors):
+        if selector.cel is None:
+            leaf.error = f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
+            return
+    admin_access = request.admin_access if isinstance(request, api.ExactDeviceRequest) else None
+    if admin_access is not None and not features.admin_access:
+        leaf.error = f"{where}: admin access is requested, but the feature is disabled"
+        return
+    name = request.device_class_name
+    if not name:
+        leaf.error = f"{where}: missing device class name (unsupported request type?)"
+        return
+    leaf.device_class = classes.get(name)
+    if leaf.device_class is None:
+        leaf.error = f'{where}: could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found'
+        return
+    if request.allocation_mode not in (api.EXACT_COUNT, api.ALL):
+        leaf.error = f"{where}: unsupported count mode {request.allocation_mode}"
+        return
+    leaf.signature = signature_for(
+        leaf.device_class,
+        request.selectors,
+        request.capacity.requests if request.capacity is not None else {},
+        request.tolerations,
+        bool(admin_access),
+    )

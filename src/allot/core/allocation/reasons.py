@@ -1,0 +1,368 @@
+"""Why claims do not fit on a node: made after the search has failed, so that it costs nothing when they fit.
+
+Each request is looked at on its own first (what stands between it and each device). A request whose own devices would be enough
+is stopped by the others: they compete for the same devices, or a constraint keeps the free ones apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from allot.core.allocation import capacity as capacities
+from allot.core.allocation.constraints import AttributeReader, Values
+from allot.core.allocation.counters import PoolCounters, admits
+from allot.core.allocation.devices import ClaimID, DeviceEntry
+from allot.core.allocation.errors import AllocationError
+from allot.core.allocation.inventory import Inventory
+from allot.core.allocation.plan import ClaimPlan, Leaf
+from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS, NodeView, PoolView, device_on_node
+from allot.core.allocation.signature import Rule, Signature
+from allot.core.cel.device import DeviceViewError
+from allot.core.cel.selector import EvaluationError
+from allot.core.explain import DeviceReason, Obstacle, RequestReason
+from allot.core.model.resource_v1 import DeviceTaint
+from allot.core.quantity import Quantity
+
+_VALUES_SHOWN_MAX = 4
+
+
+def explain(
+    inventory: Inventory,
+    view: NodeView,
+    claims: Sequence[ClaimID],
+    plans: Sequence[ClaimPlan],
+    counts: Mapping[Leaf, int],
+) -> tuple[RequestReason, ...]:
+    """A reason for each request that cannot be met; of requests that could be met alone, what keeps them apart."""
+    reader = AttributeReader(inventory.features)
+    surveys: dict[Signature, _Survey] = {}
+    reports = []
+    for claim, plan in zip(claims, plans, strict=True):
+        for request in plan.requests:
+            for leaf in request.leaves:
+                signature = leaf.signature
+                assert signature is not None
+                if signature not in surveys:
+                    surveys[signature] = _Survey(inventory, view, signature)
+                reports.append((leaf, plan, _Report(surveys[signature], claim, leaf, counts[leaf])))
+    alone = [report for leaf, _, report in reports if len(report.free) < max(counts[leaf], 1)]
+    chosen = []
+    if alone:
+        chosen = [report.reason("") for report in alone]
+    else:
+        for leaf, plan, report in reports:
+            together = _why_not_together(leaf, plan, report, reader) or _competition(report, reports)
+            if together:
+                chosen.append(report.reason(together))
+        if not chosen:
+            chosen = [report.reason("not together with the other requests") for _, _, report in reports]
+    return tuple(chosen)
+
+
+class _Report:
+    """One leaf and what was found about the devices for it."""
+
+    def __init__(self, survey: _Survey, claim: ClaimID, leaf: Leaf, needed: int) -> None:
+        self.survey = survey
+        self.claim = claim
+        self.leaf = leaf
+        self.needed = needed
+        self.free = survey.free
+
+    def reason(self, together: str) -> RequestReason:
+        """The report as data."""
+        survey = self.survey
+        return RequestReason(
+            claim=str(self.claim),
+            request=self.leaf.full_name,
+            node=survey.view.node.metadata.name,
+            device_class=survey.signature.device_class.metadata.name,
+            needed=self.needed,
+            devices=survey.in_class,
+            free=len(survey.free),
+            together=together,
+            in_the_way=tuple(survey.in_the_way),
+        )
+
+
+class _Survey:
+    """What stands between requests of one signature and each device that the node can see."""
+
+    def __init__(self, inventory: Inventory, view: NodeView, signature: Signature) -> None:
+        self.inventory = inventory
+        self.view = view
+        self.signature = signature
+        self.in_class = 0
+        self.free: list[DeviceEntry] = []
+        self.in_the_way: list[DeviceReason] = []
+        for pool in view.pools:
+            self._look_at(pool)
+
+    def _look_at(self, pool: PoolView) -> None:
+        if not pool.complete:
+            text = f"are in pool {pool.id}, which is incomplete: its driver has not published all slices"
+            self._pool_in_the_way(pool, Obstacle.POOL_INCOMPLETE, text)
+            return
+        if pool.invalid:
+            text = f"are in pool {pool.id}, which is invalid: {pool.invalid}"
+            self._pool_in_the_way(pool, Obstacle.POOL_INVALID, text)
+            return
+        for slice_ in pool.slices:
+            for entry in slice_.devices:
+                reason = self._obstacle(entry, pool)
+                if reason is None:
+                    self.in_class += 1
+                    self.free.append(entry)
+                else:
+                    self.in_class += reason.obstacle not in (Obstacle.NOT_IN_CLASS, Obstacle.NOT_ON_NODE)
+                    self.in_the_way.append(reason)
+
+    def _pool_in_the_way(self, pool: PoolView, obstacle: Obstacle, text: str) -> None:
+        for entry in self.inventory.published(pool.id, self.view.node):
+            if self._selector(entry) is None:
+                self.in_class += 1
+                self.in_the_way.append(DeviceReason(device=str(entry.id), obstacle=obstacle, text=text))
+
+    def _obstacle(self, entry: DeviceEntry, pool: PoolView) -> DeviceReason | None:
+        return (
+            self._selector(entry)
+            or self._node(entry)
+            or self._capacity_ever(entry)
+            or self._taint(entry)
+            or self._in_use(entry)
+            or self._capacity_now(entry)
+            or self._counters(entry, pool.counters)
+        )
+
+    def _selector(self, entry: DeviceEntry) -> DeviceReason | None:
+        id_ = str(entry.id)
+        if entry.device.binding_conditions and not self.inventory.features.device_binding_and_status:
+            text = "have binding conditions, but that feature is off"
+            return DeviceReason(device=id_, obstacle=Obstacle.FEATURE, text=text)
+        try:
+            rule = self.signature.failing_rule(entry)
+        except (EvaluationError, DeviceViewError) as error:
+            text = f"fail a selector with an error: {error}"
+            return DeviceReason(device=id_, obstacle=Obstacle.SELECTOR_ERROR, text=text)
+        if rule is None:
+            return None
+        return _selector_reason(id_, rule, entry)
+
+    def _node(self, entry: DeviceEntry) -> DeviceReason | None:
+        spec = entry.slice.spec
+        if spec.per_device_node_selection and not device_on_node(entry, self.view.node):
+            return DeviceReason(
+                device=str(entry.id), obstacle=Obstacle.NOT_ON_NODE, text="are not available on this node"
+            )
+        if spec.skip_node_operations:
+            declared = OPTIONAL_NODE_OPERATIONS in self.view.node.status.declared_features
+            if not self.inventory.features.optional_node_operations or not declared:
+                text = f"need {OPTIONAL_NODE_OPERATIONS}, which this node does not declare"
+                return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
+        return None
+
+    def _capacity_ever(self, entry: DeviceEntry) -> DeviceReason | None:
+        if not self.inventory.features.consumable_capacity:
+            return None
+        requested = self.signature.requested
+        for name in requested:
+            if name not in entry.capacity:
+                return DeviceReason(
+                    device=str(entry.id),
+                    obstacle=Obstacle.CAPACITY,
+                    text=f"have no capacity {name}",
+                    needed=str(requested[name]),
+                )
+        try:
+            taken = self.signature.consumption(entry)
+        except capacities.CapacityError as error:
+            return DeviceReason(
+                device=str(entry.id), obstacle=Obstacle.CAPACITY, text=f"fail a capacity check: {error}"
+            )
+        if taken is None:
+            asked = ", ".join(f"{name} {amount}" for name, amount in sorted(requested.items()))
+            return DeviceReason(
+                device=str(entry.id),
+                obstacle=Obstacle.CAPACITY,
+                text=f"do not allow {asked} by their request policy",
+                needed=asked,
+            )
+        return self._short_of(entry, taken, {}, ())
+
+    def _capacity_now(self, entry: DeviceEntry) -> DeviceReason | None:
+        if not self.inventory.features.consumable_capacity or not entry.state.consumed:
+            return None
+        taken = self.signature.consumption(entry) or {}
+        claims = tuple(sorted({str(share.claim) for share in entry.state.shares.values()}))
+        return self._short_of(entry, taken, entry.state.consumed, claims)
+
+    @staticmethod
+    def _short_of(
+        entry: DeviceEntry, taken: Mapping[str, Quantity], consumed: Mapping[str, int], claims: tuple[str, ...]
+    ) -> DeviceReason | None:
+        for name, amount in taken.items():
+            value = entry.capacity[name].value
+            left = value.nano - consumed.get(name, 0)
+            if amount.nano > left:
+                actual = str(Quantity.from_nano(left, value.format))
+                of = f" left of {value}" if consumed else ""
+                return DeviceReason(
+                    device=str(entry.id),
+                    obstacle=Obstacle.CAPACITY,
+                    text=f"have {name} {actual}{of}, need {amount}",
+                    actual=actual,
+                    needed=str(amount),
+                    claims=claims,
+                )
+        return None
+
+    def _taint(self, entry: DeviceEntry) -> DeviceReason | None:
+        features = self.inventory.features
+        if entry.device.consumes_counters and not features.partitionable_devices:
+            text = "are partitions, but that feature is off"
+            return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
+        if not features.device_taints:
+            return None
+        taints = self.signature.taints_in_the_way(entry)
+        if not taints:
+            return None
+        shown = ", ".join(_taint_text(taint) for taint in taints)
+        return DeviceReason(
+            device=str(entry.id),
+            obstacle=Obstacle.TAINT,
+            text=f"have taint {shown} that is not tolerated",
+            actual=shown,
+        )
+
+    def _in_use(self, entry: DeviceEntry) -> DeviceReason | None:
+        if self.signature.admin_access or not entry.state.claims:
+            return None
+        claims = tuple(sorted({str(claim) for claim in entry.state.claims}))
+        return DeviceReason(device=str(entry.id), obstacle=Obstacle.IN_USE, text="are in use", claims=claims)
+
+    def _counters(self, entry: DeviceEntry, counters: PoolCounters | None) -> DeviceReason | None:
+        if counters is None or not entry.device.consumes_counters or (entry.shareable and entry.state.shares):
+            return None
+        holders = tuple(
+            sorted(
+                {
+                    str(claim)
+                    for other in counters.devices
+                    if other.state.allocated and _same_counter_set(entry, other)
+                    for claim in (*other.state.claims, *(share.claim for share in other.state.shares.values()))
+                }
+            )
+        )
+        if self.inventory.features.compatibility_groups:
+            for consumed in entry.device.consumes_counters:
+                if not admits(counters.groups(consumed.counter_set), frozenset(consumed.compatibility_groups)):
+                    text = f"do not go with what is allocated from counter set {consumed.counter_set}"
+                    return DeviceReason(
+                        device=str(entry.id), obstacle=Obstacle.COMPATIBILITY_GROUP, text=text, claims=holders
+                    )
+        shortage = counters.shortage(entry)
+        if shortage is None:
+            return None
+        (set_name, counter), needed, available = shortage
+        published = counters.sets[set_name].counters[counter].value
+        actual = str(Quantity.from_nano(available, published.format))
+        wanted = str(Quantity.from_nano(needed, published.format))
+        return DeviceReason(
+            device=str(entry.id),
+            obstacle=Obstacle.COUNTER,
+            text=f"need {wanted} of counter {set_name}/{counter}, {actual} of {published} is left",
+            actual=actual,
+            needed=wanted,
+            claims=holders,
+        )
+
+
+def _same_counter_set(one: DeviceEntry, other: DeviceEntry) -> bool:
+    return bool(
+        {consumed.counter_set for consumed in one.device.consumes_counters}
+        & {consumed.counter_set for consumed in other.device.consumes_counters}
+    )
+
+
+def _selector_reason(id_: str, rule: Rule, entry: DeviceEntry) -> DeviceReason:
+    if rule.compiled is None:
+        return DeviceReason(
+            device=id_,
+            obstacle=Obstacle.SELECTOR_ERROR,
+            text=f"fail a selector that does not compile: {rule.compile_error}",
+        )
+    why = rule.compiled.explain(entry.view)
+    in_class = rule.class_name is None
+    obstacle = Obstacle.SELECTOR if in_class else Obstacle.NOT_IN_CLASS
+    return DeviceReason(
+        device=id_,
+        obstacle=obstacle,
+        text=why.group_phrase(),
+        expression=why.expression,
+        actual=why.actual,
+        needed=why.expected,
+    )
+
+
+def _taint_text(taint: DeviceTaint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _why_not_together(leaf: Leaf, plan: ClaimPlan, report: _Report, reader: AttributeReader) -> str:
+    for index in leaf.constraints:
+        constraint = plan.constraints[index]
+        values: dict[str, int] = {}
+        missing = 0
+        for entry in report.free:
+            try:
+                found = reader.read(entry, constraint.attribute, leaf)
+            except AllocationError:
+                found = None
+            if found is None:
+                missing += 1
+                continue
+            for text in _texts(found):
+                values[text] = values.get(text, 0) + 1
+        rule = "the same" if constraint.match else "different values of"
+        shown = _shown(values)
+        if not values:
+            return f"none of them has attribute {constraint.attribute}, which must be {'equal' if constraint.match else 'different'}"
+        without = f", {missing} have none" if missing else ""
+        return f"the claim needs {rule} {constraint.attribute}, they have {shown}{without}"
+    return ""
+
+
+def _texts(values: Values) -> Iterable[str]:
+    return sorted(str(value).lower() if kind == "bool" else str(value) for kind, value in values.values)
+
+
+def _shown(values: Mapping[str, int]) -> str:
+    ranked = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{text} ({count})" if count > 1 else text for text, count in ranked[:_VALUES_SHOWN_MAX]]
+    more = len(ranked) - _VALUES_SHOWN_MAX
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _competition(report: _Report, reports: Sequence[tuple[Leaf, ClaimPlan, _Report]]) -> str:
+    if report.leaf.admin_access:
+        return ""
+    mine = set(report.free)
+    rivals = [
+        other for leaf, _, other in reports if not leaf.admin_access and (other is report or mine & set(other.free))
+    ]
+    if len(rivals) == 1:
+        if any(entry.device.consumes_counters for entry in mine):
+            return f"their counters do not allow {report.needed} of them at once"
+        return ""
+    devices = {entry for rival in rivals for entry in rival.free}
+    needed = sum(rival.needed for rival in rivals)
+    claims = len({rival.claim for rival in rivals})
+    whose = f" of {claims} claims" if claims > 1 else ""
+    what = "capacity" if any(entry.shareable for entry in devices) else "counters" if needed <= len(devices) else ""
+    short = f", whose {what} is not enough for all" if what == "capacity" else ""
+    short = ", whose counters are not enough for all" if what == "counters" and _counted(devices) else short
+    return f"{len(rivals)} requests{whose} compete for {len(devices)} devices and need {needed}{short}"
+
+
+def _counted(devices: Iterable[DeviceEntry]) -> bool:
+    return any(entry.device.consumes_counters for entry in devices)
