@@ -226,9 +226,7 @@ def _check_request(request: DeviceRequest, path: str, rules: _ClaimRules, costs:
     return found
 
 
-def _check_subrequest(
-    sub: DeviceSubRequest, path: str, parent: str, rules: _ClaimRules, costs: list[int]
-) -> Findings:
+def _check_subrequest(sub: DeviceSubRequest, path: str, parent: str, rules: _ClaimRules, costs: list[int]) -> Findings:
     found = check_label(sub.name, child(path, "name"))
     found += _check_class_name(sub.device_class_name, child(path, "deviceClassName"), covered=True)
     return found + _check_common(sub, path, f"{parent}/{sub.name}", rules, costs)

@@ -97,9 +97,7 @@ def check_status_admin_access(
     results = new.allocation.devices.results if new.allocation is not None else ()
     for position, result in enumerate(results):
         if result.admin_access:
-            return admin_access_findings(
-                f"status.allocation.devices.results[{position}].adminAccess", namespace_labels
-            )
+            return admin_access_findings(f"status.allocation.devices.results[{position}].adminAccess", namespace_labels)
     return []
 
 

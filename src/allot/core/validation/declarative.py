@@ -32,6 +32,7 @@ from allot.core.validation.fields import (
     too_long,
     too_many,
 )
+from allot.core.validation.struct_defaults import defaults_of
 
 NO_SET = "NoSet"
 NO_UNSET = "NoUnset"
@@ -102,12 +103,9 @@ def _is_set(value: Any, default: Any) -> bool:
         return False
     if isinstance(value, tuple | Mapping):
         return len(value) > 0
+    if isinstance(value, msgspec.Struct):
+        return True
     return default is None or bool(value != default)
-
-
-@cache
-def _defaults(type_: type) -> Mapping[str, Any]:
-    return {field.name: field.default for field in msgspec.structs.fields(type_)}
 
 
 @cache
@@ -130,7 +128,7 @@ def _check_struct(run: _Run, path: str, new: Any, old: Any | None, depth: int) -
         return []
     found: Findings = []
     if rules.union:
-        found += _check_union(run, path, new, old, rules)
+        found += _check_union(path, new, old, rules)
     for attribute, rule in rules.fields.items():
         value = getattr(new, attribute)
         previous = None if old is None else getattr(old, attribute)
@@ -145,9 +143,9 @@ def _same(value: Any, previous: Any) -> bool:
     return bool(value == previous) or (value in (None, ()) and previous in (None, ()))
 
 
-def _check_union(run: _Run, path: str, new: Any, old: Any | None, rules: Rules) -> Findings:
-    defaults = _defaults(type(new))
-    names = _json_names(type(new))
+def _check_union(path: str, new: Any, old: Any | None, rules: Rules) -> Findings:
+    type_: type = type(new)
+    defaults, names = defaults_of(type_), _json_names(type_)
     chosen = [name for name in rules.union if _is_set(getattr(new, name), defaults[name])]
     if old is not None and chosen == [name for name in rules.union if _is_set(getattr(old, name), defaults[name])]:
         return []
@@ -164,7 +162,7 @@ def _check_union(run: _Run, path: str, new: Any, old: Any | None, rules: Rules) 
 def _check_field(
     run: _Run, path: str, rule: Rule, owner: type, attribute: str, value: Any, previous: Any, depth: int
 ) -> Findings:
-    default = _defaults(owner)[attribute]
+    default = defaults_of(owner)[attribute]
     was_set, is_set = _is_set(previous, default), _is_set(value, default)
     found = _stopping(run, path, rule, value, previous, is_set, was_set)
     if found or not is_set:
@@ -180,9 +178,7 @@ def _check_field(
     return found
 
 
-def _stopping(
-    run: _Run, path: str, rule: Rule, value: Any, previous: Any, is_set: bool, was_set: bool
-) -> Findings:
+def _stopping(run: _Run, path: str, rule: Rule, value: Any, previous: Any, is_set: bool, was_set: bool) -> Findings:
     """The checks that, failing, spare the field all others."""
     found: Findings = []
     if rule.gate and rule.gate not in run.gates and is_set:

@@ -31,7 +31,9 @@ def check_update(new: DeviceClass, old: DeviceClass, gates: FeatureGates) -> Fin
     return found + _check_spec(new.spec, old.spec, gates)
 
 
-def _check_spec(spec: DeviceClassSpec, old: DeviceClassSpec | None, gates: FeatureGates, path: str = "spec") -> Findings:
+def _check_spec(
+    spec: DeviceClassSpec, old: DeviceClassSpec | None, gates: FeatureGates, path: str = "spec"
+) -> Findings:
     stored = old is not None and old.selectors == spec.selectors
     found = check_selectors(spec.selectors, child(path, "selectors"), expression_rules(gates, stored=stored))
     config_stored = old is not None and old.config == spec.config

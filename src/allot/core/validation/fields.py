@@ -78,7 +78,17 @@ class GoValue(msgspec.Struct, frozen=True):
     text: str
 
 
-_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+_QUOTED = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
 
 
 def _quote_character(character: str) -> str:
@@ -150,7 +160,9 @@ def required(path: str, detail: str = "", *, origin: str = "", covered: bool = F
     return Finding(FieldError(path, REQUIRED, message), origin, covered, beta)
 
 
-def invalid(path: str, value: Any, detail: str, *, origin: str = "", covered: bool = False, beta: bool = False) -> Finding:
+def invalid(
+    path: str, value: Any, detail: str, *, origin: str = "", covered: bool = False, beta: bool = False
+) -> Finding:
     """A value breaks a rule."""
     return Finding(FieldError(path, INVALID, f"Invalid value: {render(value)}: {detail}"), origin, covered, beta)
 

@@ -34,9 +34,7 @@ _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NUMBER = "(0|[1-9][0-9]*)"
 _PRE_RELEASE = "(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _BUILD = "[0-9a-zA-Z-]+"
-_SEMVER = (
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+{_BUILD}(\.{_BUILD})*)?"  # semver.org 2.0.0
-)
+_SEMVER = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+{_BUILD}(\.{_BUILD})*)?"  # semver.org 2.0.0
 
 _label = re.compile(_LABEL).fullmatch
 _subdomain = re.compile(_SUBDOMAIN).fullmatch
@@ -49,18 +47,14 @@ _uuid = re.compile(_UUID).fullmatch
 _semver = re.compile(_SEMVER).fullmatch
 
 _ALPHANUMERIC_ENDS = "and must start and end with an alphanumeric character"
-_LABEL_TEXT = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ALPHANUMERIC_ENDS}"
-_SUBDOMAIN_TEXT = (
-    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ALPHANUMERIC_ENDS}"
+_LABEL_TEXT = (
+    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ALPHANUMERIC_ENDS}"
 )
+_SUBDOMAIN_TEXT = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ALPHANUMERIC_ENDS}"
 _CASELESS_TEXT = f"an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', {_ALPHANUMERIC_ENDS}"
 _LABEL_KEY_TEXT = f"must consist of alphanumeric characters, '-', '_' or '.', {_ALPHANUMERIC_ENDS}"
-_LABEL_VALUE_TEXT = (
-    f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ALPHANUMERIC_ENDS}"
-)
-_IDENTIFIER_TEXT = (
-    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'"
-)
+_LABEL_VALUE_TEXT = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ALPHANUMERIC_ENDS}"
+_IDENTIFIER_TEXT = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'"
 _REASON_TEXT = (
     "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
     "characters or '_,:', and must end with an alphanumeric character or '_'"
@@ -115,9 +109,7 @@ def label_key(value: str) -> Messages:
     prefix, slash, name = value.rpartition("/")
     if "/" in prefix:
         text = _pattern_text(_LABEL_KEY_TEXT, _LABEL_KEY_NAME, *examples)
-        return [
-            f"a valid label key {text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        ]
+        return [f"a valid label key {text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     messages = []
     if slash and not prefix:
         messages.append("prefix part must be non-empty")

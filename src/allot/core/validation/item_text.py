@@ -1,42 +1,23 @@
-"""List items as error messages print them: JSON with the fields in the order of the type.
-
-Knows which fields the API prints although they are empty. Does not know rules.
-"""
+"""Values as error messages print them: JSON with the fields in the order of the type and map keys sorted, as Go does."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from allot.core.model.meta import RawJSON
+from allot.core.model.meta import APIStruct, RawJSON
+from allot.core.model.schema import schema_of
 from allot.core.quantity import Quantity
-
-# Fields without `omitempty`, by type name; printed even when empty. Only types that occur in lists with unique items.
-_ALWAYS: dict[str, tuple[str, ...]] = {
-    "DeviceRequest": ("name",),
-    "DeviceSubRequest": ("name", "device_class_name"),
-    "ExactDeviceRequest": ("device_class_name",),
-    "ResourceClaimConsumerReference": ("resource", "name", "uid"),
-    "AllocatedDeviceStatus": ("driver", "pool", "device", "conditions"),
-    "CounterSet": ("name",),
-    "DeviceCounterConsumption": ("counter_set",),
-    "PodGroupTemplate": ("name", "scheduling_policy", "scheduling_constraints"),
-    "CompositePodGroupTemplate": ("name", "scheduling_policy"),
-    "PodGroupResourceClaim": ("name",),
-    "PodGroupResourceClaimStatus": ("name",),
-    "Counter": ("value",),
-}
 
 
 def item_text(item: Any) -> Any:
     """The item as a JSON value, ready to be printed."""
     match item:
-        case msgspec.Struct():
+        case APIStruct():
             return _struct_text(item)
         case tuple() | list():
             return [item_text(entry) for entry in item]
-        case dict():
+        case Mapping():
             return {name: item_text(item[name]) for name in sorted(item)}
         case Quantity():
             return str(item)
@@ -46,13 +27,14 @@ def item_text(item: Any) -> Any:
             return item
 
 
-def _struct_text(item: msgspec.Struct) -> dict[str, Any]:
-    always = _ALWAYS.get(type(item).__name__, ())
+def _struct_text(item: APIStruct) -> dict[str, Any]:
     text = {}
-    for field in msgspec.structs.fields(item):
+    for field in schema_of(type(item)).fields:
         value = getattr(item, field.name)
-        if field.name in always or value != field.default:
-            printed = item_text(value)
+        empty = value is None or (not field.optional and value in ("", 0, False, (), {}))
+        if not empty:
+            text[field.wire_name] = item_text(value)
+        elif field.written_when_empty:
             # An absent list is null in Go.
-            text[field.encode_name] = None if printed == [] else printed
+            text[field.wire_name] = None if value in ((), {}) else value
     return text

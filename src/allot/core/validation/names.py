@@ -81,7 +81,10 @@ def check_qualified_name(value: str, path: str, *, origin: str = "", covered: bo
             if not domain:
                 found.append(invalid(path, "", "the domain must not be empty", origin=origin, covered=covered))
             else:
-                found += [msgspec.structs.replace(item, origin=origin, covered=covered) for item in check_driver_name(domain, path)]
+                found += [
+                    msgspec.structs.replace(item, origin=origin, covered=covered)
+                    for item in check_driver_name(domain, path)
+                ]
             if not name:
                 found.append(invalid(path, "", "the name must not be empty", origin=origin, covered=covered))
             else:

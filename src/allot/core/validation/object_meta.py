@@ -29,6 +29,7 @@ from allot.core.validation.fields import (
 )
 from allot.core.validation.formats import Messages
 from allot.core.validation.item_text import item_text
+from allot.core.validation.struct_defaults import defaults_of
 
 ANNOTATIONS_SIZE_MAX = 256 * 1024
 FIELD_MANAGER_LENGTH_MAX = 128
@@ -111,8 +112,9 @@ def check_template_meta(meta: ObjectMeta, path: str) -> Findings:
     """Metadata in a template: labels and annotations, nothing else."""
     found = check_annotations(meta.annotations, child(path, "annotations"))
     found += check_labels(meta.labels, child(path, "labels"))
+    defaults = defaults_of(ObjectMeta)
     for field in msgspec.structs.fields(meta):
-        if field.name in ("labels", "annotations") or getattr(meta, field.name) == field.default:
+        if field.name in ("labels", "annotations") or getattr(meta, field.name) == defaults[field.name]:
             continue
         # Upstream lower-cases the first letter of the Go field name, which differs from JSON for UID.
         name = "uID" if field.name == "uid" else field.encode_name

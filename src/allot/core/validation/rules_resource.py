@@ -242,13 +242,11 @@ def _flat_request(item: Any) -> Any:
     return text
 
 
-_BASIC = {
+_BASIC: dict[tuple[type, str], tuple[str, ...]] = {
     (r.Device, attribute): ("basic", name)
     for attribute, name in zip(r.Device.__struct_fields__, r.Device.__struct_encode_fields__, strict=True)
     if attribute != "name"
 }
 
 SCHEMA = Schema(rules=_RULES, item_text=item_text)
-SCHEMA_V1BETA1 = Schema(
-    rules=_RULES, item_text=_flat_request, segments={(r.DeviceRequest, "exactly"): (), **_BASIC}
-)
+SCHEMA_V1BETA1 = Schema(rules=_RULES, item_text=_flat_request, segments={(r.DeviceRequest, "exactly"): (), **_BASIC})
