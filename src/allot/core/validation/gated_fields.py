@@ -205,7 +205,8 @@ def _cleared(value: Any, path: tuple[str, ...], fields: tuple[str, ...]) -> Any:
         return {name: _cleared(item, path, fields) for name, item in value.items()}
     if path:
         return msgspec.structs.replace(value, **{path[0]: _cleared(getattr(value, path[0]), path[1:], fields)})
-    defaults = defaults_of(type(value))
+    type_: type = type(value)
+    defaults = defaults_of(type_)
     return msgspec.structs.replace(value, **{field: defaults[field] for field in fields})
 
 

@@ -1,8 +1,8 @@
 """Entry points of validation: from a JSON value to an object that may be stored, or to everything wrong with it.
 
 An API server calls `prepare_*` and then `validate_*` for a write; `check_object` is the short form for tools. Preparing
-reads, fills in and drops, and raises only for values that cannot be read (DecodeError, UnknownKind, ConversionError) or
-whose priority class is refused (PriorityRefused); validating returns field errors and never raises for what an object
+reads, fills in and drops, and raises only for values that cannot be read (DecodeError, UnknownKind) or whose priority
+class is refused (PriorityRefused); validating returns field errors and never raises for what an object
 contains.
 """
 
@@ -16,13 +16,15 @@ import msgspec
 from allot.core.features import FeatureGates
 from allot.core.model import core_v1, resource_v1, scheduling_v1
 from allot.core.model.codec import DecodeError, Envelope, Problem, decode_object, encode_envelope
+from allot.core.model.convert import ConversionError
 from allot.core.model.decoding import check_bounds
-from allot.core.model.kinds import KINDS, UnknownKind
+from allot.core.model.kinds import UnknownKind
 from allot.core.model.meta import ObjectMeta
 from allot.core.validation import (
     claim,
     claim_status,
     device_class,
+    formats,
     pod,
     pod_group,
     pod_status,
@@ -105,21 +107,23 @@ def prepare_create(
     new = _in_namespace(envelope, namespace)
     if priority_classes is not None and isinstance(new, scheduling_v1.PodGroup | scheduling_v1.CompositePodGroup):
         new = with_priority(new, priority_classes)
-    return _prepared(envelope, strategy.prepare_create(new, gates))
+    return _prepared(envelope, strategy.prepare_create(new, gates), _source_with_status(envelope.source, None))
 
 
 def prepare_update(value: object, old: Envelope, *, gates: FeatureGates, now: str | None) -> Prepared:
     """A changed object; `old` is the stored one."""
     envelope = _read_like(value, old, gates, now)
     new = strategy.prepare_update(envelope.object, old.object, gates, now)
-    return _prepared(envelope, _with_resource_version(new, old, envelope.api_version))
+    new = _with_resource_version(new, old, envelope.api_version)
+    return _prepared(envelope, new, _source_with_status(envelope.source, old.source))
 
 
 def prepare_status_update(value: object, old: Envelope, *, gates: FeatureGates, now: str | None) -> Prepared:
     """A write to the status subresource; `old` is the stored object."""
     envelope = _read_like(value, old, gates, now)
     new = strategy.prepare_status_update(envelope.object, old.object, gates)
-    return _prepared(envelope, _with_resource_version(new, old, envelope.api_version))
+    new = _with_resource_version(new, old, envelope.api_version)
+    return _prepared(envelope, new, _source_with_status(old.source, envelope.source))
 
 
 def _read(value: object, gates: FeatureGates, now: str | None) -> Envelope:
@@ -127,7 +131,10 @@ def _read(value: object, gates: FeatureGates, now: str | None) -> Envelope:
     if not isinstance(value, dict):
         return decode_object(value)
     served, dropped = _without_removed_fields(with_defaults(value, gates=gates, now=now))
-    envelope = decode_object(served)
+    try:
+        envelope = decode_object(served)
+    except ConversionError as error:
+        raise DecodeError((Problem("", str(error)),)) from error
     return msgspec.structs.replace(envelope, unknown_fields=dropped + envelope.unknown_fields)
 
 
@@ -167,8 +174,19 @@ def _with_resource_version(new: Any, old: Envelope, api_version: str) -> Any:
     return msgspec.structs.replace(new, metadata=msgspec.structs.replace(meta, resource_version=version))
 
 
-def _prepared(envelope: Envelope, new: Any) -> Prepared:
-    return Prepared(envelope=msgspec.structs.replace(envelope, object=new), warnings=_warnings(envelope, new))
+def _source_with_status(
+    source: Mapping[str, Any] | None, status_source: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """What the types do not name, with the status taken from elsewhere, since spec and status have different owners."""
+    if source is None:
+        return None
+    status = {"status": status_source["status"]} if status_source is not None and "status" in status_source else {}
+    return {name: value for name, value in source.items() if name != "status"} | status
+
+
+def _prepared(envelope: Envelope, new: Any, source: Mapping[str, Any] | None) -> Prepared:
+    prepared = msgspec.structs.replace(envelope, object=new, source=source)
+    return Prepared(envelope=prepared, warnings=_warnings(envelope, new))
 
 
 def _warnings(envelope: Envelope, new: Any) -> tuple[str, ...]:
@@ -215,7 +233,8 @@ def validate_update(prepared: Prepared, old: Envelope, *, gates: FeatureGates) -
     if missing:
         return missing
     declarative = check_declarative(_schema(prepared.envelope), gates, prepared.object, old.object)
-    return merge(_check_update(prepared, old, gates), declarative, gates)
+    found = _check_common_update(prepared, old) + _check_update(prepared, old, gates)
+    return merge(found, declarative, gates)
 
 
 def validate_status_update(
@@ -225,7 +244,7 @@ def validate_status_update(
     missing = _resource_version_missing(prepared)
     if missing:
         return missing
-    found: Findings = []
+    found = _check_common_update(prepared, old)
     new, before = prepared.object, old.object
     if namespace_labels is not None and isinstance(new, resource_v1.ResourceClaim):
         assert isinstance(before, resource_v1.ResourceClaim)
@@ -233,6 +252,13 @@ def validate_status_update(
     found += _check_status_update(new, before)
     declarative = check_declarative(_schema(prepared.envelope), gates, new, before)
     return merge(found, declarative, gates)
+
+
+def _check_common_update(prepared: Prepared, old: Envelope) -> Findings:
+    """Metadata rules that every update of every kind obeys."""
+    meta = _meta(prepared.object)
+    found = check_object_meta(meta, namespaced=old.kind.namespaced, name_format=formats.path_segment)
+    return found + check_object_meta_update(meta, _meta(old.object))
 
 
 def _resource_version_missing(prepared: Prepared) -> tuple[FieldError, ...]:
@@ -276,7 +302,9 @@ def _check_create(prepared: Prepared, gates: FeatureGates) -> Findings:
         case scheduling_v1.Workload() as new:
             return pod_group.check_workload_create(new)
         case new:
-            return check_object_meta(_meta(new), namespaced=prepared.envelope.kind.namespaced)
+            name_format = formats.dns_label if isinstance(new, core_v1.Namespace) else formats.dns_subdomain
+            namespaced = prepared.envelope.kind.namespaced
+            return check_object_meta(_meta(new), namespaced=namespaced, name_format=name_format)
 
 
 def _check_update(prepared: Prepared, old: Envelope, gates: FeatureGates) -> Findings:
@@ -334,8 +362,3 @@ def invalid_message(prepared: Prepared, errors: tuple[FieldError, ...]) -> str:
     texts = [str(error) for error in dict.fromkeys(errors)]
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return f'{qualified} "{_meta(prepared.object).name}" is invalid: {listed}'
-
-
-def known_kinds() -> tuple[str, ...]:
-    """Names of the kinds that can be checked."""
-    return tuple(sorted(kind.name for kind in KINDS))
