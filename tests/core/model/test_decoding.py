@@ -15,6 +15,7 @@ from allot.core.model.codec import (
     decode_object,
     parse_json,
 )
+from allot.core.model.core_v1 import Pod
 from allot.core.model.decoding import DEPTH_MAX, PROBLEMS_MAX, utc_time
 from allot.core.model.resource_v1 import (
     DeviceAttribute,
@@ -201,6 +202,15 @@ def test_malformed_json_is_refused(text: bytes) -> None:
         decode_json(text, ResourceClaim)
     with pytest.raises(DecodeError, match="malformed JSON"):
         parse_json(text)
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"9" * 5000, b"[" * 100_000])
+@pytest.mark.parametrize("field", [b"spec", b"hostNetwork"])
+def test_values_that_cannot_be_read_are_refused_wherever_they_are(number: bytes, field: bytes) -> None:
+    text = b'{"spec":{"' + field + b'":' + number + b"}}"
+    for type_ in (Pod, ResourceClaim):
+        with pytest.raises(DecodeError):
+            decode_json(text, type_)
 
 
 def test_json_text_that_is_not_in_order_takes_the_careful_way() -> None:

@@ -99,12 +99,12 @@ def decode(value: object, type_: type[T], *, strict: bool = False) -> Decoded[T]
 def decode_json(data: bytes, type_: type[T], *, strict: bool = False) -> Decoded[T]:
     """An object from JSON text: as `decode`, and quick when the text is in order."""
     try:
-        document = _json_decoder(type_).decode(data)
+        document = None if _may_have_duplicates(data) else _json_decoder(type_).decode(data)
     except msgspec.ValidationError:
-        return decode(parse_json(data), type_, strict=strict)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        document = None
+    except (ValueError, RecursionError) as error:
         raise _malformed(error) from None
-    if _has_duplicates(data):
+    if document is None:
         return decode(parse_json(data), type_, strict=strict)
     names = type_.__struct_fields__
     return Decoded(type_(**{name: getattr(document, name) for name in names}) if is_kind_type(type_) else document)
@@ -114,9 +114,9 @@ def parse_json(data: bytes) -> Any:
     """The JSON value of a text, with duplicate keys remembered; DecodeError when it is no JSON."""
     try:
         # msgspec reads strictly what JSON allows; the standard library also tells duplicates.
-        msgspec.json.decode(data)
-        return json.loads(data, object_pairs_hook=_object) if _has_duplicates(data) else msgspec.json.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        value = msgspec.json.decode(data)
+        return json.loads(data, object_pairs_hook=_object) if _may_have_duplicates(data) else value
+    except (ValueError, RecursionError) as error:
         raise _malformed(error) from None
 
 
@@ -194,8 +194,8 @@ def _custom(type_: type, value: Any) -> Any:
     return RawJSON(value)
 
 
-def _has_duplicates(data: bytes) -> bool:
-    """Whether keys may occur twice in JSON text that is known to be well formed: a duplicate is lost in a round trip.
+def _may_have_duplicates(data: bytes) -> bool:
+    """Whether keys may occur twice in a JSON text: a duplicate is lost in a round trip.
 
     A round trip also rewrites unusual escapes and numbers, so true only means: look closely.
     """
