@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from vectors import vectors_dir
 
 from allot.core.cel.check import check
 from allot.core.cel.cost import estimate
@@ -15,6 +14,7 @@ from allot.core.cel.cost_sizes import device_sizes
 from allot.core.cel.environment import device_environment
 from allot.core.cel.errors import CelCompileError
 from allot.core.cel.parser import parse
+from vectors import vectors_dir
 
 
 def _estimate(

@@ -1,12 +1,21 @@
-"""Prices of calls that happened."""
+"""What evaluating really cost, call by call and for whole expressions."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from allot.core.cel.runtime_cost import call_cost, stops_at_error
+from allot.core.cel.compile import compile_expression
+from allot.core.cel.device import DeviceView, view
+from allot.core.cel.environment import Environment, device_environment
+from allot.core.cel.interpret import evaluate
+from allot.core.cel.plan import plan
+from allot.core.cel.runtime_cost import call_cost
 from allot.core.cel.values import CIDR, IP, CelError, EvaluationAborted, NamedFormat, Optional, Value
 from allot.core.quantity import Quantity
+from vectors import vectors_dir
 
 _V4 = IP(4, 0x0A000001)
 _V6 = IP(6, 1)
@@ -91,9 +100,46 @@ def test_pricing_deeply_nested_values_needs_no_recursion() -> None:
         nested = nested[0]
 
 
-def test_three_arguments_or_a_dispatched_call_stop_at_the_first_error() -> None:
-    assert stops_at_error("substring", 1, 3)
-    assert stops_at_error("isLessThan", 2, 2)
-    assert not stops_at_error("isLessThan", 1, 2)
-    assert not stops_at_error("_+_", 9, 2)
-    assert not stops_at_error("lowerAscii", 1, 1)
+def _vectors(name: str) -> Any:
+    folder = vectors_dir()
+    if folder is None:
+        pytest.skip("vectors not found: set ALLOT_VECTORS to their folder")
+    return json.loads((folder / "cel" / name).read_text())
+
+
+def _view(device: dict[str, Any]) -> DeviceView:
+    attributes = {name: next(iter(value.items())) for name, value in device["attributes"].items()}
+    capacity = {name: _quantity(text) for name, text in device["capacity"].items()}
+    return view(device["driver"], attributes, capacity, bool(device.get("allowMultipleAllocations")))
+
+
+def _cost(expression: str, device: DeviceView, environment: Environment) -> int:
+    return evaluate(plan(compile_expression(expression, environment), environment), device.variables).cost
+
+
+def test_the_probes_cost_what_they_cost_upstream() -> None:
+    compared, different = 0, []
+    for entry in _vectors("quirks.json"):
+        case, expected = entry["case"], entry["upstream"].get("actual_cost")
+        if expected is None:
+            continue
+        environment = device_environment(
+            list_type_attributes=case["listtype"], consumable_capacity=case["consumable"], stored=not case["new"]
+        )
+        cost = _cost(case["expression"], _view(case), environment)
+        compared += 1
+        if cost != expected:
+            different.append((case["expression"], cost, expected))
+    assert compared > 90
+    assert not different
+
+
+@pytest.mark.slow
+def test_random_selectors_cost_what_they_cost_upstream() -> None:
+    vectors = _vectors("fuzz.json")
+    device = _view(vectors["device"])
+    environment = device_environment(list_type_attributes=True, consumable_capacity=True, stored=False)
+    cases = [case for case in vectors["cases"] if "actual_cost" in case]
+    costs = [(case, _cost(case["expression"], device, environment)) for case in cases]
+    assert len(costs) > 5_000
+    assert not [(case["expression"], cost, case["actual_cost"]) for case, cost in costs if cost != case["actual_cost"]]

@@ -8,16 +8,16 @@ How the steps are charged:
   failed included. An optional one that finds nothing (`.?y`, `[?"y"]` and all after it) is not charged. A variable is a
   chain without selections. The index itself, when it is a chain, is charged for its selections only.
 - has(a.b) is charged for its selections, without the `ATTRIBUTE_COST`.
-- A conditional is charged for the condition and the branch taken, with two exceptions: a branch that is a chain is
-  charged without its `ATTRIBUTE_COST`, and so is a chain that begins with a conditional.
+- A conditional is charged for the condition and the branch taken, without the `ATTRIBUTE_COST` of a branch that is a
+  chain or of selections behind the conditional.
 - Constants are free, names of types among them, and folded ones: list and map literals of constants, conversions of
   constants. So is `in` with a list of constants of scalar types (other than bytes): that is a lookup, and only the left
   operand is charged; with an empty list not even that.
 - `&&`, `||`, `or` and `orValue` are free apart from the operands evaluated. Creating a list, map or message is charged
   even when an element fails. A loop is charged for its range, for the initial value when that is read for the
   first time, and for each condition and step evaluated; cel.bind is such a loop.
-- Every other call is charged `call_cost`, also when it fails or when an argument failed. Calls that stop at the first
-  failing argument (`stops_at_error`) are free when an argument was left out.
+- Every other call is charged `call_cost`, also when it fails or when an argument failed; it is free when an argument
+  was not evaluated because one before it failed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ __all__ = [
     "Price",
     "call_cost",
     "call_price",
-    "stops_at_error",
 ]
 
 ATTRIBUTE_COST: Final = 1
@@ -80,14 +79,6 @@ QUALIFIER_COST: Final = 1
 # the call failed) to the cost.
 Price = Callable[[Sequence[Value], Value], int]
 
-# Functions with one implementation for all overloads. The others are dispatched when several overloads remain, and
-# dispatching stops at the first argument that failed.
-_UNDISPATCHED: Final = frozenset(
-    (
-        *("_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"),
-        *("@in", "size", "type", "dyn", "matches", "sort", "@sortByAssociatedKeys"),
-    )
-)
 _SIZED: Final = LIST_CLASSES | MAP_CLASSES | {str, bytes}
 # Kubernetes' own classes, which compare at a fixed price.
 _FIXED_SIZE: Final = frozenset((Quantity, ComputedQuantity, IP, CIDR, NamedFormat, URL, Semver))
@@ -102,11 +93,6 @@ def call_price(function: str, overload_id: str) -> Price:
 def call_cost(function: str, overload_id: str, args: Sequence[Value], result: Value) -> int:
     """What one call cost."""
     return call_price(function, overload_id)(args, result)
-
-
-def stops_at_error(function: str, overload_count: int, argument_count: int) -> bool:
-    """Whether a call does not evaluate further arguments (the receiver counts) after one failed."""
-    return argument_count > 2 or (argument_count == 2 and overload_count != 1 and function not in _UNDISPATCHED)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,191 @@
+"""The engine on expressions and texts that nobody would write: it answers, with an outcome or a declared error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allot.core.cel.compile import compile_expression
+from allot.core.cel.cost import estimate
+from allot.core.cel.cost_sizes import device_sizes
+from allot.core.cel.device import DeviceView, view
+from allot.core.cel.environment import device_environment
+from allot.core.cel.errors import CelCompileError
+from allot.core.cel.interpret import Outcome, evaluate
+from allot.core.cel.plan import PlanError, plan
+from allot.core.cel.plan_nodes import Node
+from allot.core.cel.types import Checked
+from allot.core.quantity import Quantity
+from device_expressions import expressions
+
+_ENVIRONMENT = device_environment(list_type_attributes=True, consumable_capacity=True, stored=True)
+_SIZES = device_sizes(consumable_capacity=True)
+_FULL = view(
+    "dra.example.com",
+    {
+        "s": ("string", "fish"),
+        "t": ("string", "1.2.3"),
+        "i": ("int", 5),
+        "j": ("int", -3),
+        "b": ("bool", True),
+        "v": ("version", "1.2.3"),
+        "l": ("strings", ["a", "b"]),
+        "il": ("ints", [1, 2, 3]),
+        "o.example.com/s": ("string", "é"),
+        "o.example.com/i": ("int", 2**63 - 1),
+    },
+    {"mem": Quantity.parse("16Gi"), "s": Quantity.parse("100m")},
+    True,
+)
+_DEVICES = (_FULL, view("dra.example.com"), view("", {"s": ("bool", False), "l": ("versions", [])}))
+_fuzzing = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
+def _compiled(expression: str) -> tuple[Checked, Node] | None:
+    """None when the expression is refused; any other error than the declared ones fails the test."""
+    try:
+        checked = compile_expression(expression, _ENVIRONMENT)
+        return checked, plan(checked, _ENVIRONMENT)
+    except (CelCompileError, PlanError) as error:
+        assert str(error)
+        return None
+
+
+def _evaluated(expression: str, device: DeviceView) -> Outcome | None:
+    compiled = _compiled(expression)
+    return compiled and evaluate(compiled[1], device.variables)
+
+
+@pytest.mark.slow
+@_fuzzing
+@given(expressions(), st.sampled_from(_DEVICES))
+def test_an_expression_has_an_outcome_and_a_cost_near_the_estimate(expression: str, device: DeviceView) -> None:
+    compiled = _compiled(expression)
+    if compiled is None:
+        return
+    checked, program = compiled
+    outcome = evaluate(program, device.variables)
+    assert (outcome.error is None) != (outcome.value is None)
+    # Upstream underestimates here and there: a failed argument is charged although nothing was estimated for it, so is
+    # selecting from the result of a call, and comparing whole devices is estimated as free. Each adds a little.
+    worst = estimate(checked, _SIZES)
+    assert worst.min <= worst.max
+    assert outcome.cost <= 2 * worst.max + len(checked.types)
+
+
+@pytest.mark.slow
+@_fuzzing
+@given(expressions(), st.sampled_from(_DEVICES))
+def test_evaluating_again_gives_the_same_outcome_and_cost(expression: str, device: DeviceView) -> None:
+    compiled = _compiled(expression)
+    if compiled is None:
+        return
+    first, second = (evaluate(compiled[1], device.variables) for _ in range(2))
+    assert repr(first) == repr(second)
+
+
+@pytest.mark.slow
+@_fuzzing
+@given(expressions(), st.integers(0, 60))
+def test_a_limit_stops_what_would_cost_more_and_nothing_else(expression: str, limit: int) -> None:
+    compiled = _compiled(expression)
+    if compiled is None:
+        return
+    free = evaluate(compiled[1], _FULL.variables)
+    limited = evaluate(compiled[1], _FULL.variables, limit)
+    if free.cost <= limit:
+        assert repr(limited) == repr(free)
+    else:
+        assert limited.error == "operation cancelled: actual cost limit exceeded"
+
+
+@_fuzzing
+@given(st.text(max_size=200))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    _compiled(text)
+
+
+_PIECES = st.lists(
+    st.sampled_from(
+        [
+            *(
+                "device",
+                ".",
+                "attributes",
+                "[",
+                "]",
+                "(",
+                ")",
+                "{",
+                "}",
+                "?",
+                ":",
+                ",",
+                "&&",
+                "||",
+                "!",
+                "-",
+                "+",
+                "==",
+            ),
+            *("'a'", '"', "'", "1", "0x", "1e", "1u", "true", "null", "in", " ", "\n", "//", "\\", "r'", "b'\\xff'"),
+            *("has", "all", "map", "cel.bind", "x", "\ud800", "\x00", "é", "💥", "@result", "`", "."),
+        ]
+    ),
+    max_size=40,
+)
+
+
+@_fuzzing
+@given(_PIECES)
+def test_any_sequence_of_tokens_is_an_expression_or_refused(pieces: list[str]) -> None:
+    _evaluated("".join(pieces), _FULL)
+
+
+@_fuzzing
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_expression_or_refused(raw: bytes) -> None:
+    _compiled(raw.decode("latin-1"))
+    _compiled(raw.decode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize("count", [10, 100, 249, 251, 1000, 5000])
+@pytest.mark.parametrize(
+    ("opening", "core", "closing"),
+    [
+        ("(", "true", ")"),
+        ("[", "1", "]"),
+        ("{1: ", "1", "}"),
+        ("!", "true", ""),
+        ("!(", "true", ")"),
+        ("-", "1", ""),
+        ("-(", "1", ")"),
+        ("true ? ", "1", " : 2"),
+        ("", "device.attributes['a']", ".b"),
+        ("", "device.attributes['a']", "['b']"),
+        ("", "1", " + 1"),
+        ("", "true", " && true"),
+        ("", "true", " || false"),
+        ("", "'a'", ".lowerAscii()"),
+        ("dyn(", "1", ")"),
+        ("[1].all(x, ", "true", ")"),
+        ("[1].map(x, ", "1", ")"),
+        ("cel.bind(x, 1, ", "x", ")"),
+        ("optional.of(", "1", ")"),
+        ("has(", "device.driver", ")"),
+        ("device.", "driver", ""),
+    ],
+)
+def test_nesting_of_any_depth_is_evaluated_or_refused(opening: str, core: str, closing: str, count: int) -> None:
+    outcome = _evaluated(opening * count + core + closing * count, _FULL)
+    assert outcome is None or (outcome.error is None) != (outcome.value is None)
+
+
+@pytest.mark.parametrize(
+    "opening", ["(", "[", "{", "!", "-", "a.", "a[", "a(", "a ? ", "'", '"""', "1+", "has(", "x.all(y,"]
+)
+def test_a_long_unfinished_expression_is_refused(opening: str) -> None:
+    assert _compiled(opening * (10_240 // len(opening))) is None
