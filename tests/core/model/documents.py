@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -42,6 +43,15 @@ def api_documents(*kinds: str) -> list[dict[str, Any]]:
     if not documents:
         pytest.skip("the vectors (shared/vectors or ALLOT_VECTORS) are not here")
     return documents
+
+
+def refused_objects() -> list[dict[str, Any]]:
+    """Objects that an API server decoded and then found invalid; skips the test when there are no vectors."""
+    folder = vectors_dir()
+    if folder is None:
+        pytest.skip("the vectors (shared/vectors or ALLOT_VECTORS) are not here")
+    cases = json.loads((folder / "api" / "invalid.json").read_text())
+    return [case[part] for case in cases for part in ("object", "old") if case.get(part)]
 
 
 def claim(**request: Any) -> dict[str, Any]:

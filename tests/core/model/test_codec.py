@@ -26,7 +26,7 @@ from allot.core.model.resource_v1 import (
     ResourceClaim,
 )
 
-from .documents import api_documents, claim
+from .documents import api_documents, claim, refused_objects
 
 
 def test_every_example_is_known_to_the_last_field() -> None:
@@ -49,6 +49,11 @@ def test_the_quick_way_and_the_careful_way_agree_on_every_example() -> None:
         envelope = decode_object(document)
         text = msgspec.json.encode(encode(envelope.object))
         assert decode_json(text, envelope.kind.type).object == envelope.object
+
+
+def test_every_object_that_only_validation_refuses_decodes() -> None:
+    for value in refused_objects():
+        assert decode_object(value, strict=True).warnings == ()
 
 
 def test_no_example_loses_a_value() -> None:
