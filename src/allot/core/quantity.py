@@ -135,10 +135,10 @@ class Quantity:
         if not self.nano:
             return Quantity(total, format, other.scale)
         scale = min(self.scale, other.scale)
-        unit = 10 ** (_NANO_DIGITS + scale)
+        unit = 10 ** (_NANO_DIGITS + scale) if scale else _ONE
         # Each operand must fit at the common scale too, not only the sum: that is when Kubernetes changes over.
-        fits = all(INT64_MIN <= part // unit <= INT64_MAX for part in (self.nano, nano, total))
-        return Quantity(total, format, scale, not fits)
+        least, most = min(self.nano, nano, total), max(self.nano, nano, total)
+        return Quantity(total, format, scale, least < INT64_MIN * unit or most > INT64_MAX * unit)
 
     # --- answers ---
 

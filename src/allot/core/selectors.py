@@ -255,10 +255,16 @@ class _Term(msgspec.Struct, frozen=True):
     problem: str = ""
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        if not self.labels.matches(labels):
-            return False
+        for requirement in self.labels.all:
+            if not requirement.matches(labels):
+                return False
         # As upstream: a node without a name has no fields, and conditions on fields do not apply to it.
-        return not name or (not self.never and all((name == value) is equal for equal, value in self.names))
+        if not name:
+            return True
+        for equal, value in self.names:
+            if (name == value) is not equal:
+                return False
+        return not self.never
 
 
 class NodeMatcher(msgspec.Struct, frozen=True):
@@ -271,8 +277,9 @@ class NodeMatcher(msgspec.Struct, frozen=True):
 
         A term that cannot be understood matches nothing; SelectorError only if no other term matches.
         """
-        if any(not term.problem and term.matches(name, labels) for term in self.terms):
-            return True
+        for term in self.terms:
+            if not term.problem and term.matches(name, labels):
+                return True
         problems = [term.problem for term in self.terms if term.problem]
         if problems:
             raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
