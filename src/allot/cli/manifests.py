@@ -55,18 +55,28 @@ class Manifest(msgspec.Struct, frozen=True):
         return _text(self.value.get("kind"))
 
     @property
+    def namespace(self) -> str:
+        """The namespace as written."""
+        return _text(self._metadata.get("namespace"))
+
+    @property
     def name(self) -> str:
-        """`namespace/name`, or only the name; a generated name shows its prefix."""
+        """The name; of a name that the server has yet to generate, the prefix and a star."""
+        generate_name = _text(self._metadata.get("generateName"))
+        return _text(self._metadata.get("name")) or (f"{generate_name}*" if generate_name else "")
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace/name`, or only the name."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
         metadata = self.value.get("metadata")
-        if not isinstance(metadata, dict):
-            return ""
-        generate_name = _text(metadata.get("generateName"))
-        name = _text(metadata.get("name")) or (f"{generate_name}*" if generate_name else "")
-        namespace = _text(metadata.get("namespace"))
-        return f"{namespace}/{name}" if namespace else name
+        return metadata if isinstance(metadata, dict) else {}
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}" if self.name else f"{self.kind} without a name"
+        return f"{self.kind} {self.qualified_name}" if self.name else f"{self.kind} without a name"
 
 
 def _text(value: object) -> str:
@@ -183,7 +193,7 @@ def check_unique(manifests: Iterable[Manifest]) -> None:
     for manifest in manifests:
         if not manifest.name or manifest.name.endswith("*"):
             continue
-        key = (manifest.group, manifest.kind, manifest.name)
+        key = (manifest.group, manifest.kind, manifest.qualified_name)
         if key in seen:
             raise Unreadable(f"{manifest}: defined twice, in {seen[key].origin} and in {manifest.origin}")
         seen[key] = manifest

@@ -1,0 +1,100 @@
+"""Manifests to the typed objects that allocation needs, checked as the API server would check them.
+
+Older API versions are converted and defaults filled in. An object that the server would refuse is refused here, with all
+its errors, because an answer about it would be worthless. Objects that play no part in allocation are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.manifests import Manifest, check_unique
+from allot.cli.output import progress, talk
+from allot.core.features import ALL_GATES
+from allot.core.model import core_v1, resource_v1
+from allot.core.model.codec import DecodeError, decode_object
+from allot.core.model.convert import ConversionError
+from allot.core.model.kinds import UnknownKind, kind_of
+from allot.core.model.meta import APIStruct
+from allot.core.validation.validate import DEFAULT_NAMESPACE, prepare_create, validate_create
+
+T = TypeVar("T", bound=APIStruct)
+
+ERRORS_SHOWN_MAX = 20
+# Kinds that are validated before they are used; nodes are taken as they come.
+_VALIDATED: tuple[type[APIStruct], ...] = (
+    core_v1.Pod,
+    resource_v1.DeviceClass,
+    resource_v1.DeviceTaintRule,
+    resource_v1.ResourceClaim,
+    resource_v1.ResourceClaimTemplate,
+    resource_v1.ResourceSlice,
+)
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """What was in the manifests, in their order."""
+
+    objects: tuple[APIStruct, ...]
+
+    def of(self, type_: type[T]) -> list[T]:
+        """The objects of one kind."""
+        return [found for found in self.objects if isinstance(found, type_)]
+
+
+def cluster_from(manifests: Sequence[Manifest]) -> Cluster:
+    """Every object that takes part in allocation; Unreadable or Refused for one that cannot."""
+    check_unique(manifests)
+    objects: list[APIStruct] = []
+    refusals: list[str] = []
+    with progress("checking objects", len(manifests)) as advance:
+        for manifest in manifests:
+            advance()
+            if not _takes_part(manifest):
+                continue
+            object_, errors = _typed(manifest)
+            refusals.extend(f"{manifest}: {error}" for error in errors)
+            objects.append(object_)
+    if refusals:
+        raise Refused(_listed(refusals), "allot validate shows all errors of all objects")
+    return Cluster(tuple(objects))
+
+
+def _listed(refusals: Sequence[str]) -> str:
+    shown = refusals[:ERRORS_SHOWN_MAX]
+    more = len(refusals) - len(shown)
+    return "\nerror: ".join([*shown, f"and {more} more errors"] if more else shown)
+
+
+def _takes_part(manifest: Manifest) -> bool:
+    try:
+        type_ = kind_of(manifest.api_version, manifest.kind).type
+    except UnknownKind as error:
+        if manifest.group == resource_v1.GROUP:
+            raise Unreadable(f"{manifest.origin}: {error}") from None
+        talk(f"note: {manifest} ({manifest.api_version}) takes no part in allocation and is passed over")
+        return False
+    return type_ is core_v1.Node or type_ in _VALIDATED
+
+
+def _typed(manifest: Manifest) -> tuple[APIStruct, tuple[str, ...]]:
+    """The object, and what the API server would say against it."""
+    try:
+        envelope = decode_object(manifest.value)
+        if envelope.kind.type not in _VALIDATED:
+            return envelope.object, ()
+        # With every gate on, no field is dropped: which features count is the allocator's to decide.
+        prepared = prepare_create(manifest.value, gates=ALL_GATES, now=None, namespace=DEFAULT_NAMESPACE)
+    except (DecodeError, ConversionError) as error:
+        raise Unreadable(f"{manifest.origin}: {error}") from None
+    for warning in prepared.warnings:
+        talk(f"warning: {manifest}: {warning} ({manifest.origin})")
+    created: APIStruct = prepared.object
+    if isinstance(created, resource_v1.ResourceClaim) and isinstance(envelope.object, resource_v1.ResourceClaim):
+        # Creating a claim clears its status, but here the status is the point: it says what is in use.
+        created = msgspec.structs.replace(created, status=envelope.object.status)
+    return created, tuple(str(error) for error in validate_create(prepared, gates=ALL_GATES))
