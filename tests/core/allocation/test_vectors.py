@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from vectors import vectors_dir
 
 from .scenarios import run

@@ -4,7 +4,7 @@ Start with `allocator.allocate` (the question), `inventory.Inventory` (what is k
 Nothing in here decides which node; nothing writes anywhere.
 """
 
-from allot.core.allocation.allocator import Allocated, Unallocatable, allocate
+from allot.core.allocation.allocator import Allocated, Unallocatable, allocate, place
 from allot.core.allocation.devices import ClaimID, DeviceID
 from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.features import ALL_FEATURES, Features, UnknownFeature
@@ -28,4 +28,5 @@ __all__ = [
     "UnknownFeature",
     "allocate",
     "claim_id",
+    "place",
 ]

@@ -42,8 +42,13 @@ class Likeness:
             for plan in plans:
                 for leaf in plan.leaves:
                     assert leaf.signature is not None
-                    question = (leaf.signature.number, leaf.all_devices, claim if leaf.constraints else -1)
-                    question = (*question, leaf.constraints, tuple(leaf.derived.items()))
+                    question = (
+                        leaf.signature.number,
+                        leaf.all_devices,
+                        claim if leaf.constraints else -1,
+                        leaf.constraints,
+                        tuple(leaf.derived.items()),
+                    )
                     if question in seen:
                         continue
                     number = seen[question] = len(seen)

@@ -6,7 +6,7 @@ Same input, same answer: devices are chosen in upstream's order (policy first-fi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from allot.core.allocation.pools import NodeView
 from allot.core.allocation.reasons import explain
 from allot.core.allocation.result import Choice, build
 from allot.core.allocation.search import STEPS_MAX, OutOfSteps, Search
+from allot.core.allocation.signature import Trouble
 from allot.core.explain import RequestReason, summarize
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node
@@ -200,11 +201,11 @@ class _Attempt:
             raise AllocationError(trouble.sentence(id_, leaf.name, all_devices=True))
         return len(devices)
 
-    def _candidates(self, leaf: Leaf) -> tuple[Sequence[DeviceEntry], dict[DeviceEntry, object]]:
+    def _candidates(self, leaf: Leaf) -> tuple[Sequence[DeviceEntry], Mapping[DeviceEntry, Trouble]]:
         assert leaf.signature is not None
         if leaf.all_devices:
             return self.view.all_devices(leaf.signature)[0], {}
-        return self.view.candidates(leaf.signature)  # type: ignore[return-value]
+        return self.view.candidates(leaf.signature)
 
     def _blocked(self, leaf: Leaf) -> Sequence[DeviceEntry]:
         assert leaf.signature is not None
@@ -230,3 +231,24 @@ class _Attempt:
                 )
             )
         return tuple(results)
+
+
+def place(
+    inventory: Inventory,
+    claims: Sequence[api.ResourceClaim],
+    nodes: Mapping[str, Node],
+    policy: Policy = FIRST_FIT,
+    *,
+    new_share_id: NewShareID = share_id,
+) -> tuple[Node, Allocated] | None:
+    """The first node on which the claims fit, with their allocation; None if there is none.
+
+    Only nodes that may have enough free devices are looked at, the fullest first.
+    """
+    for name in inventory.nodes_worth_trying(claims):
+        node = nodes.get(name)
+        if node is not None:
+            answer = allocate(inventory, node, claims, policy, new_share_id=new_share_id, with_reasons=False)
+            if isinstance(answer, Allocated):
+                return node, answer
+    return None

@@ -132,7 +132,7 @@ class _Limits:
                 pool = draft.view.counters.get(entry)
                 if pool is None:
                     continue
-                group = (id(pool), tuple(sorted(c.counter_set for c in entry.device.consumes_counters)))
+                group: Hashable = (id(pool), tuple(sorted(c.counter_set for c in entry.device.consumes_counters)))
                 self.group_of[look] = group
                 pools[group] = pool
                 needs = consumption(entry)

@@ -12,7 +12,6 @@ from allot.core.allocation.devices import ClaimID, DeviceEntry, attribute_value
 from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.features import Features
 from allot.core.allocation.plan import ConstraintPlan, Leaf
-from allot.core.cel.device import DeviceViewError
 from allot.core.cel.selector import (
     CompiledDerived,
     EnvironmentOptions,
@@ -34,9 +33,9 @@ class Values(NamedTuple):
 
 
 class AttributeReader:
-    """Looks up attributes for constraints during one attempt, derived ones included."""
+    """Looks up attributes for constraints, derived ones included (those are remembered for one attempt)."""
 
-    __slots__ = ("_cache", "_compiled", "_lists", "_options")
+    __slots__ = ("_compiled", "_derived", "_lists", "_options")
 
     def __init__(self, features: Features) -> None:
         self._lists = features.list_type_attributes
@@ -45,32 +44,36 @@ class AttributeReader:
             consumable_capacity=features.consumable_capacity,
             stored=True,
         )
-        self._cache: dict[tuple[DeviceEntry, str, str | None], Values | AllocationError | None] = {}
+        self._derived: dict[tuple[DeviceEntry, str], Values | AllocationError | None] = {}
         self._compiled: dict[str, CompiledDerived | SelectorCompileError] = {}
 
     def read(self, entry: DeviceEntry, name: str, leaf: Leaf) -> Values | None:
         """Values of the attribute; None if the device has none. A derived attribute that fails raises AllocationError."""
-        expression = leaf.derived.get(name)
-        key = (entry, name, expression)
-        if key in self._cache:
-            found = self._cache[key]
-        else:
-            found = self._cache[key] = self._read(entry, name, expression)
-        if isinstance(found, AllocationError):
-            raise found
-        return found
+        if leaf.derived and name in leaf.derived:
+            expression = leaf.derived[name]
+            key = (entry, expression)
+            if key not in self._derived:
+                try:
+                    self._derived[key] = self._values(entry, self._derive(entry, name, expression))
+                except AllocationError as error:
+                    self._derived[key] = error
+            found = self._derived[key]
+            if isinstance(found, AllocationError):
+                raise found
+            return found
+        return self.read_published(entry, name)
 
-    def _read(self, entry: DeviceEntry, name: str, expression: str | None) -> Values | AllocationError | None:
-        if expression is None:
+    def read_published(self, entry: DeviceEntry, name: str) -> Values | None:
+        """Values of an attribute as the driver published it."""
+        try:
+            return entry.values[name]
+        except KeyError:
             attribute = entry.attribute(name)
-            if attribute is None:
-                return None
-            tagged = attribute_value(attribute)
-        else:
-            try:
-                tagged = self._derive(entry, name, expression)
-            except AllocationError as error:
-                return error
+            found = self._values(entry, attribute_value(attribute) if attribute is not None else None)
+            entry.values[name] = found
+            return found
+
+    def _values(self, entry: DeviceEntry, tagged: tuple[str, object] | None) -> Values | None:
         if tagged is None:
             return None
         kind, value = tagged
@@ -79,8 +82,8 @@ class AttributeReader:
             return Values(frozenset({(kind, value)}))
         assert isinstance(value, (tuple, list))
         if not self._lists:
-            # Equal to nothing, not even itself: a list is accepted as the first device only.
-            return Values(frozenset({("opaque", object())}), opaque=True)
+            # Equal to nothing but itself: a list is accepted as the first device only.
+            return Values(frozenset({("opaque", entry)}), opaque=True)
         if not value:
             return None
         return Values(frozenset((element, item) for item in value))
@@ -97,7 +100,7 @@ class AttributeReader:
             raise AllocationError(f"compile derived attribute {name} failed: {compiled.message}")
         try:
             return compiled.evaluate(entry.view)
-        except (EvaluationError, DeviceViewError) as error:
+        except EvaluationError as error:
             raise AllocationError(f"evaluate derived attribute {name} on device {entry.id} failed: {error}") from error
 
 
@@ -117,16 +120,16 @@ class MatchState(NamedTuple):
 class DistinctState(NamedTuple):
     """Values that devices so far have taken."""
 
-    count: int = 0
+    devices: int = 0
     taken: frozenset[Value] = frozenset()
 
     def add(self, values: Values) -> DistinctState | None:
         """The state with one more device; None if it has a value that another one has."""
         if values.opaque:
-            return DistinctState(1) if not self.count else None
+            return DistinctState(1) if not self.devices else None
         if self.taken & values.values:
             return None
-        return DistinctState(self.count + 1, self.taken | values.values)
+        return DistinctState(self.devices + 1, self.taken | values.values)
 
 
 ConstraintState = MatchState | DistinctState

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from allot.core.cel.device import DeviceView, DeviceViewError
+from allot.core.cel.device import DeviceView
+from allot.core.cel.device import view as device_view
+from allot.core.cel.values import EvaluationError
 from allot.core.model import resource_v1 as api
 
 if TYPE_CHECKING:
+    from allot.core.allocation.constraints import Values
     from allot.core.allocation.counters import PoolCounters
     from allot.core.allocation.index import AvailabilityIndex
 
@@ -71,7 +74,19 @@ class DeviceState:
 class DeviceEntry:
     """One published device."""
 
-    __slots__ = ("_view", "attributes", "capacity", "device", "id", "indexes", "shareable", "slice", "state", "taints")
+    __slots__ = (
+        "_view",
+        "attributes",
+        "capacity",
+        "device",
+        "id",
+        "indexes",
+        "shareable",
+        "slice",
+        "state",
+        "taints",
+        "values",
+    )
 
     def __init__(
         self,
@@ -91,15 +106,17 @@ class DeviceEntry:
         self.attributes = device.attributes
         # Indexes of free devices in which this device may be listed, with the node it is listed under.
         self.indexes: list[AvailabilityIndex] = []
-        self._view: DeviceView | DeviceViewError | None = None
+        # Attributes as constraints see them, filled in by their reader.
+        self.values: dict[str, Values | None] = {}
+        self._view: DeviceView | EvaluationError | None = None
 
     @property
     def view(self) -> DeviceView:
-        """The device as CEL sees it; DeviceViewError if the published attributes cannot be represented."""
+        """The device as CEL sees it; EvaluationError if the published attributes cannot be represented."""
         view = self._view
         if view is None:
             view = self._view = _build_view(self.id.driver, self.device)
-        if isinstance(view, DeviceViewError):
+        if isinstance(view, EvaluationError):
             raise view
         return view
 
@@ -114,16 +131,20 @@ class DeviceEntry:
         return None
 
 
-def _build_view(driver: str, device: api.Device) -> DeviceView | DeviceViewError:
+def _build_view(driver: str, device: api.Device) -> DeviceView | EvaluationError:
     try:
-        return DeviceView.build(
+        return device_view(
             driver,
-            attributes={name: attribute_value(value) for name, value in device.attributes.items()},
+            attributes={name: attribute_value(value) or _NO_VALUE for name, value in device.attributes.items()},
             capacity={name: capacity.value for name, capacity in device.capacity.items()},
             allow_multiple_allocations=bool(device.allow_multiple_allocations),
         )
-    except DeviceViewError as error:
+    except EvaluationError as error:
         return error
+
+
+# No kind at all: refused when the view is made, and by every selector with it.
+_NO_VALUE = ("", None)
 
 
 def attribute_value(attribute: api.DeviceAttribute) -> tuple[str, object] | None:

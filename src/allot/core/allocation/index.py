@@ -1,33 +1,54 @@
 """How many free devices each node has for a signature, kept up to date change by change.
 
 An upper bound that is cheap to keep: a node that is not listed cannot serve the request; one that is listed may still turn out
-not to (an incomplete pool, a constraint). Devices that are not bound to one node count for every node.
+not to (an incomplete pool, other constraints). Devices that are not bound to one node count for every node.
+With an attribute, what is counted are devices that have the same value of it (the most frequent one of the node), or
+how many different values there are: what matchAttribute and distinctAttribute can be met with at best.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from allot.core.allocation import capacity as capacities
+from allot.core.allocation.constraints import AttributeReader, Value
 from allot.core.allocation.devices import DeviceEntry
+from allot.core.allocation.plan import ConstraintPlan
 from allot.core.allocation.pools import SliceEntry
 from allot.core.allocation.signature import BLOCKED, REJECTED, Signature
 
 
 class AvailabilityIndex:
-    """Free devices per node for one signature."""
+    """Free devices per node for one signature, by one attribute if there is a constraint on it."""
 
-    __slots__ = ("_by_count", "_counts", "_free", "_node_of", "_shareable", "shared", "signature")
+    __slots__ = (
+        "_by_count",
+        "_counts",
+        "_free",
+        "_groups",
+        "_node_of",
+        "_shareable",
+        "constraint",
+        "reader",
+        "shared",
+        "signature",
+    )
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, constraint: ConstraintPlan | None, reader: AttributeReader) -> None:
         self.signature = signature
+        self.constraint = constraint
+        self.reader = reader
         # Free devices that are not bound to one node.
         self.shared = 0
         self._node_of: dict[DeviceEntry, str | None] = {}
         self._free: set[DeviceEntry] = set()
         self._counts: dict[str, int] = {}
-        # Nodes by number of free devices; a dict serves as a set that keeps its order.
-        self._by_count: dict[int, dict[str, None]] = {}
+        # By node: free devices by value of the attribute; only if there is a constraint.
+        self._groups: dict[str, dict[Value, int]] = {}
+        # Nodes by number of free devices. Ordered, and the first of them is taken again and again, which is slow in
+        # a plain dict: it steps over everything that was deleted before.
+        self._by_count: dict[int, OrderedDict[str, None]] = {}
         self._shareable = 0
 
     @property
@@ -54,7 +75,7 @@ class AvailabilityIndex:
             if entry in self._node_of:
                 if entry in self._free:
                     self._free.discard(entry)
-                    self._change(self._node_of[entry], -1)
+                    self._change(entry, -1)
                 del self._node_of[entry]
                 self._shareable -= entry.shareable
                 entry.indexes.remove(self)
@@ -67,10 +88,10 @@ class AvailabilityIndex:
             return
         if free:
             self._free.add(entry)
-            self._change(self._node_of[entry], 1)
+            self._change(entry, 1)
         else:
             self._free.discard(entry)
-            self._change(self._node_of[entry], -1)
+            self._change(entry, -1)
 
     def _is_free(self, entry: DeviceEntry) -> bool:
         signature, state = self.signature, entry.state
@@ -91,12 +112,15 @@ class AvailabilityIndex:
                     return False
         return True
 
-    def _change(self, node: str | None, by: int) -> None:
+    def _change(self, entry: DeviceEntry, by: int) -> None:
+        node = self._node_of[entry]
         if node is None:
             self.shared += by
             return
         before = self._counts.get(node, 0)
-        after = before + by
+        after = before + by if self.constraint is None else self._regroup(node, entry, by, self.constraint)
+        if after == before:
+            return
         self._counts[node] = after
         if before:
             bucket = self._by_count[before]
@@ -104,9 +128,28 @@ class AvailabilityIndex:
             if not bucket:
                 del self._by_count[before]
         if after:
-            self._by_count.setdefault(after, {})[node] = None
+            self._by_count.setdefault(after, OrderedDict())[node] = None
         else:
             del self._counts[node]
+
+    def _regroup(self, node: str, entry: DeviceEntry, by: int, constraint: ConstraintPlan) -> int:
+        """Count the device under its values; how many devices of the node can be used together then."""
+        groups = self._groups.setdefault(node, {})
+        found = self.reader.read_published(entry, constraint.attribute)
+        values = found.values if found is not None else frozenset()
+        if not constraint.match:
+            # At most one device per value: let it stand for one of its values.
+            values = frozenset(sorted(values, key=repr)[:1])
+        for value in values:
+            count = groups.get(value, 0) + by
+            if count:
+                groups[value] = count
+            else:
+                del groups[value]
+        if not groups:
+            del self._groups[node]
+            return 0
+        return max(groups.values()) if constraint.match else len(groups)
 
     def count(self, node: str) -> int:
         """At most how many devices are free for the node."""
@@ -117,8 +160,10 @@ class AvailabilityIndex:
         return sum(len(nodes) for count, nodes in self._by_count.items() if count >= needed)
 
     def nodes(self, needed: int) -> Iterator[str]:
-        """Nodes with at least so many free devices of their own, those with the fewest first."""
+        """Nodes with at least so many free devices of their own, those with the fewest first.
+
+        Nothing may be allocated or released before the last one has been taken.
+        """
         for count in sorted(self._by_count):
             if count >= needed:
-                # A copy: allocations made while iterating move nodes between buckets.
-                yield from tuple(self._by_count[count]) if count in self._by_count else ()
+                yield from self._by_count[count]

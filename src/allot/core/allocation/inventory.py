@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from allot.core.allocation.constraints import AttributeReader
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID, DeviceState
 from allot.core.allocation.features import Features
 from allot.core.allocation.index import AvailabilityIndex
 from allot.core.allocation.ledger import Ledger
-from allot.core.allocation.plan import ClaimPlan, plan_claim
+from allot.core.allocation.plan import ClaimPlan, ConstraintPlan, plan_claim
 from allot.core.allocation.pools import NodeView, PoolID, SliceEntry, gather, is_relevant
 from allot.core.allocation.signature import Signature
 from allot.core.features import DEFAULT_GATES
@@ -55,8 +56,12 @@ class Inventory:
         self._viewers: dict[PoolID, set[str]] = {}
         self._signatures: dict[object, Signature] = {}
         self._signature_count = 0
-        self._indexes: dict[Signature, AvailabilityIndex] = {}
+        self._indexes: dict[Signature, dict[ConstraintPlan | None, AvailabilityIndex]] = {}
+        self._reader = AttributeReader(features)
         self._plans: dict[bytes, ClaimPlan] = {}
+        # What a claim of a plan needs of each index. Whether devices are shareable is part of it, so that a change
+        # of the slices makes it out of date.
+        self._needs: dict[ClaimPlan, list[tuple[AvailabilityIndex, int]]] = {}
 
     # --- slices ---
 
@@ -91,7 +96,8 @@ class Inventory:
         else:
             self._shared[name] = slice_entry
         self._outdate(slice_entry)
-        for index in self._indexes.values():
+        self._needs.clear()
+        for index in self._all_indexes():
             index.add(slice_entry)
 
     def delete_slice(self, name: str) -> None:
@@ -100,7 +106,7 @@ class Inventory:
         if slice_entry is None:
             return
         self._outdate(slice_entry)
-        for index in self._indexes.values():
+        for index in self._all_indexes():
             index.remove(slice_entry)
         pool = self._by_pool[slice_entry.pool]
         del pool[name]
@@ -147,14 +153,14 @@ class Inventory:
         name = device_class.metadata.name
         before = self._classes.get(name)
         self._classes[name] = device_class
-        self._plans.clear()
+        self._forget_plans()
         if before is not None and before.spec != device_class.spec:
             self._forget_signatures(name)
 
     def delete_class(self, name: str) -> None:
         """A class is gone."""
         if self._classes.pop(name, None) is not None:
-            self._plans.clear()
+            self._forget_plans()
             self._forget_signatures(name)
 
     @property
@@ -248,7 +254,7 @@ class Inventory:
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= PLANS_MAX:
-                self._plans.pop(next(iter(self._plans)))
+                self._forget_plans()
             plan = self._plans[key] = plan_claim(spec, self.features, self._classes, self._signature)
         return plan
 
@@ -266,21 +272,23 @@ class Inventory:
         """All slices, by name."""
         return tuple(self._slices[name].slice for name in sorted(self._slices))
 
+    def _forget_plans(self) -> None:
+        self._plans.clear()
+        self._needs.clear()
+
     def nodes_worth_trying(self, claims: Sequence[api.ResourceClaim]) -> Iterator[str]:
         """Nodes that may have enough free devices for the claims; all others cannot.
 
-        Only nodes that have slices of their own are named. Fullest first, so that free nodes stay free.
+        Only nodes that have slices of their own are named. Fullest first, so that free nodes stay free. Nothing may
+        be changed before the last name has been taken.
         """
-        needs: dict[Signature, int] = {}
-        for claim in claims:
-            for request in self.plan(claim.spec).requests:
-                leaf = request.leaves[0]
-                if not request.prioritized and leaf.signature is not None and not leaf.all_devices:
-                    # Requests for shares can be served by one device, others add up.
-                    add = not leaf.signature.admin_access and not self._shares_devices(leaf.signature)
-                    before = needs.get(leaf.signature, 0)
-                    needs[leaf.signature] = before + leaf.count if add else max(before, leaf.count)
-        lists = [(self.index(signature), needed) for signature, needed in needs.items()]
+        if len(claims) == 1:
+            plan = self.plan(claims[0].spec)
+            lists = self._needs.get(plan)
+            if lists is None:
+                lists = self._needs[plan] = self._needed([plan])
+        else:
+            lists = self._needed([self.plan(claim.spec) for claim in claims])
         own = [(index, needed - index.shared) for index, needed in lists if needed > index.shared]
         if not own:
             yield from self.nodes()
@@ -291,17 +299,41 @@ class Inventory:
             if all(index.count(node) >= needed for index, needed in others):
                 yield node
 
-    def _shares_devices(self, signature: Signature) -> bool:
-        return self.features.consumable_capacity and self.index(signature).has_shareable
+    def _needed(self, plans: Sequence[ClaimPlan]) -> list[tuple[AvailabilityIndex, int]]:
+        """How many devices the requests that are certain need at least, by index."""
+        needs: dict[AvailabilityIndex, int] = {}
+        for plan in plans:
+            for request in plan.requests:
+                leaf = request.leaves[0]
+                if request.prioritized or leaf.signature is None or leaf.all_devices:
+                    continue
+                indexes = [self.index(leaf.signature)]
+                if len(plans) == 1:
+                    indexes += [
+                        self.index(leaf.signature, plan.constraints[index])
+                        for index in leaf.constraints
+                        if plan.constraints[index].attribute not in leaf.derived
+                    ]
+                # Requests for shares can be served by one device, others add up.
+                add = not leaf.signature.admin_access and not indexes[0].has_shareable
+                for index in indexes:
+                    before = needs.get(index, 0)
+                    needs[index] = before + leaf.count if add else max(before, leaf.count)
+        return list(needs.items())
 
-    def index(self, signature: Signature) -> AvailabilityIndex:
+    def index(self, signature: Signature, constraint: ConstraintPlan | None = None) -> AvailabilityIndex:
         """Free devices per node for a signature, made on first use."""
-        index = self._indexes.get(signature)
+        indexes = self._indexes.setdefault(signature, {})
+        index = indexes.get(constraint)
         if index is None:
-            index = self._indexes[signature] = AvailabilityIndex(signature)
+            index = indexes[constraint] = AvailabilityIndex(signature, constraint, self._reader)
             for slice_entry in self._slices.values():
                 index.add(slice_entry)
         return index
+
+    def _all_indexes(self) -> Iterator[AvailabilityIndex]:
+        for indexes in self._indexes.values():
+            yield from indexes.values()
 
     def _signature(
         self,
@@ -335,9 +367,9 @@ class Inventory:
 
     def _forget(self, key: object) -> None:
         signature = self._signatures.pop(key)
-        self._plans.clear()
-        index = self._indexes.pop(signature, None)
+        self._forget_plans()
+        indexes = self._indexes.pop(signature, {}).values()
         for slice_entry in self._slices.values():
-            if index is not None:
+            for index in indexes:
                 index.remove(slice_entry)
             slice_entry.verdicts.pop(signature.number, None)

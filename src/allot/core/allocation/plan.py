@@ -20,6 +20,7 @@ class Leaf:
     """A request, or one alternative of it, for which devices are chosen."""
 
     __slots__ = (
+        "admin_access",
         "all_devices",
         "constraints",
         "count",
@@ -47,11 +48,8 @@ class Leaf:
         self.signature: Signature | None = None
         # Why no attempt can get past this leaf: the message, to be put behind "claim <name>".
         self.error: str | None = None
-
-    @property
-    def admin_access(self) -> bool:
-        """May use devices that others use."""
-        return isinstance(self.request, api.ExactDeviceRequest) and bool(self.request.admin_access)
+        # May use devices that others use.
+        self.admin_access = isinstance(request, api.ExactDeviceRequest) and bool(request.admin_access)
 
 
 class RequestPlan:

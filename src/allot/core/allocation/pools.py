@@ -221,7 +221,8 @@ def gather(
             if slice_.slice.spec.pool.generation > newest:
                 same.clear()
         same.append(slice_)
-    plain, conditional = [], []
+    plain: list[PoolView] = []
+    conditional: list[PoolView] = []
     for id_ in sorted(relevant):
         pool = _view_pool(id_, relevant[id_], whole_pool, features)
         if pool is None:

@@ -17,7 +17,6 @@ from allot.core.allocation.inventory import Inventory
 from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS, NodeView, PoolView, device_on_node
 from allot.core.allocation.signature import Rule, Signature
-from allot.core.cel.device import DeviceViewError
 from allot.core.cel.selector import EvaluationError
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.model.resource_v1 import DeviceTaint
@@ -141,7 +140,7 @@ class _Survey:
             return DeviceReason(device=id_, obstacle=Obstacle.FEATURE, text=text)
         try:
             rule = self.signature.failing_rule(entry)
-        except (EvaluationError, DeviceViewError) as error:
+        except EvaluationError as error:
             text = f"fail a selector with an error: {error}"
             return DeviceReason(device=id_, obstacle=Obstacle.SELECTOR_ERROR, text=text)
         if rule is None:

@@ -250,7 +250,7 @@ class Search:
 
     def _rest(self, claim: int, request: int) -> list[tuple[int, Leaf]]:
         """Requests from here on of which nothing is open but the devices, up to the first that can end in an error."""
-        rest = []
+        rest: list[tuple[int, Leaf]] = []
         for position in range(claim, len(self.requests)):
             for plan in self.requests[position][request if position == claim else 0 :]:
                 if any(self._may_end_in_error(leaf) for leaf in plan.leaves):

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from allot.core.allocation import capacity as capacities
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
 from allot.core.allocation.features import Features
-from allot.core.cel.device import DeviceViewError
 from allot.core.cel.selector import (
     CompiledSelector,
     EnvironmentOptions,
@@ -62,7 +61,7 @@ class Rule(NamedTuple):
     """One selector: where it stands, and its compiled form or why it has none."""
 
     class_name: str | None
-    index: int
+    number: int
     expression: str
     compiled: CompiledSelector | None
     compile_error: str
@@ -169,7 +168,7 @@ class Signature:
             return self._evaluate(entry)
         try:
             key = projection.key(entry.view)
-        except DeviceViewError:
+        except EvaluationError:
             return self._evaluate(entry)
         verdict = self._by_key.get(key)
         if verdict is None:
@@ -182,16 +181,16 @@ class Signature:
     def _evaluate(self, entry: DeviceEntry) -> Verdict:
         for rule in self.rules:
             if rule.compiled is None:
-                return Trouble(f"selector #{rule.index}: CEL compile error: {rule.compile_error}", rule.class_name)
+                return Trouble(f"selector #{rule.number}: CEL compile error: {rule.compile_error}", rule.class_name)
             try:
                 if not rule.compiled.matches(entry.view):
                     return REJECTED
-            except (EvaluationError, DeviceViewError) as error:
+            except EvaluationError as error:
                 message = str(error)
                 if "no such key:" in message:
                     message += _MISSING_KEY_HINT
                 return Trouble(
-                    f"selector #{rule.index} on device {entry.id}: CEL runtime error: {message}", rule.class_name
+                    f"selector #{rule.number} on device {entry.id}: CEL runtime error: {message}", rule.class_name
                 )
         return USABLE
 
