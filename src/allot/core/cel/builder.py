@@ -253,5 +253,17 @@ def _rebuilt(node: Expr, copy_id: int, done: list[Expr], entry_id: Callable[[], 
             )
 
 
+def balanced(function: str, terms: list[Expr], ids: list[int]) -> Expr:
+    """A chain of && or || as a tree of least height, as upstream builds it. ids are the operators', one between terms."""
+
+    def build(low: int, high: int) -> Expr:
+        middle = (low + high + 1) // 2
+        left = terms[middle] if middle == low else build(low, middle - 1)
+        right = terms[middle + 1] if middle == high else build(middle + 1, high)
+        return Call(id=ids[middle], function=function, args=(left, right))
+
+    return build(0, len(ids) - 1)
+
+
 # What a macro makes of a call: an expression; None if the call is not meant for it; or it raises MacroError.
 Macro = Callable[[Expansion, Expr | None, Sequence[Expr]], Expr | None]

@@ -25,28 +25,20 @@ from allot.core.cel.ast import (
     Select,
     StructExpr,
 )
-from allot.core.cel.builder import MacroError, TreeBuilder, children
+from allot.core.cel.builder import MacroError, TreeBuilder, balanced, children
 from allot.core.cel.errors import Issues
 from allot.core.cel.grammar_errors import diagnose
 from allot.core.cel.lexer import BadLiteral
 from allot.core.cel.limits import EXPRESSION_SIZE_MAX, NESTING_MAX, RESERVED
 from allot.core.cel.macros import KUBERNETES_MACROS, MacroSet
+from allot.core.cel.operators import BINARY_FUNCTIONS, PRODUCT_FUNCTIONS, RELATION_FUNCTIONS, SUM_FUNCTIONS
 
 # Binding strength. Openers (parentheses, calls, …) stay on the stack until they are closed.
 _OPENER, _TERNARY, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY = range(8)
 _BINARY = {
-    "==": (_RELATION, "_==_"),
-    "!=": (_RELATION, "_!=_"),
-    "<": (_RELATION, "_<_"),
-    "<=": (_RELATION, "_<=_"),
-    ">": (_RELATION, "_>_"),
-    ">=": (_RELATION, "_>=_"),
-    "in": (_RELATION, "@in"),
-    "+": (_SUM, "_+_"),
-    "-": (_SUM, "_-_"),
-    "*": (_PRODUCT, "_*_"),
-    "/": (_PRODUCT, "_/_"),
-    "%": (_PRODUCT, "_%_"),
+    **{symbol: (_RELATION, function) for symbol, function in RELATION_FUNCTIONS.items()},
+    **{symbol: (_SUM, function) for symbol, function in SUM_FUNCTIONS.items()},
+    **{symbol: (_PRODUCT, function) for symbol, function in PRODUCT_FUNCTIONS.items()},
 }
 _LOGICAL = {"||": (_OR, "_||_"), "&&": (_AND, "_&&_")}
 _CLOSER = {"(": ")", "call": ")", "[": "]", "index": "]", "{": "}", "struct": "}"}
@@ -114,7 +106,6 @@ class _Parse:
         self.values: list[Expr] = []
         self.pending: list[_Pending] = []
         self.operand_next = True
-        self.depth = 1
         self.has_braces = "{" in self.kinds
 
     def run(self) -> Parsed:
@@ -279,17 +270,19 @@ class _Parse:
             return False
         self.operand_next = False
         opener = self.pending.pop()
-        self.depth -= 1
         self.close(opener)
         return True
 
     def open(self, kind: str, node_id: int = 0, name: str = "", target: Expr | None = None) -> _Pending:
-        self.depth += 1
-        if self.depth > NESTING_MAX:
-            raise _Stuck
         opener = _Pending(_OPENER, kind, node_id, name, target)
-        self.pending.append(opener)
+        self.wait(opener)
         return opener
+
+    def wait(self, pending: _Pending) -> None:
+        """Upstream counts rules that call themselves; as long as less than that is pending, no count is exceeded."""
+        self.pending.append(pending)
+        if len(self.pending) >= NESTING_MAX - 1:
+            raise _Stuck
 
     def open_call(self, name: str, target: Expr | None) -> None:
         """Goes past the opening parenthesis."""
@@ -298,7 +291,6 @@ class _Parse:
         self.operand_next = True
         if self.kinds[self.at] == ")":
             opener = self.pending.pop()
-            self.depth -= 1
             self.close(opener)
 
     # Operators.
@@ -330,7 +322,7 @@ class _Parse:
     def binary(self) -> None:
         level, function = _BINARY[self.kinds[self.at]]
         self.reduce(level)
-        self.pending.append(_Pending(level, "", self.builder.new_id(self.starts[self.at]), function))
+        self.wait(_Pending(level, "", self.builder.new_id(self.starts[self.at]), function))
         self.at += 1
         self.operand_next = True
 
@@ -366,9 +358,6 @@ class _Parse:
             raise _Stuck
         opener = self.pending[-1]
         if opener.kind == "?":
-            self.depth += 1
-            if self.depth > NESTING_MAX:
-                raise _Stuck
             opener.level, opener.kind = _TERNARY, ":"
             opener.items.append(self.values.pop())
         elif opener.kind == "{" and not opener.items:
@@ -390,7 +379,6 @@ class _Parse:
         self.at += 1
         if opener.kind != "call" and self.kinds[self.at] == _CLOSER[opener.kind]:
             self.pending.pop()
-            self.depth -= 1
             self.close(opener)
             return
         self.operand_next = True
@@ -408,7 +396,6 @@ class _Parse:
         opener = self.pending.pop()
         if _CLOSER.get(opener.kind) != self.kinds[self.at]:
             raise _Stuck
-        self.depth -= 1
         if opener.kind == "(":
             self.at += 1
             return
@@ -460,7 +447,6 @@ class _Parse:
                 args = (right,) if operator.level == _UNARY else (values.pop(), right)
                 values.append(Call(id=operator.id, function=operator.name, args=args))
             elif operator.level == _TERNARY:
-                self.depth -= 1
                 assert operator.target is not None, "a condition stands before the question mark"
                 args3 = (operator.target, operator.items[0], right)
                 values.append(Call(id=operator.id, function="_?_:_", args=args3))
@@ -470,20 +456,8 @@ class _Parse:
                 values.append(balanced(operator.name, operator.items, operator.marks))
 
 
-def balanced(function: str, terms: list[Expr], ids: list[int]) -> Expr:
-    """A chain of && or || as a tree of least height, as upstream builds it. ids are the operators', one between terms."""
-
-    def build(low: int, high: int) -> Expr:
-        middle = (low + high + 1) // 2
-        left = terms[middle] if middle == low else build(low, middle - 1)
-        right = terms[middle + 1] if middle == high else build(middle + 1, high)
-        return Call(id=ids[middle], function=function, args=(left, right))
-
-    return build(0, len(ids) - 1)
-
-
 # Operations that upstream counts when it limits the depth of a tree; lists, maps and logical operators are not.
-_COUNTED = frozenset(("_?_:_", "_[_]", "_[?_]", "_?._", *(function for _, function in _BINARY.values())))
+_COUNTED = frozenset(("_?_:_", "_[_]", "_[?_]", "_?._", *BINARY_FUNCTIONS.values()))
 
 
 def _height(root: Expr, macro_calls: dict[int, Expr]) -> int:
