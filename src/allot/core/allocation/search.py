@@ -102,9 +102,9 @@ class Search:
         self, frames: list[_Frame], claim: int, request: int, leaf: Leaf | None, slot: int, start: int
     ) -> str | None:
         """Open the next decision; an outcome instead if there is none to make."""
-        self.steps += 1
-        if self.steps > self.steps_max:
+        if self.steps >= self.steps_max:
             raise OutOfSteps(f"no answer after {self.steps_max} search steps")
+        self.steps += 1
         key: object = None
         while True:
             if leaf is None:

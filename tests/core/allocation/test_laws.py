@@ -1,0 +1,85 @@
+"""Laws that every allocation keeps, on random small worlds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from allot.core.allocation import FIRST_FIT, PACK, Allocated, Inventory, Policy, allocate, claim_id
+
+from .scenarios import load, run
+from .worlds import broken_rules, chosen_by, has_answer, worlds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [FIRST_FIT, PACK], ids=["first-fit", "pack"])
+def test_an_answer_breaks_no_rule_and_there_is_one_whenever_there_can_be(policy: Policy) -> None:
+    @settings(max_examples=400, deadline=None)
+    @given(worlds())
+    def law(world: dict[str, Any]) -> None:
+        results, error, _ = run(world, policy)
+        assert error is None
+        assert (results is not None) == has_answer(world)
+        if results is not None:
+            assert broken_rules(world, chosen_by(results)) == []
+
+    law()
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(worlds())
+def test_holding_and_releasing_an_allocation_leaves_no_trace(world: dict[str, Any]) -> None:
+    inventory, node, claims = load(world)
+    first = allocate(inventory, node, claims)
+    for claim in claims:
+        list(inventory.nodes_worth_trying([claim]))
+    before = trace(inventory)
+    if isinstance(first, Allocated):
+        for claim, result in zip(claims, first.results, strict=True):
+            inventory.hold(claim_id(claim), result)
+        for claim in claims:
+            inventory.release(claim_id(claim))
+    assert trace(inventory) == before
+    assert allocate(inventory, node, claims) == first
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(worlds())
+def test_a_node_that_is_not_worth_trying_has_no_answer(world: dict[str, Any]) -> None:
+    inventory, node, claims = load(world)
+    listed = list(inventory.nodes_worth_trying(claims))
+    if isinstance(allocate(inventory, node, claims), Allocated):
+        assert listed == ["node"]
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(worlds())
+def test_what_does_not_fit_has_a_reason_in_words(world: dict[str, Any]) -> None:
+    results, _, answer = run(world)
+    if results is None:
+        assert answer.reasons
+        assert all(sentence for sentence in answer.summary())
+
+
+def trace(inventory: Inventory) -> object:
+    """Everything in the inventory that allocations change."""
+    states = {
+        id_: (list(state.claims), dict(state.shares), dict(state.consumed))
+        for id_, state in sorted(inventory.ledger._states.items())
+    }
+    counters = {
+        (name, pool.id): dict(pool.counters.available)
+        for name, view in inventory._views.items()
+        for pool in view.pools
+        if pool.counters is not None
+    }
+    indexes = [
+        (dict(index._counts), index.shared, {k: sorted(v) for k, v in index._by_count.items()})
+        for index in inventory._all_indexes()
+    ]
+    return states, counters, indexes
