@@ -161,3 +161,40 @@ def test_every_example_but_one_is_accepted_with_the_default_gates(document: Any)
         create(document, DEFAULT_GATES, labels={"resource.kubernetes.io/admin-access": "true"})
     except UnknownKind:
         assert document["kind"] == "ResourceQuota"
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """RFC 7386 merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for name, item in patch.items():
+        if item is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), item)
+    return result
+
+
+@pytest.mark.skipif(VECTORS is None, reason="vectors are not beside the repository nor in ALLOT_VECTORS")
+def test_every_status_example_is_accepted_in_turn_with_all_gates_on() -> None:
+    whole = {
+        (document.values[0]["kind"], document.values[0]["metadata"].get("name")): document.values[0]
+        for document in documents(status=False)
+    }
+    current: dict[tuple[str, str], Envelope] = {}
+    for document in documents(status=True):
+        body = document.values[0]
+        name = (body["kind"], body["metadata"]["name"])
+        if name not in current:
+            source = whole.get(name, {key: value for key, value in body.items() if key != "status"})
+            current[name] = as_stored(create(source, ALL_GATES))
+        old = current[name]
+        # Writing None through a merge patch removes the field, as documents 2 and 3 of the claim's status do.
+        sent = merged(encode_envelope(old), {"status": body["status"]})
+        prepared = prepare_status_update(sent, old, gates=ALL_GATES, now=NOW)
+        assert validate_status_update(prepared, old, gates=ALL_GATES, namespace_labels={}) == (), document.id
+        current[name] = as_stored(prepared)
+    claim = encode_envelope(current[("ResourceClaim", "allocated")])
+    assert claim["status"] == {}, "deallocation clears the device reports"
+    assert len(current) == 7

@@ -110,7 +110,8 @@ def _is_set(value: Any, default: Any) -> bool:
 
 @cache
 def _json_names(type_: type) -> Mapping[str, str]:
-    return {field.name: field.encode_name for field in msgspec.structs.fields(type_)}
+    assert issubclass(type_, msgspec.Struct)
+    return dict(zip(type_.__struct_fields__, type_.__struct_encode_fields__, strict=True))
 
 
 def _path(run: _Run, path: str, type_: type, attribute: str) -> str:
@@ -149,14 +150,14 @@ def _check_union(path: str, new: Any, old: Any | None, rules: Rules) -> Findings
     chosen = [name for name in rules.union if _is_set(getattr(new, name), defaults[name])]
     if old is not None and chosen == [name for name in rules.union if _is_set(getattr(old, name), defaults[name])]:
         return []
+    if len(chosen) == 1:
+        return []
     every = ", ".join(f"`{names[name]}`" for name in rules.union)
     beta = rules.union_beta
     if not chosen:
         return [invalid(path, "", f"must specify one of: {every}", origin="union", beta=beta)]
-    if len(chosen) > 1:
-        listed = ", ".join(names[name] for name in chosen)
-        return [invalid(path, f"{{{listed}}}", f"must specify exactly one of: {every}", origin="union", beta=beta)]
-    return []
+    listed = ", ".join(names[name] for name in chosen)
+    return [invalid(path, f"{{{listed}}}", f"must specify exactly one of: {every}", origin="union", beta=beta)]
 
 
 def _check_field(

@@ -132,7 +132,7 @@ def _check_attribute(attribute: DeviceAttribute, path: str) -> Findings:
         found += _check_string(value, index(child(path, "strings"), position))
     for position, value in enumerate(attribute.versions or ()):
         found += _check_version(value, index(child(path, "versions"), position))
-    chosen = [field.name for field in msgspec.structs.fields(attribute) if getattr(attribute, field.name) is not None]
+    chosen = [name for name in attribute.__struct_fields__ if getattr(attribute, name) is not None]
     if len(chosen) != 1:
         shown = GoValue(go_json(item_text(attribute))) if chosen else ""
         found.append(invalid(path, shown, _ONE_VALUE, origin="union", covered=True))

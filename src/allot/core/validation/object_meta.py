@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from allot.core.model.meta import Condition, ManagedFieldsEntry, ObjectMeta, OwnerReference
 from allot.core.validation import formats
 from allot.core.validation.fields import (
@@ -113,11 +111,11 @@ def check_template_meta(meta: ObjectMeta, path: str) -> Findings:
     found = check_annotations(meta.annotations, child(path, "annotations"))
     found += check_labels(meta.labels, child(path, "labels"))
     defaults = defaults_of(ObjectMeta)
-    for field in msgspec.structs.fields(meta):
-        if field.name in ("labels", "annotations") or getattr(meta, field.name) == defaults[field.name]:
+    for attribute, wire_name in zip(meta.__struct_fields__, meta.__struct_encode_fields__, strict=True):
+        if attribute in ("labels", "annotations") or getattr(meta, attribute) == defaults[attribute]:
             continue
         # Upstream lower-cases the first letter of the Go field name, which differs from JSON for UID.
-        name = "uID" if field.name == "uid" else field.encode_name
+        name = "uID" if attribute == "uid" else wire_name
         found.append(forbidden(child(path, name), "cannot be set"))
     return found
 
