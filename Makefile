@@ -7,13 +7,14 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
-.PHONY: help setup demo test check bench format clean
+.PHONY: help setup demo test check bench docs format clean
 
 help:
 	@echo "make demo    allocate the example cluster in examples/ and show what each claim gets"
 	@echo "make test    all tests"
 	@echo "make check   format, lint, types, import rules, fast tests"
 	@echo "make bench   measure speed and memory"
+	@echo "make docs    write the present output of commands into the documentation"
 	@echo "make setup   only prepare the virtual environment .venv"
 	@echo "make format  put the code into the project's format"
 	@echo "make clean   remove .venv and everything generated"
@@ -45,6 +46,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+docs: $(READY)
+	$(BIN)/python docs/console.py
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -1,0 +1,105 @@
+"""`allot validate` end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.command import allot
+from cli.manifest_texts import claim, device, device_class, node, resource_slice, text
+
+
+def test_valid_objects_are_counted() -> None:
+    result = allot("validate", "-", stdin=text(device_class(), resource_slice(), node(), claim()))
+    assert result.code == 0, result.stdout
+    assert result.stdout == "4 objects are valid\n"
+
+
+def test_all_errors_of_all_objects_are_shown() -> None:
+    bad_class = device_class("Bad_Class", "device.nope")
+    result = allot("validate", "-", stdin=text(bad_class, claim(count=-1), device_class("good")))
+    assert result.code == 1
+    assert "DeviceClass Bad_Class (stdin document 1, line 1)" in result.stdout
+    assert "  metadata.name: Invalid value:" in result.stdout
+    assert "  spec.selectors[0].cel.expression: Invalid value:" in result.stdout
+    assert "ResourceClaim ml/c1 (stdin document 2, line 2)" in result.stdout
+    assert "  spec.devices.requests[0].exactly.count: Invalid value: -1" in result.stdout
+    assert result.stdout.endswith("2 of 3 objects are not valid\n")
+
+
+def test_json_has_a_line_per_object() -> None:
+    result = allot("validate", "-", "-o", "json", stdin=text(device_class(), claim(count=-1)))
+    assert result.code == 1
+    good, bad = result.lines
+    assert (good["kind"], good["name"], good["errors"]) == ("DeviceClass", "gpu", [])
+    assert (bad["kind"], bad["name"]) == ("ResourceClaim", "c1")
+    assert [(error["field"], error["type"]) for error in bad["errors"]] == [
+        ("spec.devices.requests[0].exactly.count", "FieldValueInvalid")
+    ]
+    assert bad["errors"][0]["message"].startswith("Invalid value: -1")
+
+
+def test_a_value_of_the_wrong_type_is_an_error_of_its_object() -> None:
+    wrong = claim()
+    wrong["spec"]["devices"]["requests"] = "none"
+    result = allot("validate", "-", "-o", "json", stdin=text(wrong, claim()))
+    assert result.code == 1
+    bad, good = result.lines
+    assert bad["errors"][0]["field"] == "spec.devices.requests"
+    assert good["errors"] == []
+
+
+def test_unknown_fields_are_warnings_or_with_strict_errors() -> None:
+    odd = claim()
+    odd["spec"]["devices"]["colour"] = "red"
+    lenient = allot("validate", "-", stdin=text(odd))
+    assert lenient.code == 0
+    assert 'warning: ResourceClaim ml/c1: unknown field "spec.devices.colour"' in lenient.stderr
+    strict = allot("validate", "-", "--strict", stdin=text(odd))
+    assert strict.code == 1
+    assert 'unknown field "spec.devices.colour"' in strict.stdout
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [("resource.k8s.io/v1", "ResourceClam"), ("resource.k8s.io/v9", "ResourceClaim"), ("example.com/v1", "Thing")],
+)
+def test_unknown_kinds_are_errors(api_version: str, kind: str) -> None:
+    result = allot("validate", "-", "-o", "json", stdin=text({"apiVersion": api_version, "kind": kind}))
+    assert result.code == 1
+    assert result.lines[0]["errors"][0]["field"] == "kind"
+
+
+def test_an_absurd_quantity_is_an_error_or_capped_and_never_hangs() -> None:
+    for amount in ("1e999999", "9" * 100_000, "1e-999999", "0x10", "1Zi"):
+        slices = resource_slice("n1", device("d", capacity={"memory": {"value": amount}}))
+        assert allot("validate", "-", stdin=text(slices)).code in (0, 1)
+
+
+def test_gates_can_be_switched() -> None:
+    lists = resource_slice("n1", device("d", attributes={"zones": {"strings": ["a", "b"]}}))
+    assert allot("validate", "-", "--feature-gates", "DRAListTypeAttributes=true", stdin=text(lists)).code == 0
+    assert allot("validate", "-", "--feature-gates", "default", stdin=text(lists)).code == 1
+    assert allot("validate", "-", "--feature-gates", "all", stdin=text(lists)).code == 0
+
+
+@pytest.mark.parametrize("gates", ["Nope=true", "DRAAdminAccess=false", "DRAListTypeAttributes", "all=maybe"])
+def test_gates_that_cannot_be_switched_are_refused(gates: str) -> None:
+    result = allot("validate", "-", "--feature-gates", gates, stdin=text(claim()))
+    assert result.code == 2
+    assert "feature gate" in result.stderr
+
+
+def test_no_objects_are_refused() -> None:
+    result = allot("validate", "-", stdin="# nothing\n")
+    assert result.code == 2
+    assert "no objects" in result.stderr
+
+
+def test_several_files_and_folders_are_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.yaml").write_text(text(claim("a")))
+    (tmp_path / "b.json").write_text(text(claim("b")))
+    result = allot("validate", str(tmp_path / "folder"), str(tmp_path / "b.json"), "-o", "json")
+    assert [line["name"] for line in result.lines] == ["a", "b"]
