@@ -145,6 +145,15 @@ def test_an_update_keeps_the_status_and_a_status_write_keeps_the_rest() -> None:
     assert changed.stored["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
 
 
+def test_an_update_may_leave_the_namespace_to_the_path() -> None:
+    old = store(claim())
+    sent = body(old)
+    sent["metadata"] = {name: value for name, value in sent["metadata"].items() if name != "namespace"}
+    assert update(sent, old)[1] == ()
+    sent["metadata"]["namespace"] = "other"
+    assert texts(update(sent, old)[1]) == ['metadata.namespace: Invalid value: "other": field is immutable']
+
+
 def test_an_allocation_may_be_set_and_cleared_but_not_changed() -> None:
     allocated = stored(write_status({"allocation": ALLOCATION}, store(claim()))[0])
     other = {"devices": {"results": [{**ALLOCATION["devices"]["results"][0], "device": "gpu-1"}]}}

@@ -6,7 +6,7 @@ pod (volumes, probes, security, ...) are kept as they are and not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allot.core.model.core_v1 import (
@@ -18,7 +18,6 @@ from allot.core.model.core_v1 import (
     PodSpec,
     ResourceRequirements,
 )
-from allot.core.quantity import Quantity
 from allot.core.validation import formats
 from allot.core.validation.fields import (
     Findings,
@@ -27,19 +26,15 @@ from allot.core.validation.fields import (
     forbidden,
     index,
     invalid,
-    key,
     not_found,
-    not_supported,
     required,
 )
 from allot.core.validation.names import check_label
-from allot.core.validation.object_meta import NEGATIVE_TEXT, check_object_meta, check_object_meta_update
+from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
+from allot.core.validation.pod_resources import check_resources, container_resource_name, pod_resource_name
 
 MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
-_POD_LEVEL_RESOURCES = ("cpu", "memory")
-_STANDARD_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-_KUBERNETES_DOMAIN = "kubernetes.io/"
 _ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 _TWO_SOURCES = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
 _UPDATABLE = (
@@ -180,79 +175,15 @@ def _check_container(container: Container, claims: frozenset[str], path: str) ->
     elif container.image != container.image.strip():
         detail = "must not have leading or trailing whitespace"
         found.append(invalid(child(path, "image"), container.image, detail))
-    found += _check_resources(container.resources, child(path, "resources"), _container_resource_name)
+    found += check_resources(container.resources, child(path, "resources"), container_resource_name)
     return found + _check_claim_references(container.resources.claims, claims, child(path, "resources", "claims"))
-
-
-# --- resources ---
-
-
-def is_native_resource(name: str) -> bool:
-    """Whether Kubernetes itself defines the resource; implicit names of device classes count as such."""
-    return "/" not in name or _KUBERNETES_DOMAIN in name
-
-
-def is_extended_resource(name: str) -> bool:
-    """Whether the name is a well-formed extended resource."""
-    return (
-        not is_native_resource(name) and not name.startswith("requests.") and not formats.label_key(f"requests.{name}")
-    )
-
-
-def _container_resource_name(name: str, path: str) -> Findings:
-    messages = formats.label_key(name)
-    if messages:
-        return [invalid(path, name, message) for message in messages]
-    if "/" not in name:
-        if name in _STANDARD_CONTAINER_RESOURCES or name.startswith("hugepages-"):
-            return []
-        return [invalid(path, name, "must be a standard resource for containers")]
-    if not is_native_resource(name) and not is_extended_resource(name):
-        return [invalid(path, name, "doesn't follow extended resource name standard")]
-    return []
-
-
-def _pod_resource_name(name: str, path: str) -> Findings:
-    if name in _POD_LEVEL_RESOURCES or name.startswith("hugepages-"):
-        return []
-    return [not_supported(path, name, (*_POD_LEVEL_RESOURCES, "hugepages-"))]
-
-
-def _check_resources(
-    resources: ResourceRequirements, path: str, check_name: Callable[[str, str], Findings]
-) -> Findings:
-    limits_path, requests_path = child(path, "limits"), child(path, "requests")
-    found: Findings = []
-    for name, amount in resources.limits.items():
-        found += check_name(name, key(limits_path, name)) + _check_amount(name, amount, key(limits_path, name))
-    for name, amount in resources.requests.items():
-        found += check_name(name, key(requests_path, name)) + _check_amount(name, amount, key(requests_path, name))
-        overcommit = is_native_resource(name) and not name.startswith("hugepages-")
-        limit = resources.limits.get(name)
-        if limit is None:
-            if not overcommit:
-                found.append(required(limits_path, "Limit must be set for non overcommitable resources"))
-        elif amount != limit and not overcommit:
-            found.append(invalid(requests_path, amount, f"must be equal to {name} limit of {limit}"))
-        elif amount > limit:
-            found.append(invalid(requests_path, amount, f"must be less than or equal to {name} limit of {limit}"))
-    return found
-
-
-def _check_amount(name: str, amount: Quantity, path: str) -> Findings:
-    found: Findings = []
-    if amount.sign() < 0:
-        found.append(invalid(path, amount, NEGATIVE_TEXT))
-    if is_extended_resource(name) and amount.milli_value() % 1000:
-        found.append(invalid(path, amount, "must be an integer"))
-    return found
 
 
 def _check_pod_resources(resources: ResourceRequirements, claims: frozenset[str], path: str) -> Findings:
     found: Findings = []
     if resources.claims:
         found.append(forbidden(child(path, "claims"), "claims may not be set for Resources at pod-level"))
-    found += _check_resources(resources, path, _pod_resource_name)
+    found += check_resources(resources, path, pod_resource_name)
     return found + _check_claim_references(resources.claims, claims, child(path, "claims"))
 
 

@@ -155,12 +155,13 @@ def _read_like(value: object, old: Envelope, gates: FeatureGates, now: str | Non
     if envelope.kind is not old.kind:
         text = f"expected a {old.kind.name} like the stored object, got a {envelope.kind.name}"
         raise DecodeError((Problem("kind", text),))
-    return envelope
+    # The namespace may be left to the request's path, which is that of the stored object.
+    return msgspec.structs.replace(envelope, object=_in_namespace(envelope, _meta(old.object).namespace))
 
 
 def _in_namespace(envelope: Envelope, namespace: str | None) -> Any:
     meta = _meta(envelope.object)
-    if namespace is None or meta.namespace or not envelope.kind.namespaced:
+    if not namespace or meta.namespace or not envelope.kind.namespaced:
         return envelope.object
     return msgspec.structs.replace(envelope.object, metadata=msgspec.structs.replace(meta, namespace=namespace))
 
