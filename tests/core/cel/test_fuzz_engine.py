@@ -139,6 +139,7 @@ _PIECES = st.lists(
 )
 
 
+@pytest.mark.slow
 @_fuzzing
 @given(_PIECES)
 def test_any_sequence_of_tokens_is_an_expression_or_refused(pieces: list[str]) -> None:
@@ -189,3 +190,60 @@ def test_nesting_of_any_depth_is_evaluated_or_refused(opening: str, core: str, c
 )
 def test_a_long_unfinished_expression_is_refused(opening: str) -> None:
     assert _compiled(opening * (10_240 // len(opening))) is None
+
+
+def _growing(steps: int, init: str, step: str, result: str) -> str:
+    """Bindings in which each, written X0, X1, ..., is made of the one before it: `step` with Y for that one."""
+    expression = result.replace("Y", f"x{steps}")
+    for number in range(steps, 0, -1):
+        expression = f"cel.bind(x{number}, {step.replace('Y', f'x{number - 1}')}, {expression})"
+    return f"cel.bind(x0, {init}, {expression})"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "lists.range(100000000).size() > 0",
+        "lists.range(20000).distinct().size() > 0",
+        "lists.range(20000).sort().size() > 0",
+        "sets.equivalent(lists.range(20000), lists.range(20000))",
+        "lists.range(90000).all(x, x in lists.range(90000))",
+        "[lists.range(10)].flatten(1000000).size() > 0",
+        "'%.1000000000f'.format([1.0]).size() > 0",
+        "'aaaa'.matches('((a{1,100}){1,100}){1,100}b' + '')",
+        "quantity('1e1000000000').isGreaterThan(quantity('1'))",
+        _growing(40, "'aaaaaaaaaa'", "Y + Y", "Y.size() > 0"),
+        _growing(40, "'aaaaaaaaaa'", "Y.replace('a', 'aaaaaaaaaa')", "Y.size() > 0"),
+        _growing(40, "'aaaaaaaaaa'", "Y.replace('', Y)", "Y.size() > 0"),
+        _growing(40, "'aaaaaaaaaa'", "[Y, Y, Y].join(Y)", "Y.size() > 0"),
+        _growing(40, "'aaaaaaaaaa'", "'%s%s'.format([Y, Y])", "Y.size() > 0"),
+        _growing(40, "[1]", "[Y, Y]", "Y == Y"),
+        _growing(40, "[1]", "[Y, Y]", "Y in [Y]"),
+        _growing(40, "[1]", "[Y, Y]", "[Y].indexOf(Y) > 0"),
+        _growing(40, "[1]", "[Y, Y]", "Y.distinct().size() > 0"),
+        _growing(40, "[1]", "[Y, Y]", "sets.contains([Y], [Y])"),
+        _growing(40, "[1]", "[dyn(Y), dyn(Y)]", "Y != Y"),
+        _growing(40, "{'a': dyn(1)}", "{'a': dyn(Y), 'b': dyn(Y)}", "Y == Y"),
+    ],
+)
+def test_what_is_too_large_is_stopped_before_it_is_built(expression: str) -> None:
+    outcome = _evaluated(expression, _FULL)
+    assert outcome is None or outcome.error is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "lists.range(1000).all(x, lists.range(1000).all(y, lists.range(1000).all(z, true)))",
+        "lists.range(990000).map(x, x).size() > 0",
+        "lists.range(300000).transformMap(i, v, v).size() > 0",
+        _growing(60, "[1, 2, 3, 4]", "Y + Y", "Y.size() > 0"),
+        _growing(40, "[1]", "[Y, Y]", "'%s'.format([Y]) == ''"),
+        _growing(40, "[1]", "[Y, Y]", "Y.flatten(100).size() > 0"),
+    ],
+)
+def test_what_costs_too_much_is_stopped(expression: str) -> None:
+    outcome = _evaluated(expression, _FULL)
+    assert outcome is not None
+    assert outcome.error == "operation cancelled: actual cost limit exceeded"

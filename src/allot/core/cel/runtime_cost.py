@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from allot.core.cel.ast import UInt
+from allot.core.cel.budget import check_work
 from allot.core.cel.cost_functions import (
     AUTHORIZATION_CHECK_COST,
     LIST_CREATE_COST,
@@ -117,9 +118,12 @@ def _unwrapped_size(value: Value) -> int:
 
 def _traversal_cost(value: Value) -> int:
     """What reading a whole value costs: a tenth of each string's bytes, rounded down, and one for each other leaf."""
-    cost, rest = 0, [value]
+    cost, steps, rest = 0, 0, [value]
     while rest:
         value = rest.pop()
+        steps += 1
+        # Collections that share their elements can be exponentially larger than what was paid for.
+        check_work(steps)
         value_class = value.__class__
         if value_class is str:
             cost += int(len(value.encode("utf-8", "surrogatepass")) * STRING_TRAVERSAL_FACTOR)

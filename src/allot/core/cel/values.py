@@ -259,24 +259,32 @@ def compare_numbers(left: float, right: float) -> int:
 # --- equality ---
 
 
-def equal(left: Value, right: Value) -> bool | None:
+# The price of a comparison is for the outermost collection; what is nested in it can be exponentially large without
+# having cost anything, because collections share their elements.
+NESTED_ELEMENTS_MAX: Final = 1000
+
+
+def equal(left: Value, right: Value, nested: list[int] | None = None) -> bool | None:
     """Whether two values are equal; None where cel-go answers "no such overload"."""
     if left is None or right is None:
         return left is right
-    return own_equal(left, right)
+    return own_equal(left, right, nested)
 
 
-def own_equal(left: Value, right: Value) -> bool | None:
-    """Equality as the left value's own class defines it, which is what membership tests ask."""
+def own_equal(left: Value, right: Value, nested: list[int] | None = None) -> bool | None:
+    """Equality as the left value's own class defines it, which is what membership tests ask.
+
+    `nested` counts the elements of nested collections looked at so far; callers outside leave it out.
+    """
     left_class, right_class = left.__class__, right.__class__
     if left_class is str or left_class is bool or left_class is bytes:
         return right_class is left_class and bool(left == right)
     if left_class in _NUMBER_CLASSES:
         return right_class in _NUMBER_CLASSES and _numbers_equal(left, right)
     if left_class in LIST_CLASSES:
-        return right_class in LIST_CLASSES and _lists_equal(left, right)
+        return right_class in LIST_CLASSES and _lists_equal(left, right, nested)
     if left_class in MAP_CLASSES:
-        return right_class in MAP_CLASSES and _maps_equal(left, right)
+        return right_class in MAP_CLASSES and _maps_equal(left, right, nested)
     if left_class is Quantity or left_class is ComputedQuantity:
         return bool(left == right) if right_class is Quantity else None
     if left_class is Semver or left_class is IP or left_class is CIDR or left_class is URL or left_class is NamedFormat:
@@ -286,7 +294,7 @@ def own_equal(left: Value, right: Value) -> bool | None:
     if left_class is Timestamp:
         return right_class is Timestamp and left.nanoseconds == right.nanoseconds
     if left_class is Optional:
-        return right_class is Optional and _optionals_equal(left, right)
+        return right_class is Optional and _optionals_equal(left, right, nested)
     return right_class is left_class and bool(left == right)
 
 
@@ -311,12 +319,22 @@ def _numbers_equal(left: float, right: float) -> bool:
     return compare_numbers(left, right) == 0
 
 
-def _lists_equal(left: Value, right: Value) -> bool | None:
+def _counted(nested: list[int] | None, elements: int) -> list[int]:
+    if nested is None:
+        return [0]
+    nested[0] += elements
+    if nested[0] > NESTED_ELEMENTS_MAX:
+        raise EvaluationAborted(f"values to be compared have more than {NESTED_ELEMENTS_MAX} nested elements")
+    return nested
+
+
+def _lists_equal(left: Value, right: Value, nested: list[int] | None) -> bool | None:
     if len(left) != len(right):
         return False
+    nested = _counted(nested, len(left))
     failed = False
     for mine, other in zip(left, right, strict=True):
-        same = equal(mine, other)
+        same = equal(mine, other, nested)
         if same is False:
             return False
         failed = failed or same is None
@@ -324,20 +342,21 @@ def _lists_equal(left: Value, right: Value) -> bool | None:
     return None if failed and left.__class__ is ConcatList else True
 
 
-def _maps_equal(left: Value, right: Value) -> bool:
+def _maps_equal(left: Value, right: Value, nested: list[int] | None) -> bool:
     if len(left) != len(right):
         return False
+    nested = _counted(nested, len(left))
     for encoded, mine in left.items():
         other = find(right, decoded_key(encoded))
-        if other is MISSING or equal(mine, other) is False:
+        if other is MISSING or equal(mine, other, nested) is False:
             return False
     return True
 
 
-def _optionals_equal(left: Optional, right: Optional) -> bool | None:
+def _optionals_equal(left: Optional, right: Optional, nested: list[int] | None) -> bool | None:
     if not left.present or not right.present:
         return left.present == right.present
-    return own_equal(left.value, right.value)
+    return own_equal(left.value, right.value, nested)
 
 
 # --- order ---
