@@ -37,14 +37,14 @@ class SemverError(ValueError):
 class Semver:
     """A version; compares by precedence."""
 
-    __slots__ = ("_key", "build", "major", "minor", "patch", "pre_release")
+    __slots__ = ("build", "major", "minor", "order_key", "patch", "pre_release")
 
     major: int
     minor: int
     patch: int
     pre_release: tuple[int | str, ...]
     build: tuple[str, ...]
-    _key: tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+    order_key: tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
     def __init__(
         self, major: int, minor: int, patch: int, pre_release: tuple[int | str, ...] = (), build: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Semver:
         set_field(self, "build", build)
         # A release ranks above its pre-releases, numbers below words, a longer list above its own prefix.
         ranks = tuple((False, part, "") if isinstance(part, int) else (True, 0, part) for part in pre_release)
-        set_field(self, "_key", (major, minor, patch, not pre_release, ranks))
+        set_field(self, "order_key", (major, minor, patch, not pre_release, ranks))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"Semver is immutable: cannot set {name!r}")
@@ -79,25 +79,25 @@ class Semver:
 
     def compare(self, other: Semver) -> int:
         """-1, 0 or 1 by precedence."""
-        return (self._key > other._key) - (self._key < other._key)
+        return (self.order_key > other.order_key) - (self.order_key < other.order_key)
 
     def __eq__(self, other: object) -> bool:
-        return self._key == other._key if isinstance(other, Semver) else NotImplemented
+        return self.order_key == other.order_key if isinstance(other, Semver) else NotImplemented
 
     def __lt__(self, other: Semver) -> bool:
-        return self._key < other._key if isinstance(other, Semver) else NotImplemented
+        return self.order_key < other.order_key if isinstance(other, Semver) else NotImplemented
 
     def __le__(self, other: Semver) -> bool:
-        return self._key <= other._key if isinstance(other, Semver) else NotImplemented
+        return self.order_key <= other.order_key if isinstance(other, Semver) else NotImplemented
 
     def __gt__(self, other: Semver) -> bool:
-        return self._key > other._key if isinstance(other, Semver) else NotImplemented
+        return self.order_key > other.order_key if isinstance(other, Semver) else NotImplemented
 
     def __ge__(self, other: Semver) -> bool:
-        return self._key >= other._key if isinstance(other, Semver) else NotImplemented
+        return self.order_key >= other.order_key if isinstance(other, Semver) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self.order_key)
 
     def __str__(self) -> str:
         text = f"{self.major}.{self.minor}.{self.patch}"

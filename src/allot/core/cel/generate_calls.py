@@ -8,8 +8,19 @@ from allot.core.cel import generated_runtime as runtime
 from allot.core.cel.ast import UInt
 from allot.core.cel.functions import Binding
 from allot.core.cel.generator import Code, Emitter, Untranslatable, is_constant
-from allot.core.cel.plan_nodes import Call, Constant, Equal, Membership
-from allot.core.cel.values import Duration, Optional, Timestamp, Value, equals, is_equal
+from allot.core.cel.plan_nodes import Call, Constant, Equal, Membership, Node
+from allot.core.cel.values import (
+    MISSING,
+    Duration,
+    EvaluationError,
+    Optional,
+    Timestamp,
+    Value,
+    equals,
+    is_equal,
+    is_list,
+    is_map,
+)
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 
@@ -24,6 +35,7 @@ _RELATIONS: Final[dict[str, tuple[type, str]]] = {
     "semver_is_greater_than": (Semver, ">"),
     "semver_is_less_than": (Semver, "<"),
 }
+_ORDERED_BY: Final[dict[type, str]] = {Quantity: ".nano", Semver: ".order_key"}
 _COMPARISONS: Final = frozenset(("quantity_compare_to", "semver_compare_to"))
 _RESULTS: Final[dict[str, type]] = {
     **dict.fromkeys(("!_", "_<_", "_<=_", "_>_", "_>=_", "@in", "matches", "hasValue"), bool),
@@ -101,6 +113,9 @@ def call(emitter: Emitter, node: Call) -> Code:
     binding = node.binding
     if binding is None or node.function == "@not_strictly_false":
         raise Untranslatable(f"call of {node.function}")
+    constant = constant_value(node)
+    if constant is not MISSING:
+        return emitter.constant_code(constant)
     ordered = _compared_with_zero(emitter, node)
     if ordered is not None:
         return ordered
@@ -114,6 +129,22 @@ def call(emitter: Emitter, node: Call) -> Code:
         return quick
     arguments = ", ".join(code.text for code in codes)
     return Code(f"{emitter.helper(binding.call)}({arguments})", _result(node, codes), True)
+
+
+def constant_value(node: Node) -> Value:
+    """The value of a node that is computed from constants only, or MISSING; calls that fail are left for run time."""
+    if isinstance(node, Constant):
+        return node.value
+    if not isinstance(node, Call) or node.binding is None or not node.arguments:
+        return MISSING
+    arguments = [constant_value(argument) for argument in node.arguments]
+    if any(argument is MISSING for argument in arguments):
+        return MISSING
+    try:
+        value = node.binding.call(*arguments)
+    except EvaluationError:
+        return MISSING
+    return MISSING if is_list(value) or is_map(value) else value
 
 
 def _result(node: Call, codes: list[Code]) -> type | None:
@@ -160,15 +191,19 @@ def _related(emitter: Emitter, node: Call, codes: list[Code], cls: type, operato
     left, right = codes
     if right.cls is not cls:
         return None
-    suffix = ".nano" if cls is Quantity else ""
+    suffix = _ORDERED_BY[cls]
+    other = constant_value(node.arguments[1])
+    against = f"{right.text}{suffix}"
+    if other is not MISSING:
+        against = emitter.constant(other.nano if cls is Quantity else other.order_key)
     if left.cls is cls:
-        return Code(f"({left.text}{suffix} {operator} {right.text}{suffix})", bool, left.raises or right.raises)
-    if not is_constant(node.arguments[1]) and not right.text.isidentifier():
+        return Code(f"({left.text}{suffix} {operator} {against})", bool, left.raises or right.raises)
+    if other is MISSING and not right.text.isidentifier():
         return None
     name = emitter.temporary()
     test = f"({name} := {left.text}).__class__ is {emitter.helper(cls)}"
     otherwise = f"{emitter.helper(_guarded(node))}({name}, {right.text})"
-    return Code(f"({name}{suffix} {operator} {right.text}{suffix} if {test} else {otherwise})", bool, True)
+    return Code(f"({name}{suffix} {operator} {against} if {test} else {otherwise})", bool, True)
 
 
 def _guarded(node: Call) -> Value:
