@@ -26,7 +26,7 @@ from allot.core.cel.ast import (
 # The variable in which a macro's comprehension accumulates; not a name that source text can contain.
 ACCUMULATOR = "@result"
 # optMap and its like repeat their target, so a chain of them doubles the tree at each link. Upstream has no bound.
-COPIED_NODES_MAX = 50_000
+COPIED_NODES_MAX = 10_000
 
 # Name, number of arguments (-1: any number), whether it is called on a target.
 MacroKey = tuple[str, int, bool]

@@ -31,6 +31,7 @@ from allot.core.cel.errors import Issues
 from allot.core.cel.inference import (
     Bindings,
     TypeTooComplex,
+    cannot_match,
     describe,
     describe_signature,
     is_dynamic,
@@ -289,6 +290,8 @@ class _Checker:
         bindings = self.bindings
         for overload in function.overloads:
             if overload.member is not is_member or len(overload.params) != len(args):
+                continue
+            if cannot_match(overload.params, args):
                 continue
             params, overload_result = bindings.instantiate(overload)
             if not bindings.assign_all(args, params):

@@ -29,9 +29,9 @@ from allot.core.cel.limits import RECOVERY_ATTEMPTS_MAX, RECOVERY_LOOKAHEAD_TOKE
 
 # The order in which messages list tokens.
 _TOKEN_ORDER = (
-    (END, "==", "!=", "in", "<", "<=", ">=", ">", "&&", "||", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?")
-    + (":", "+", "*", "/", "%", "true", "false", "null")
-    + (FLOAT, INT, UINT, STRING, BYTES, IDENTIFIER, ESCAPED_IDENTIFIER)
+    *(END, "==", "!=", "in", "<", "<=", ">=", ">", "&&", "||", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?"),
+    *(":", "+", "*", "/", "%", "true", "false", "null"),
+    *(FLOAT, INT, UINT, STRING, BYTES, IDENTIFIER, ESCAPED_IDENTIFIER),
 )
 _RANK = {kind: rank for rank, kind in enumerate(_TOKEN_ORDER)}
 _UNQUOTED = frozenset((END, FLOAT, INT, UINT, STRING, BYTES, IDENTIFIER, ESCAPED_IDENTIFIER))

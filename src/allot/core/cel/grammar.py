@@ -213,7 +213,7 @@ def _rule(
     """A rule that reports what stops it and lets its caller go on with what was read so far."""
     name = body.__name__
 
-    def run(self: _Grammar, call: str, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Rule:
+    def run(self: _Grammar, call: str, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Rule:
         self.enter(name, call)
         tree = Tree(name, self.reader.token().start)
         try:
@@ -595,7 +595,8 @@ _PRIMARIES: dict[str, Callable[[_Grammar, Tree], Generator[Rule, Any, None]]] = 
 
 def parse_tree(source: str, issues: Issues) -> Tree:
     """Everything that could be read; syntax errors are reported. Raises Abandoned when it makes no sense to go on."""
-    return run(_Grammar(source, issues).start())
+    tree: Tree = run(_Grammar(source, issues).start())
+    return tree
 
 
 def run(generator: Generator[Any, Any, Any]) -> Any:

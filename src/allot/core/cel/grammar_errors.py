@@ -48,7 +48,8 @@ def diagnose(source: str, macros: MacroSet, optional_syntax: bool) -> Parsed:
     return Parsed(source=source, root=root, offsets=builder.offsets, macro_calls=builder.macro_calls)
 
 
-Visit = Generator["Visit", Any, Expr]
+# A visit yields the visits it depends on.
+Visit = Generator[Any, Any, Expr]
 
 
 class _Visitor:
@@ -121,7 +122,8 @@ class _Visitor:
     def prefix(self, tree: Tree) -> Visit:
         ops = tree.get("ops")
         if len(ops) % 2 == 0:
-            return (yield self.visit(tree.get("member")))
+            member: Expr = yield self.visit(tree.get("member"))
+            return member
         node_id = self.builder.new_id(ops[0].start)
         operand = yield self.visit(tree.get("member"))
         return Call(id=node_id, function="!_" if tree.kind == "not" else "-_", args=(operand,))
@@ -131,7 +133,7 @@ class _Visitor:
         op, field = tree.get("op"), tree.get("field")
         if op is None or field is None:
             return self.placeholder(tree.start)
-        name = self.field_name(field)
+        name = self.field_name(field, field.start) or ""
         if tree.get("optional") is None:
             return Select(id=self.builder.new_id(op.start), operand=operand, field=name)
         if not self.optional_syntax:
@@ -139,11 +141,11 @@ class _Visitor:
         literal = Literal(id=self.builder.new_id(field.start), value=name)
         return Call(id=self.builder.new_id(op.start), function="_?._", args=(operand, literal))
 
-    def field_name(self, tree: Tree) -> str:
-        name = tree.get("name")
+    def field_name(self, tree: Tree | None, offset: int) -> str | None:
+        name = None if tree is None else tree.get("name")
         if name is None:
-            self.issues.report(tree.start, "unsupported ident kind")
-            return ""
+            self.error(offset, "unsupported ident kind")
+            return None
         return str(name.text[1:-1] if name.kind == lexer.ESCAPED_IDENTIFIER else name.text)
 
     def method(self, tree: Tree) -> Visit:
@@ -155,7 +157,7 @@ class _Visitor:
         args = yield self.items(tree.get("args"))
         return self.call(op, name.text, operand, args, node_id)
 
-    def items(self, tree: Tree | None) -> Generator[Visit, Any, list[Expr]]:
+    def items(self, tree: Tree | None) -> Generator[Any, Any, list[Expr]]:
         found: list[Expr] = []
         for item in [] if tree is None else tree.get("items"):
             found.append((yield self.visit(item)))
@@ -242,8 +244,9 @@ class _Visitor:
                 if optional and not self.optional_syntax:
                     self.error(field.start, "unsupported syntax '?'")
                     continue
-                escape = field.get("field")
-                field_name = "" if escape is None else self.field_name(escape)
+                field_name = self.field_name(field.get("field"), fields.start)
+                if field_name is None:
+                    continue
                 value_node = yield self.visit(value)
                 made.append(FieldInit(id=entry_id, field=field_name, value=value_node, optional=optional))
         return StructExpr(id=node_id, type_name=name, fields=tuple(made))

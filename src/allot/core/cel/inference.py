@@ -17,6 +17,8 @@ TYPE_PARTS_MAX = 1_000
 
 _DYNAMIC = (Kind.DYN, Kind.ANY)
 _WILD = (Kind.DYN, Kind.ANY, Kind.ERROR)
+# Kinds that may go together with another kind.
+_FLEXIBLE = (Kind.TYPE_PARAM, Kind.DYN, Kind.ANY, Kind.ERROR, Kind.NULL)
 _PARAMETERIZED = (Kind.LIST, Kind.MAP, Kind.OPAQUE)
 _NULLABLE = (Kind.NULL, Kind.OPAQUE, Kind.OBJECT, Kind.DURATION, Kind.TIMESTAMP)
 
@@ -165,10 +167,16 @@ class Bindings:
             if bound is None:
                 return False
             within = bound
-        for param in within.params:
-            if self._occurs(variable, param, depth + 1):
-                return True
-        return False
+        return any(self._occurs(variable, param, depth + 1) for param in within.params)
+
+
+def cannot_match(params: Sequence[CelType], args: Sequence[CelType]) -> bool:
+    """Whether it is plain at first sight that arguments of these types do not fit: the common case, made cheap."""
+    for param, arg in zip(params, args, strict=True):
+        param_kind, arg_kind = param.kind, arg.kind
+        if param_kind is not arg_kind and param_kind not in _FLEXIBLE and arg_kind not in _FLEXIBLE:
+            return True
+    return False
 
 
 def most_general(first: CelType, second: CelType) -> CelType:
