@@ -69,7 +69,7 @@ def test_what_does_not_fit_has_a_reason_in_words(world: dict[str, Any]) -> None:
 def trace(inventory: Inventory) -> object:
     """Everything in the inventory that allocations change."""
     states = {
-        id_: (list(state.claims), dict(state.shares), dict(state.consumed))
+        id_: (list(state.claims), list(state.shares), dict(state.consumed))
         for id_, state in sorted(inventory.ledger._states.items())
     }
     counters = {

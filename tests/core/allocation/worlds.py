@@ -158,9 +158,7 @@ def _counters(
         for claim in world["allocated"]
         for r in claim["status"]["allocation"]["devices"]["results"]
     )
-    held = {
-        r["device"] for claim in world["allocated"] for r in claim["status"]["allocation"]["devices"]["results"]
-    }
+    held = {r["device"] for claim in world["allocated"] for r in claim["status"]["allocation"]["devices"]["results"]}
     draws_more = any(_drawn(devices[name]) for name in new - held)
     return ["counters are exceeded"] if draws_more and (drawn > total or already > total) else []
 

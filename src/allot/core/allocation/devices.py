@@ -58,7 +58,7 @@ class DeviceState:
         self.id = id_
         # Claims that hold the device exclusively. More than one only if another scheduler erred.
         self.claims: list[ClaimID] = []
-        self.shares: dict[str, Share] = {}
+        self.shares: list[Share] = []
         # Capacity taken by all shares, in nano units.
         self.consumed: dict[str, int] = {}
         # Published devices with this id, and the counters from which they draw when allocated.

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from allot.core.allocation.devices import ClaimID, DeviceID, DeviceState, Share
 from allot.core.model.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 
-# How often a device without a share id may be counted per claim does not matter: presence does.
-_Held = tuple[DeviceState, str | None]
+# A device, and which share of it; None if all of it.
+_Held = tuple[DeviceState, Share | None]
 
 
 class Ledger:
@@ -62,30 +62,30 @@ class Ledger:
     def _take(self, claim: ClaimID, result: DeviceRequestAllocationResult) -> _Held:
         state = self.state(DeviceID(result.driver, result.pool, result.device))
         was_allocated = state.allocated
-        share_id = result.share_id if self._consumable_capacity else None
-        if share_id is None:
+        share = None
+        if result.share_id is None or not self._consumable_capacity:
             state.claims.append(claim)
         else:
-            consumed = {name: amount.nano for name, amount in result.consumed_capacity.items()}
-            state.shares[share_id] = Share(claim, consumed)
-            for name, amount in consumed.items():
+            share = Share(claim, {name: amount.nano for name, amount in result.consumed_capacity.items()})
+            state.shares.append(share)
+            for name, amount in share.consumed.items():
                 state.consumed[name] = state.consumed.get(name, 0) + amount
         if not was_allocated:
             for counters, entry in state.counters:
                 counters.taken(entry)
         self._changed(state)
-        return state, share_id
+        return state, share
 
     def release(self, claim: ClaimID) -> None:
         """The claim is not allocated any more, or gone."""
         before = self._held.pop(claim, None)
         if before is None:
             return
-        for state, share_id in before[1]:
-            if share_id is None:
+        for state, share in before[1]:
+            if share is None:
                 state.claims.remove(claim)
             else:
-                self._release_share(state, share_id)
+                self._release_share(state, share)
             if not state.allocated:
                 for counters, entry in state.counters:
                     counters.released(entry)
@@ -93,13 +93,11 @@ class Ledger:
             self.forget_if_unused(state)
 
     @staticmethod
-    def _release_share(state: DeviceState, share_id: str) -> None:
-        share = state.shares.pop(share_id, None)
-        if share is None:
-            return  # the same share id twice in one allocation
+    def _release_share(state: DeviceState, share: Share) -> None:
+        state.shares.remove(share)
         for name, amount in share.consumed.items():
-            rest = state.consumed[name] - amount
+            rest = state.consumed.get(name, 0) - amount
             if rest:
                 state.consumed[name] = rest
             else:
-                del state.consumed[name]
+                state.consumed.pop(name, None)

@@ -192,7 +192,7 @@ class _Survey:
         if not self.inventory.features.consumable_capacity or not entry.state.consumed:
             return None
         taken = self.signature.consumption(entry) or {}
-        claims = tuple(sorted({str(share.claim) for share in entry.state.shares.values()}))
+        claims = tuple(sorted({str(share.claim) for share in entry.state.shares}))
         return self._short_of(entry, taken, entry.state.consumed, claims)
 
     @staticmethod
@@ -248,7 +248,7 @@ class _Survey:
                     str(claim)
                     for other in counters.devices
                     if other.state.allocated and _same_counter_set(entry, other)
-                    for claim in (*other.state.claims, *(share.claim for share in other.state.shares.values()))
+                    for claim in (*other.state.claims, *(share.claim for share in other.state.shares))
                 }
             )
         )
