@@ -2,8 +2,7 @@
 
 Used only for text that the fast parser refuses. Each rule is a generator that yields the rules it calls; `parse_tree`
 runs them with a stack of its own, so nesting costs no Python frames. Every place where a token is taken, a way is
-chosen or a rule is called has a name; `SETS` says which tokens can come at a place, and with ">" behind its name, after
-it.
+chosen or a rule is called has a name, under which `grammar_places` lists the tokens that can come there.
 """
 
 from __future__ import annotations
@@ -11,181 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Concatenate, ParamSpec
 
-from allot.core.cel.error_recovery import RULE_END, Place, Recovery, Reporter, RuleFailed, TokenReader, TokenSet
+from allot.core.cel.error_recovery import Place, Recovery, Reporter, RuleFailed, TokenReader, TokenSet
 from allot.core.cel.errors import Issues
-from allot.core.cel.lexer import BYTES, END, ESCAPED_IDENTIFIER, FLOAT, IDENTIFIER, INT, STRING, UINT, Token
+from allot.core.cel.grammar_places import (
+    EXPR,
+    FIELD,
+    LITERALS,
+    MEMBER,
+    OPTIONAL_EXPR,
+    OPTIONAL_FIELD,
+    PRODUCTS,
+    RELATIONS,
+    SETS,
+    SUFFIX,
+    SUMS,
+)
+from allot.core.cel.lexer import END, FLOAT, IDENTIFIER, INT, Token
 from allot.core.cel.limits import NESTING_MAX
-
-_LITERALS = (FLOAT, INT, UINT, STRING, BYTES, "true", "false", "null")
-_MEMBER = frozenset(("[", "{", "(", ".", "-", *_LITERALS, IDENTIFIER))
-_EXPR = _MEMBER | {"!"}
-_OPTIONAL_EXPR = _EXPR | {"?"}
-_FIELD = frozenset((IDENTIFIER, ESCAPED_IDENTIFIER))
-_OPTIONAL_FIELD = _FIELD | {"?"}
-_RELATIONS = frozenset(("==", "!=", "<", "<=", ">", ">=", "in"))
-_PRODUCTS = frozenset(("*", "/", "%"))
-_SUMS = frozenset(("+", "-"))
-_ARITHMETIC = _PRODUCTS | _SUMS
-_SUFFIX = frozenset((".", "["))
-_RULE_END = frozenset((RULE_END,))
-
-
-def _of(*kinds: str) -> TokenSet:
-    return frozenset(kinds)
-
-
-SETS: dict[str, TokenSet] = {
-    "start expr>": _of(END),
-    "start end": _of(END),
-    "start end>": _RULE_END,
-    "expr or>": _of("?", RULE_END),
-    "expr choice": _of("?", RULE_END),
-    "expr ?": _of("?"),
-    "expr ?>": _EXPR,
-    "expr then>": _of(":"),
-    "expr :": _of(":"),
-    "expr :>": _EXPR,
-    "expr else>": _RULE_END,
-    "or and>": _of("||", RULE_END),
-    "or ||": _of("||"),
-    "or ||>": _EXPR,
-    "and relation>": _of("&&", RULE_END),
-    "and &&": _of("&&"),
-    "and &&>": _EXPR,
-    "relation calc>": _RELATIONS | _RULE_END,
-    "relation right>": _RELATIONS | _RULE_END,
-    "calc unary>": _ARITHMETIC | _RULE_END,
-    "calc product>": _ARITHMETIC | _RULE_END,
-    "calc sum>": _ARITHMETIC | _RULE_END,
-    "unary": _EXPR,
-    "unary member>": _RULE_END,
-    "not !": _of("!"),
-    "not !>": _EXPR,
-    "not more": _EXPR,
-    "not member>": _RULE_END,
-    "negate -": _of("-"),
-    "negate ->": _MEMBER,
-    "negate more": _MEMBER,
-    "negate member>": _RULE_END,
-    "member primary>": _SUFFIX | _RULE_END,
-    "select .": _of("."),
-    "select .>": _OPTIONAL_FIELD,
-    "select choice": _OPTIONAL_FIELD,
-    "select ?": _of("?"),
-    "select ?>": _FIELD,
-    "select field>": _SUFFIX | _RULE_END,
-    "method .": _of("."),
-    "method .>": _of(IDENTIFIER),
-    "method name": _of(IDENTIFIER),
-    "method name>": _of("("),
-    "method (": _of("("),
-    "method (>": _EXPR | {")"},
-    "method choice": _EXPR | {")"},
-    "method args>": _of(")"),
-    "method )": _of(")"),
-    "method )>": _SUFFIX | _RULE_END,
-    "index [": _of("["),
-    "index [>": _OPTIONAL_EXPR,
-    "index choice": _OPTIONAL_EXPR,
-    "index ?": _of("?"),
-    "index ?>": _EXPR,
-    "index expr>": _of("]"),
-    "index ]": _of("]"),
-    "index ]>": _SUFFIX | _RULE_END,
-    "primary": _MEMBER,
-    "dot choice": _of(".", IDENTIFIER),
-    "dot .": _of("."),
-    "dot .>": _of(IDENTIFIER),
-    "ident name": _of(IDENTIFIER),
-    "ident name>": _RULE_END,
-    "call name": _of(IDENTIFIER),
-    "call name>": _of("("),
-    "call (": _of("("),
-    "call (>": _EXPR | {")"},
-    "call choice": _EXPR | {")"},
-    "call args>": _of(")"),
-    "call )": _of(")"),
-    "call )>": _RULE_END,
-    "nested (": _of("("),
-    "nested (>": _EXPR,
-    "nested expr>": _of(")"),
-    "nested )": _of(")"),
-    "nested )>": _RULE_END,
-    "list [": _of("["),
-    "list [>": _OPTIONAL_EXPR | {",", "]"},
-    "list choice": _OPTIONAL_EXPR | {",", "]"},
-    "list elements>": _of(",", "]"),
-    "list comma choice": _of(",", "]"),
-    "list ,": _of(","),
-    "list ,>": _of("]"),
-    "list ]": _of("]"),
-    "list ]>": _RULE_END,
-    "map {": _of("{"),
-    "map {>": _OPTIONAL_EXPR | {",", "}"},
-    "map choice": _OPTIONAL_EXPR | {",", "}"},
-    "map entries>": _of(",", "}"),
-    "map comma choice": _of(",", "}"),
-    "map ,": _of(","),
-    "map ,>": _of("}"),
-    "map }": _of("}"),
-    "map }>": _RULE_END,
-    "message name": _of(IDENTIFIER),
-    "message name>": _of(".", "{"),
-    "message first": _of(".", "{"),
-    "message .": _of("."),
-    "message .>": _of(IDENTIFIER),
-    "message part": _of(IDENTIFIER),
-    "message part>": _of(".", "{"),
-    "message more": _of(".", "{"),
-    "message {": _of("{"),
-    "message {>": _OPTIONAL_FIELD | {",", "}"},
-    "message choice": _OPTIONAL_FIELD | {",", "}"},
-    "message fields>": _of(",", "}"),
-    "message comma choice": _of(",", "}"),
-    "message ,": _of(","),
-    "message ,>": _of("}"),
-    "message }": _of("}"),
-    "message }>": _RULE_END,
-    "primary literal>": _RULE_END,
-    "args first>": _of(",", RULE_END),
-    "args ,": _of(","),
-    "args ,>": _EXPR,
-    "args next>": _of(",", RULE_END),
-    "elements first>": _of(",", RULE_END),
-    "elements ,": _of(","),
-    "elements ,>": _OPTIONAL_EXPR,
-    "elements next>": _of(",", RULE_END),
-    "fields name>": _of(":"),
-    "fields :": _of(":"),
-    "fields :>": _EXPR,
-    "fields value>": _of(",", RULE_END),
-    "fields ,": _of(","),
-    "fields ,>": _OPTIONAL_FIELD,
-    "entries key>": _of(":"),
-    "entries :": _of(":"),
-    "entries :>": _EXPR,
-    "entries value>": _of(",", RULE_END),
-    "entries ,": _of(","),
-    "entries ,>": _OPTIONAL_EXPR,
-    "field choice": _OPTIONAL_FIELD,
-    "field ?": _of("?"),
-    "field ?>": _FIELD,
-    "field name>": _RULE_END,
-    "escape": _FIELD,
-    "escape plain": _of(IDENTIFIER),
-    "escape plain>": _RULE_END,
-    "escape escaped": _of(ESCAPED_IDENTIFIER),
-    "escape escaped>": _RULE_END,
-    "optional choice": _OPTIONAL_EXPR,
-    "optional ?": _of("?"),
-    "optional ?>": _EXPR,
-    "optional expr>": _RULE_END,
-    "literal": _of("-", *_LITERALS),
-    "literal sign": _of("-"),
-    "literal sign>": _of(INT, FLOAT),
-    **{f"literal {kind}": _of(kind) for kind in _LITERALS},
-    **{f"literal {kind}>": _RULE_END for kind in _LITERALS},
-}
 
 
 class Tree:
@@ -291,7 +132,7 @@ class _Grammar:
     @_rule
     def relation(self, tree: Tree, strength: int) -> Rule:
         tree.parts["operand"] = yield self.calc("relation calc", 0)
-        while self.reader.kind() in _RELATIONS and strength <= 1:
+        while self.reader.kind() in RELATIONS and strength <= 1:
             _wrap(tree, tree.kind, "left")
             tree.parts["op"] = self.recovery.take()
             tree.parts["right"] = yield self.relation("relation right", 2)
@@ -302,9 +143,9 @@ class _Grammar:
         tree.parts["operand"] = yield self.unary("calc unary")
         while True:
             kind = self.reader.kind()
-            if kind in _PRODUCTS and strength <= 2:
+            if kind in PRODUCTS and strength <= 2:
                 call, right_strength = "calc product", 3
-            elif kind in _SUMS and strength <= 1:
+            elif kind in SUMS and strength <= 1:
                 call, right_strength = "calc sum", 2
             else:
                 return tree
@@ -325,12 +166,12 @@ class _Grammar:
                 self.recovery.sync("not more", Place.LOOP)
             tree.parts["member"] = yield self.member("not member")
         elif first == "-" and second not in (INT, FLOAT):
-            if second not in _MEMBER:
+            if second not in MEMBER:
                 raise self.recovery.no_viable(2)
             tree.kind = "negate"
             self.minuses(tree.parts.setdefault("ops", []))
             tree.parts["member"] = yield self.member("negate member")
-        elif first in _MEMBER:
+        elif first in MEMBER:
             tree.kind = "operand"
             tree.parts["member"] = yield self.member("unary member")
         else:
@@ -344,17 +185,17 @@ class _Grammar:
             self.recovery.sync("negate more", Place.LOOP)
             kind = self.reader.kind()
             if kind != "-":
-                if kind not in _MEMBER:
+                if kind not in MEMBER:
                     raise self.recovery.no_viable()
                 return
-            if self.reader.kind(2) not in _MEMBER:
+            if self.reader.kind(2) not in MEMBER:
                 raise self.recovery.no_viable(2)
             ops.append(self.match("negate -", "-"))
 
     @_rule
     def member(self, tree: Tree) -> Rule:
         tree.parts["primary"] = yield self.primary("member primary")
-        while self.reader.kind() in _SUFFIX:
+        while self.reader.kind() in SUFFIX:
             if self.reader.kind() == "[":
                 suffix, read = "index", self.index
             elif self.is_method():
@@ -367,7 +208,7 @@ class _Grammar:
 
     def is_method(self) -> bool:
         following = self.reader.kind(2)
-        if following not in _OPTIONAL_FIELD:
+        if following not in OPTIONAL_FIELD:
             raise self.recovery.no_viable(2)
         return following == IDENTIFIER and self.reader.kind(3) == "("
 
@@ -383,7 +224,7 @@ class _Grammar:
         tree.parts["name"] = self.match("method name", IDENTIFIER)
         tree.parts["op"] = self.match("method (", "(")
         self.recovery.sync("method choice")
-        if self.reader.kind() in _EXPR:
+        if self.reader.kind() in EXPR:
             tree.parts["args"] = yield self.args("method args")
         self.match("method )", ")")
 
@@ -407,7 +248,7 @@ class _Grammar:
         kind = self.reader.kind()
         if kind in _OPENERS:
             return _OPENERS[kind]
-        if kind == "-" or kind in _LITERALS:
+        if kind == "-" or kind in LITERALS:
             return "constant"
         ahead = 1
         if kind == ".":
@@ -437,7 +278,7 @@ class _Grammar:
         tree.parts["name"] = self.match("call name", IDENTIFIER)
         tree.parts["op"] = self.match("call (", "(")
         self.recovery.sync("call choice")
-        if self.reader.kind() in _EXPR:
+        if self.reader.kind() in EXPR:
             tree.parts["args"] = yield self.args("call args")
         self.match("call )", ")")
 
@@ -449,14 +290,14 @@ class _Grammar:
     def list(self, tree: Tree) -> Generator[Rule, Any, None]:
         tree.parts["op"] = self.match("list [", "[")
         self.recovery.sync("list choice")
-        if self.reader.kind() in _OPTIONAL_EXPR:
+        if self.reader.kind() in OPTIONAL_EXPR:
             tree.parts["elements"] = yield self.elements("list elements")
         self.close("list", "]")
 
     def map(self, tree: Tree) -> Generator[Rule, Any, None]:
         tree.parts["op"] = self.match("map {", "{")
         self.recovery.sync("map choice")
-        if self.reader.kind() in _OPTIONAL_EXPR:
+        if self.reader.kind() in OPTIONAL_EXPR:
             tree.parts["entries"] = yield self.entries("map entries")
         self.close("map", "}")
 
@@ -471,7 +312,7 @@ class _Grammar:
             self.recovery.sync("message more", Place.LOOP)
         tree.parts["op"] = self.match("message {", "{")
         self.recovery.sync("message choice")
-        if self.reader.kind() in _OPTIONAL_FIELD:
+        if self.reader.kind() in OPTIONAL_FIELD:
             tree.parts["fields"] = yield self.fields("message fields")
         self.close("message", "}")
 
@@ -498,7 +339,7 @@ class _Grammar:
     def elements(self, tree: Tree) -> Rule:
         items = tree.parts.setdefault("items", [])
         items.append((yield self.optional("elements first")))
-        while self.another(_OPTIONAL_EXPR):
+        while self.another(OPTIONAL_EXPR):
             self.match("elements ,", ",")
             items.append((yield self.optional("elements next")))
         return tree
@@ -515,7 +356,7 @@ class _Grammar:
             names.append((yield self.field("fields name")))
             colons.append(self.match("fields :", ":"))
             values.append((yield self.expr("fields value")))
-            if not self.another(_OPTIONAL_FIELD):
+            if not self.another(OPTIONAL_FIELD):
                 return tree
             self.match("fields ,", ",")
 
@@ -527,7 +368,7 @@ class _Grammar:
             keys.append((yield self.optional("entries key")))
             colons.append(self.match("entries :", ":"))
             values.append((yield self.expr("entries value")))
-            if not self.another(_OPTIONAL_EXPR):
+            if not self.another(OPTIONAL_EXPR):
                 return tree
             self.match("entries ,", ",")
 
@@ -544,7 +385,7 @@ class _Grammar:
         yield from ()
         self.recovery.sync("escape")
         kind = self.reader.kind()
-        if kind not in _FIELD:
+        if kind not in FIELD:
             raise self.recovery.no_viable()
         tree.parts["name"] = self.match("escape plain" if kind == IDENTIFIER else "escape escaped", kind)
         return tree
@@ -567,7 +408,7 @@ class _Grammar:
             if kind not in (INT, FLOAT):
                 raise self.recovery.no_viable(2)
             tree.parts["sign"] = self.match("literal sign", "-")
-        elif kind not in _LITERALS:
+        elif kind not in LITERALS:
             raise self.recovery.no_viable()
         tree.parts["token"] = self.match(f"literal {kind}", kind)
         return tree
