@@ -12,13 +12,15 @@ import yaml
 from cli.command import allot
 from cli.manifest_texts import claim, device, device_class, node, pod, resource_slice, text
 
+# Scenario lines are taken as they are: what the API server would default has to be there.
+EXACT = {"allocationMode": "ExactCount"}
 SCENARIO: dict[str, Any] = {
     "name": "one",
     "features": "all",
     "node": {"metadata": {"name": "n1"}},
     "classes": [{"metadata": {"name": "gpu"}, "spec": {}}],
     "slices": [{"metadata": {"name": "s"}, "spec": resource_slice()["spec"]}],
-    "claims": [claim()],
+    "claims": [claim(**EXACT)],
     "allocated": [],
 }
 
@@ -226,7 +228,7 @@ def test_a_scenario_line_gets_a_line() -> None:
 
 
 def test_a_scenario_that_does_not_fit_is_an_answer() -> None:
-    result = allot("allocate", "-", stdin=json.dumps({**SCENARIO, "claims": [claim(count=5)]}))
+    result = allot("allocate", "-", stdin=json.dumps({**SCENARIO, "claims": [claim(count=5, **EXACT)]}))
     assert result.code == 0
     (line,) = result.lines
     assert (line["results"], line["error"]) == (None, None)
@@ -241,7 +243,7 @@ def test_a_scenario_that_fails_has_an_error() -> None:
 
 def test_share_ids_are_not_shown_in_scenarios() -> None:
     shareable = resource_slice("n1", device("d", allowMultipleAllocations=True, capacity={"memory": {"value": "8Gi"}}))
-    amounts = claim(capacity={"requests": {"memory": "2Gi"}})
+    amounts = claim(capacity={"requests": {"memory": "2Gi"}}, **EXACT)
     scenario = {**SCENARIO, "slices": [{"metadata": {"name": "s"}, "spec": shareable["spec"]}], "claims": [amounts]}
     (line,) = allot("allocate", "-", stdin=json.dumps(scenario)).lines
     (result,) = line["results"][0]["devices"]["results"]

@@ -83,18 +83,24 @@ def _takes_part(manifest: Manifest) -> bool:
 
 def _typed(manifest: Manifest) -> tuple[APIStruct, tuple[str, ...]]:
     """The object, and what the API server would say against it."""
+    type_ = kind_of(manifest.api_version, manifest.kind).type
     try:
-        envelope = decode_object(manifest.value)
-        if envelope.kind.type not in _VALIDATED:
-            return envelope.object, ()
+        if type_ not in _VALIDATED:
+            return decode_object(manifest.value).object, ()
         # With every gate on, no field is dropped: which features count is the allocator's to decide.
         prepared = prepare_create(manifest.value, gates=ALL_GATES, now=None, namespace=DEFAULT_NAMESPACE)
+        created: APIStruct = prepared.object
+        if isinstance(created, resource_v1.ResourceClaim):
+            created = _with_status(created, manifest)
     except (DecodeError, ConversionError) as error:
         raise Unreadable(f"{manifest.origin}: {error}") from None
     for warning in prepared.warnings:
         talk(f"warning: {manifest}: {warning} ({manifest.origin})")
-    created: APIStruct = prepared.object
-    if isinstance(created, resource_v1.ResourceClaim) and isinstance(envelope.object, resource_v1.ResourceClaim):
-        # Creating a claim clears its status, but here the status is the point: it says what is in use.
-        created = msgspec.structs.replace(created, status=envelope.object.status)
     return created, tuple(str(error) for error in validate_create(prepared, gates=ALL_GATES))
+
+
+def _with_status(claim: resource_v1.ResourceClaim, manifest: Manifest) -> resource_v1.ResourceClaim:
+    """Creating a claim clears its status, but here the status is the point: it says what is in use."""
+    read = decode_object(manifest.value).object
+    assert isinstance(read, resource_v1.ResourceClaim), f"{manifest} is no claim"
+    return msgspec.structs.replace(claim, status=read.status)

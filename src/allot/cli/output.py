@@ -45,8 +45,13 @@ output_option = click.option(
 
 
 def write(text: str = "", colour: str | None = None) -> None:
-    """A line of the answer, on stdout."""
-    click.echo(click.style(text, fg=colour) if colour else text, color=_colour_choice())
+    """A line of the answer for people, on stdout."""
+    safe = shortened(printable(text))
+    _emit(click.style(safe, fg=colour) if colour else safe)
+
+
+def _emit(text: str) -> None:
+    click.echo(text, color=_colour_choice())
 
 
 def talk(text: str) -> None:
@@ -62,10 +67,10 @@ def _colour_choice() -> bool | None:
 def write_value(value: Mapping[str, Any], output: OutputFormat) -> None:
     """One value of the answer: a line of JSON, or a YAML document that ends the previous one."""
     if output is OutputFormat.JSON:
-        write(msgspec.json.encode(value).decode())
+        _emit(msgspec.json.encode(value).decode())
     else:
         text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000, explicit_start=True)
-        write(text.removesuffix("\n"))
+        _emit(text.removesuffix("\n"))
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -89,7 +94,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def write_table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] | None = None, indent: str = ""
+    headers: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] | None = None
 ) -> None:
     """Rows under headers as kubectl prints them; `colours` says which cell texts are accented."""
     shown = [[_cell(cell) for cell in row] for row in (headers, *rows)]
@@ -103,7 +108,7 @@ def write_table(
             click.style(text, fg=colours[cell]) if colours and cell in colours else text
             for cell, text in zip(row, padded, strict=True)
         ]
-        write(indent + "".join(accented).rstrip())
+        _emit("".join(accented).rstrip())
 
 
 def _cell(text: str) -> str:
