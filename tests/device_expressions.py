@@ -1,6 +1,7 @@
 """Random expressions over a device, for tests that hold the engine's parts against each other.
 
-A grammar as data: each kind of expression has productions, in which `{kind}` is replaced by an expression of that kind.
+A grammar as data: each kind of expression has productions, in which `{kind}` is replaced by an expression of that kind
+(`{{` and `}}` stand for braces).
 Most of what it makes compiles; much of it fails when evaluated, which is wanted.
 """
 
@@ -45,6 +46,32 @@ _GRAMMAR: dict[str, tuple[int, list[str]]] = {
             "cel.bind(y, {attribute}, y == {any} || y != {any})",
             "cel.bind(y, {bool}, y && {bool})",
             "{string}.startsWith({string})",
+            "{attribute}.startsWith({string})",
+            "{string}.endsWith({attribute})",
+            "{attribute}.contains({string})",
+            "{attribute} {order} {int}",
+            "{string} {order} {attribute}",
+            "{attribute} + {int} == {int}",
+            "{attribute} && {attribute}",
+            "{attribute} || {bool}",
+            "!{attribute}",
+            "({attribute} ? {bool} : {bool})",
+            "{attribute}.all(x, {bool})",
+            "{attribute}.isGreaterThan({quantity})",
+            "{quantity} == {quantity}",
+            "{quantity}.isLessThan({quantity})",
+            "{quantity}.compareTo({quantity}) {order} {int}",
+            "{semver}.compareTo({semver}) {order} {int}",
+            "{attribute}.compareTo({semver}) {order} 0",
+            "{attribute}.size() {order} {int}",
+            "size({attribute}) {order} {int}",
+            "{map} == {map}",
+            "{string} in {map}",
+            "{map}.all(k, v, {bool})",
+            "{attributes} == {attributes}",
+            "device == device",
+            "{attributes}.{id}.exists_one(x, {bool})",
+            "{attribute}.map(x, x) == {attribute}",
             "{string}.endsWith({string})",
             "{string}.contains({string})",
             '{string}.matches("^[a-f]+$")',
@@ -186,10 +213,21 @@ _GRAMMAR: dict[str, tuple[int, list[str]]] = {
             'device.attributes[?"dra.example.com"].?{id}',
         ],
     ),
+    "map": (
+        2,
+        [
+            "{{}}",
+            "{{'a': 1}}",
+            "{{{string}: {int}}}",
+            "{{{string}: {string}, 'fish': {string}}}",
+            "{strings}.transformMap(i, v, v)",
+            "{strings}.transformMapEntry(i, v, {{v: i}})",
+        ],
+    ),
     "id": (9, ["s", "t", "i", "j", "b", "v", "l", "il", "nope"]),
     "order": (4, ["<", "<=", ">", ">="]),
 }
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}|(\{\{|\}\})")
 
 
 @st.composite
@@ -203,7 +241,9 @@ def expressions(draw: st.DrawFn, kind: str = "bool", depth: int = 4) -> str:
         if depth <= 0 or budget[0] <= 0:
             productions = productions[:leaves]
         production = draw(st.sampled_from(productions))
-        text = _PLACEHOLDER.sub(lambda match: expand(match.group(1), depth - 1), production)
+        text = _PLACEHOLDER.sub(
+            lambda match: expand(match.group(1), depth - 1) if match.group(1) else match.group(2)[0], production
+        )
         return f"({text})" if " " in production else text
 
     return expand(kind, depth)

@@ -12,10 +12,12 @@ from allot.core.cel.cost_sizes import device_sizes
 from allot.core.cel.device import DeviceView, view
 from allot.core.cel.environment import device_environment
 from allot.core.cel.errors import CelCompileError
+from allot.core.cel.generate import Untranslatable, generate
 from allot.core.cel.interpret import Outcome, evaluate
 from allot.core.cel.plan import PlanError, plan
 from allot.core.cel.plan_nodes import Node
 from allot.core.cel.types import Checked
+from allot.core.cel.values import EvaluationError
 from allot.core.quantity import Quantity
 from device_expressions import expressions
 
@@ -85,6 +87,35 @@ def test_evaluating_again_gives_the_same_outcome_and_cost(expression: str, devic
         return
     first, second = (evaluate(compiled[1], device.variables) for _ in range(2))
     assert repr(first) == repr(second)
+
+
+def _generated(program: Node, device: DeviceView) -> tuple[str, str] | None:
+    """The outcome of generated code, as text; None when the plan is left to the interpreter."""
+    try:
+        function = generate(program, lambda _: "oversized")
+    except Untranslatable:
+        return None
+    try:
+        return "value", repr(function(device))
+    except EvaluationError as error:
+        return "error", error.message
+
+
+@pytest.mark.slow
+@_fuzzing
+@given(expressions(depth=3), st.sampled_from(_DEVICES))
+def test_generated_code_has_the_outcome_of_the_interpreter(expression: str, device: DeviceView) -> None:
+    compiled = _compiled(expression)
+    generated = compiled and _generated(compiled[1], device)
+    if compiled is None or generated is None:
+        return
+    outcome = evaluate(compiled[1], device.variables)
+    if outcome.error is None:
+        assert generated == ("value", repr(outcome.value))
+    elif not outcome.error.startswith(("internal error", "operation cancelled")):
+        # Operands are evaluated even after one failed. So upstream and the interpreter may come to one that ends the
+        # evaluation, where generated code has stopped at the first error.
+        assert generated == ("error", outcome.error)
 
 
 @pytest.mark.slow

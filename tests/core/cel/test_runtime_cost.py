@@ -13,7 +13,7 @@ from allot.core.cel.environment import Environment, device_environment
 from allot.core.cel.interpret import evaluate
 from allot.core.cel.plan import plan
 from allot.core.cel.runtime_cost import call_cost
-from allot.core.cel.values import CIDR, IP, CelError, EvaluationAborted, NamedFormat, Optional, Value
+from allot.core.cel.values import CIDR, IP, CelError, NamedFormat, Optional, Value
 from allot.core.quantity import Quantity
 from vectors import vectors_dir
 
@@ -86,9 +86,11 @@ def test_comparing_a_quantity_costs_one_on_either_side() -> None:
     assert call_cost("_==_", "equals", ("b" * 90, _quantity("1Gi")), False) == 1
 
 
-def test_pricing_a_sort_of_something_else_than_a_list_ends_the_evaluation_as_upstream() -> None:
-    with pytest.raises(EvaluationAborted, match=r"\*types.Err is not traits.Lister: missing method Add"):
-        call_cost("distinct", "list_distinct", (_FAILED,), _FAILED)
+def test_sorting_what_could_not_be_computed_is_charged_and_keeps_the_cause() -> None:
+    assert call_cost("distinct", "list_distinct", (_FAILED,), _FAILED) == 13
+    environment = device_environment(list_type_attributes=True, consumable_capacity=True, stored=True)
+    outcome = evaluate(plan(compile_expression("[1 / 0].sort() == [1]", environment), environment), {})
+    assert outcome.error == "division by zero"
 
 
 def test_pricing_deeply_nested_values_needs_no_recursion() -> None:

@@ -176,6 +176,10 @@ def _string_test(emitter: Emitter, function: str, codes: list[Code]) -> Code | N
     text, part = codes
     if part.cls is not str:
         return None
+    if part.raises:
+        # The text comes first, and is looked at only after both were evaluated.
+        text = Code(emitter.named(text), text.cls, False)
+        part = Code(emitter.named(part), part.cls, False)
     name, test = text.text, ""
     if text.cls is not str:
         name = emitter.temporary()
