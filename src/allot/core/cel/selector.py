@@ -1,0 +1,192 @@
+"""Device selectors and derived attributes: compile an expression once, ask it about many devices.
+
+The way into `core.cel` for the allocator, for validation and for the CLI. Messages are those of Kubernetes. Whether an
+expression is too expensive to be admitted is for the caller to judge by `max_cost`; while evaluating, the same limit
+holds in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from allot.core.cel.budget import COST_LIMIT
+from allot.core.cel.compile import compile_expression
+from allot.core.cel.cost import estimate
+from allot.core.cel.cost_sizes import device_sizes
+from allot.core.cel.device import DeviceView
+from allot.core.cel.environment import DEVICE_TYPE, Environment, device_environment
+from allot.core.cel.errors import CelCompileError
+from allot.core.cel.explain import explain
+from allot.core.cel.explanation import Explanation
+from allot.core.cel.generate import Untranslatable, generate
+from allot.core.cel.interpret import evaluate
+from allot.core.cel.plan import PlanError, plan
+from allot.core.cel.plan_nodes import Node
+from allot.core.cel.projection import Projection, project
+from allot.core.cel.results import as_attribute, as_bool, type_text
+from allot.core.cel.types import ANY, BOOL, DYN, INT, SEMVER, STRING, CelType, Checked, Kind
+from allot.core.cel.values import EvaluationError, Value
+
+__all__ = [
+    "COST_LIMIT",
+    "CompiledDerived",
+    "CompiledSelector",
+    "DeviceView",
+    "EnvironmentOptions",
+    "EvaluationError",
+    "Explanation",
+    "Projection",
+    "SelectorCompileError",
+    "compile_derived",
+    "compile_selector",
+]
+
+UNKNOWN_COST: Final = 2**64 - 1
+_CACHED_MAX: Final = 4096
+_SCALARS: Final = frozenset((BOOL, INT, STRING, ANY, DYN, SEMVER))
+
+
+class EnvironmentOptions(msgspec.Struct, frozen=True):
+    """Feature gates, and whether the expression is already stored: then every declaration is in force."""
+
+    list_type_attributes: bool = False
+    consumable_capacity: bool = True
+    stored: bool = True
+
+    @property
+    def environment(self) -> Environment:
+        """The environment that these options stand for."""
+        return device_environment(
+            list_type_attributes=self.list_type_attributes,
+            consumable_capacity=self.consumable_capacity,
+            stored=self.stored,
+        )
+
+
+class SelectorCompileError(ValueError):
+    """An expression that does not compile; `message` is what Kubernetes reports."""
+
+    def __init__(self, message: str, max_cost: int = UNKNOWN_COST) -> None:
+        super().__init__(message)
+        self.message = message
+        self.max_cost = max_cost
+
+
+class _Compiled:
+    """What selectors and derived attributes have in common."""
+
+    def __init__(self, expression: str, checked: Checked, node: Node, max_cost: int) -> None:
+        self.expression = expression
+        # The static worst case; 18446744073709551615 when it is not known.
+        self.max_cost = max_cost
+        self._checked = checked
+        self._plan = node
+
+    @property
+    def output_type(self) -> str:
+        """The type of the result as Kubernetes names it."""
+        return type_text(self._checked.types[self._checked.parsed.root.id])
+
+    @cached_property
+    def projection(self) -> Projection:
+        """The parts of a device that the expression reads."""
+        return project(self._plan)
+
+    def cost(self, view: DeviceView) -> int:
+        """What evaluating the expression for a device costs."""
+        return evaluate(self._plan, view.variables).cost
+
+    def _interpreted(self, view: DeviceView) -> Value:
+        outcome = evaluate(self._plan, view.variables)
+        if outcome.error is not None:
+            raise EvaluationError(outcome.error)
+        return outcome.value
+
+    @cached_property
+    def _run(self) -> Callable[[DeviceView], Value]:
+        """The quickest way to a result: generated code if the worst case is affordable, else the interpreter."""
+        if self.max_cost > COST_LIMIT:
+            return self._interpreted
+        try:
+            return generate(self._plan, self._interpreted)
+        except Untranslatable:
+            return self._interpreted
+
+
+class CompiledSelector(_Compiled):
+    """A selector: does a device match?"""
+
+    @cached_property
+    def matches(self) -> Callable[[DeviceView], bool]:
+        """Whether a device matches; raises EvaluationError with upstream's text.
+
+        The function is made when first asked for and then is an attribute of the object: calling it costs no more than
+        calling the generated code.
+        """
+        run: Callable[[DeviceView], Any] = self._run
+        if self._checked.types[self._checked.parsed.root.id] == BOOL:
+            return run
+        return lambda view: as_bool(run(view))
+
+    def explain(self, view: DeviceView) -> Explanation:
+        """Why a device matches or not."""
+        return explain(self._plan, self._checked, view)
+
+
+class CompiledDerived(_Compiled):
+    """A derived attribute: a value computed from a device."""
+
+    def evaluate(self, view: DeviceView) -> tuple[str, Any]:
+        """The attribute's kind (bool, int, string, version, bools, ints, strings, versions) and value."""
+        return as_attribute(self._run(view))
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def compile_selector(expression: str, options: EnvironmentOptions = EnvironmentOptions()) -> CompiledSelector:  # noqa: B008
+    """The compiled selector; raises SelectorCompileError."""
+    checked, environment = _checked(expression, options)
+    found = checked.types[checked.parsed.root.id]
+    if found != BOOL and found != _attribute_type(environment):
+        raise SelectorCompileError(f"must evaluate to bool or the unknown type, not {type_text(found)}")
+    return CompiledSelector(expression, checked, _planned(checked, environment), _max_cost(checked, options))
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def compile_derived(expression: str, options: EnvironmentOptions = EnvironmentOptions()) -> CompiledDerived:  # noqa: B008
+    """The compiled derived attribute; raises SelectorCompileError."""
+    checked, environment = _checked(expression, options)
+    found = checked.types[checked.parsed.root.id]
+    lists = options.list_type_attributes or options.stored
+    if found not in _SCALARS and not (lists and found.kind is Kind.LIST and found.params[0] in _SCALARS):
+        wanted = "a primitive scalar (string, integer, boolean, semver)"
+        if lists:
+            wanted += " or a list of these scalars"
+        raise SelectorCompileError(f"must evaluate to {wanted}, not {type_text(found)}")
+    return CompiledDerived(expression, checked, _planned(checked, environment), _max_cost(checked, options))
+
+
+def _checked(expression: str, options: EnvironmentOptions) -> tuple[Checked, Environment]:
+    environment = options.environment
+    try:
+        return compile_expression(expression, environment), environment
+    except CelCompileError as error:
+        raise SelectorCompileError(f"compilation failed: {error}") from None
+
+
+def _attribute_type(environment: Environment) -> CelType:
+    return environment.objects[DEVICE_TYPE.name]["attributes"].params[1].params[1]
+
+
+def _planned(checked: Checked, environment: Environment) -> Node:
+    try:
+        return plan(checked, environment)
+    except PlanError as error:
+        raise SelectorCompileError(f"program instantiation failed: {error}") from None
+
+
+def _max_cost(checked: Checked, options: EnvironmentOptions) -> int:
+    return estimate(checked, device_sizes(consumable_capacity=options.consumable_capacity or options.stored)).max
