@@ -12,12 +12,62 @@ from allot.cli.errors import Unreadable
 from allot.cli.manifests import Manifest, manifests_in, read_sources
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_value
 from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates, UnknownGate
-from allot.core.model.codec import DecodeError
+from allot.core.model.codec import DecodeError, decode_object
 from allot.core.model.convert import ConversionError
+from allot.core.model.kinds import UnknownKind, kind_of
+from allot.core.validation.defaults import with_defaults
 from allot.core.validation.fields import INVALID, NOT_SUPPORTED, FieldError
-from allot.core.validation.validate import DEFAULT_NAMESPACE, UnknownKind, prepare_create, validate_create
+from allot.core.validation.validate import (
+    DEFAULT_NAMESPACE,
+    Prepared,
+    prepare_create,
+    prepare_status_update,
+    validate_create,
+    validate_status_update,
+)
 
 EXIT_REFUSED = 1
+
+# What a cluster has besides and this command cannot judge. Anything else that is not known is taken for a mistake.
+_OTHER_CORE_KINDS = frozenset(
+    [
+        "Binding",
+        "ConfigMap",
+        "Endpoints",
+        "Event",
+        "LimitRange",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "PodTemplate",
+        "ReplicationController",
+        "ResourceQuota",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+    ]
+)
+_OTHER_GROUPS = frozenset(
+    [
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "autoscaling",
+        "batch",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "storage.k8s.io",
+    ]
+)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -26,6 +76,7 @@ class Verdict(msgspec.Struct, frozen=True):
     manifest: Manifest
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
+    checked: bool = True
 
 
 def _gates(_context: click.Context, _parameter: click.Parameter, value: str) -> FeatureGates:
@@ -56,7 +107,8 @@ def _gates(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     default="all",
     show_default=True,
     callback=_gates,
-    help="The server's gates: 'all', 'default', or changes such as DRAListTypeAttributes=false.",
+    help="The server's gates: 'all', 'default' (a stock 1.37 server drops or refuses the fields of the others), or "
+    "changes such as DRAListTypeAttributes=true.",
 )
 @click.option("--strict", is_flag=True, help="Unknown fields are errors, as with kubectl's --validate=strict.")
 @output_option
@@ -65,7 +117,8 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
 
     FILE is YAML or JSON, a list as `kubectl get -o yaml` prints it, a folder, or - for stdin. Checked are the kinds of
     resource.k8s.io in all their versions, the device parts of pods, and the kinds of scheduling.k8s.io. Objects are
-    checked as if they were created now; what only a running cluster can know is left out.
+    checked as if they were created now; a status without a spec as a change to the object of that name in the input. What
+    only a running cluster can know is left out, and other kinds of Kubernetes are not checked.
 
     Exit code: 0 when every object is valid, 1 when one is not, 2 when the input cannot be read.
 
@@ -80,10 +133,11 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
     manifests = [manifest for source, data in read_sources(files) for manifest in manifests_in(data, source)]
     if not manifests:
         raise Unreadable(f"{', '.join(files)}: no objects: expected at least one")
+    whole = {_key(manifest): manifest for manifest in manifests if "spec" in manifest.value}
     invalid = 0
     with progress("validating", len(manifests)) as advance:
         for manifest in manifests:
-            verdict = _verdict(manifest, gates, strict)
+            verdict = _verdict(manifest, whole.get(_key(manifest)), gates, strict)
             invalid += bool(verdict.errors)
             _show(verdict, output)
             advance()
@@ -92,10 +146,24 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
     return EXIT_REFUSED if invalid else 0
 
 
-def _verdict(manifest: Manifest, gates: FeatureGates, strict: bool) -> Verdict:
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest.kind, manifest.qualified_name
+
+
+def _verdict(manifest: Manifest, whole: Manifest | None, gates: FeatureGates, strict: bool) -> Verdict:
     try:
-        prepared = prepare_create(manifest.value, gates=gates, now=None, namespace=DEFAULT_NAMESPACE)
+        if not _is_status_only(manifest):
+            prepared, errors = _checked_as_new(manifest, gates)
+        elif whole is not None:
+            prepared, errors = _checked_as_status(manifest, whole, gates)
+        else:
+            warning = "not checked: a status without a spec needs the object it belongs to in the input"
+            return Verdict(manifest, warnings=(warning,), checked=False)
     except UnknownKind as error:
+        if _is_other_kind(manifest):
+            return Verdict(
+                manifest, warnings=("not checked: only device kinds, pods and pod groups are",), checked=False
+            )
         return Verdict(manifest, (FieldError("kind", NOT_SUPPORTED, str(error)),))
     except DecodeError as error:
         return Verdict(
@@ -103,13 +171,45 @@ def _verdict(manifest: Manifest, gates: FeatureGates, strict: bool) -> Verdict:
         )
     except ConversionError as error:
         return Verdict(manifest, (FieldError("", INVALID, str(error)),))
-    errors = validate_create(prepared, gates=gates)
     warnings = prepared.warnings
     if strict:
         unknown = prepared.envelope.unknown_fields
         errors += tuple(FieldError(field, INVALID, f'unknown field "{field}"') for field in unknown)
         warnings = tuple(warning for warning in warnings if not warning.startswith("unknown field "))
     return Verdict(manifest, errors, warnings)
+
+
+def _is_status_only(manifest: Manifest) -> bool:
+    kind = kind_of(manifest.api_version, manifest.kind)
+    return kind.has_status and "status" in manifest.value and "spec" not in manifest.value
+
+
+def _checked_as_new(manifest: Manifest, gates: FeatureGates) -> tuple[Prepared, tuple[FieldError, ...]]:
+    prepared = prepare_create(manifest.value, gates=gates, now=None, namespace=DEFAULT_NAMESPACE)
+    return prepared, validate_create(prepared, gates=gates)
+
+
+def _checked_as_status(
+    manifest: Manifest, whole: Manifest, gates: FeatureGates
+) -> tuple[Prepared, tuple[FieldError, ...]]:
+    """A merge patch of the status of the object that has the same name."""
+    stored = decode_object(with_defaults(whole.value, gates=gates, now=None))
+    status, patch = whole.value.get("status"), manifest.value["status"]
+    if isinstance(status, dict) and isinstance(patch, dict):
+        patch = {**status, **patch}
+    metadata = whole.value.get("metadata")
+    if isinstance(metadata, dict):
+        metadata = {"resourceVersion": "1", **metadata}
+    prepared = prepare_status_update(
+        {**whole.value, "metadata": metadata, "status": patch}, stored, gates=gates, now=None
+    )
+    return prepared, validate_status_update(prepared, stored, gates=gates)
+
+
+def _is_other_kind(manifest: Manifest) -> bool:
+    if not manifest.group:
+        return manifest.api_version == "v1" and manifest.kind in _OTHER_CORE_KINDS
+    return manifest.group in _OTHER_GROUPS
 
 
 def _show(verdict: Verdict, output: OutputFormat) -> None:
@@ -132,6 +232,7 @@ def _as_data(verdict: Verdict) -> dict[str, Any]:
         "namespace": manifest.namespace,
         "name": manifest.name,
         "errors": [{"field": error.field, "type": error.type, "message": error.message} for error in verdict.errors],
+        "checked": verdict.checked,
         "origin": str(manifest.origin),
     }
 
