@@ -28,7 +28,8 @@ NOW = "2026-08-01T12:00:00Z"
 
 REQUEST = {
     "deviceClassName": "gpu",
-    "selectors": [],
+    "selectors": [{"cel": {"expression": "device.driver == 'd'"}}],
+    "derivedAttributes": [{"name": "example.com/numa", "expression": "device.driver"}],
     "allocationMode": "ExactCount",
     "count": 1,
     "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 3}],
@@ -163,7 +164,26 @@ SCALARS = st.one_of(
     st.integers(min_value=-(2**70), max_value=2**70),
     st.floats(),
     st.text(max_size=20),
-    st.sampled_from(["", "a/b/c", "1e999999", "-1", "\ud800", "x" * 300, "1.5Gi", NOW, "0x", "\x00<&>", "9" * 5000]),
+    st.sampled_from(
+        [
+            "",
+            "a/b/c",
+            "1e999999",
+            "-1",
+            "\ud800",
+            "x" * 300,
+            "1.5Gi",
+            NOW,
+            "0x",
+            "device.",
+            "[1].all(x, x",
+            "(" * 400,
+            "'" * 3,
+            "1 / 0 == 1",
+            "\x00<&>",
+            "9" * 5000,
+        ]
+    ),
 )
 JUNK = st.recursive(
     SCALARS,

@@ -289,6 +289,37 @@ def test_unchanged_taints_and_capacities_of_a_device_are_not_looked_at_again() -
     assert "spec.devices[0].capacity" in [error.field for error in update(renewed, old)[1]]
 
 
+# --- expressions ---
+
+
+def selecting(expression: str) -> dict[str, Any]:
+    return claim(exactly(selectors=[{"cel": {"expression": expression}}]))
+
+
+def test_an_expression_that_is_too_long_is_not_compiled() -> None:
+    path = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
+    assert texts(create_errors(selecting("(" * 10241))) == [f"{path}: Too long: may not be more than 10240 bytes"]
+
+
+def test_an_expression_sees_only_what_the_gates_allow() -> None:
+    expression = "device.allowMultipleAllocations"
+    assert create_errors(selecting(expression)) == ()
+    off = DEFAULT_GATES.changed(disable=["DRAConsumableCapacity"])
+    assert "undefined field" in create_errors(selecting(expression), off)[0].message
+
+
+def test_derived_attributes_of_a_claim_share_one_budget() -> None:
+    costly = "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, a == b))) ? 'x' : 'y'"
+    names = [f"example.com/a{number}" for number in range(9)]
+    derived = [{"name": name, "expression": costly} for name in names]
+    value = claim(exactly(derivedAttributes=derived), constraints=[{"matchAttribute": name} for name in names])
+    single = claim(exactly(derivedAttributes=derived[:1]), constraints=[{"matchAttribute": names[0]}])
+    assert create_errors(single, ALL_GATES) == ()
+    assert texts(create_errors(value, ALL_GATES)) == [
+        "spec.devices: Forbidden: too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
+    ]
+
+
 # --- gates ---
 
 

@@ -6,17 +6,14 @@ The only place of validation that knows CEL.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from allot.core.cel.selector import EnvironmentOptions, SelectorCompileError, compile_derived, compile_selector
 from allot.core.features import FeatureGates
 from allot.core.model.resource_v1 import CEL_COST_MAX, CEL_EXPRESSION_LENGTH_MAX, SELECTORS_MAX, DeviceSelector
 from allot.core.validation.fields import Findings, byte_length, child, forbidden, invalid, required, too_long
 from allot.core.validation.lists import check_list
-
-if TYPE_CHECKING:
-    from allot.core.cel.selector import EnvironmentOptions
 
 _TOO_COMPLEX = "too complex, exceeds cost limit"
 
@@ -31,8 +28,6 @@ class ExpressionRules(msgspec.Struct, frozen=True):
 
 def expression_rules(gates: FeatureGates, *, stored: bool = False) -> ExpressionRules:
     """The environment for new expressions under these gates."""
-    from allot.core.cel.selector import EnvironmentOptions
-
     options = EnvironmentOptions(
         list_type_attributes="DRAListTypeAttributes" in gates,
         consumable_capacity="DRAConsumableCapacity" in gates,
@@ -53,8 +48,6 @@ def check_selectors(selectors: Sequence[DeviceSelector], path: str, rules: Expre
 
 
 def _check_selector(expression: str, path: str, rules: ExpressionRules) -> Findings:
-    from allot.core.cel.selector import SelectorCompileError, compile_selector
-
     if rules.stored:
         return []
     if byte_length(expression) > CEL_EXPRESSION_LENGTH_MAX:
@@ -68,8 +61,6 @@ def _check_selector(expression: str, path: str, rules: ExpressionRules) -> Findi
 
 def check_derived_attribute(expression: str, path: str, rules: ExpressionRules) -> tuple[Findings, int]:
     """What is wrong with a derived attribute's expression, and its worst-case cost as far as known."""
-    from allot.core.cel.selector import SelectorCompileError, compile_derived
-
     if rules.stored:
         return [], 0
     if byte_length(expression) > CEL_EXPRESSION_LENGTH_MAX:
