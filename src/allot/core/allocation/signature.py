@@ -111,7 +111,7 @@ class Signature:
         self._projection: Projection | None = None
         compiled = [rule.compiled for rule in self.rules if rule.compiled is not None]
         if compiled:
-            self._projection = Projection.union(*(selector.projection for selector in compiled))
+            self._projection = Projection.union(selector.projection for selector in compiled)
         self._by_key: dict[object, Verdict] = {}
         self._consumption: dict[DeviceEntry, capacities.Consumption | None] = {}
 
