@@ -38,7 +38,7 @@ def test_every_device_is_a_match_no_match_or_error_with_the_reason() -> None:
     assert outcomes["small"][0] == "no match"
     assert "X40" in outcomes["small"][1]
     assert outcomes["bare"][0] == "error"
-    assert "no such key: model" in outcomes["bare"][1]
+    assert outcomes["bare"][1] == 'attribute "gpu.example.com"/model is not published'
 
 
 def test_the_table_shows_a_row_per_device() -> None:

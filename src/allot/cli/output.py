@@ -100,15 +100,15 @@ def write_table(
     shown = [[_cell(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(headers))]
     for row in shown:
+        filled = max((column for column, cell in enumerate(row) if cell), default=-1)
         padded = [
-            cell if column == len(row) - 1 else cell.ljust(widths[column]) + _COLUMN_GAP
-            for column, cell in enumerate(row)
+            cell.ljust(widths[column]) + _COLUMN_GAP if column < filled else cell for column, cell in enumerate(row)
         ]
         accented = [
             click.style(text, fg=colours[cell]) if colours and cell in colours else text
             for cell, text in zip(row, padded, strict=True)
         ]
-        _emit("".join(accented).rstrip())
+        _emit("".join(accented[: filled + 1]))
 
 
 def _cell(text: str) -> str:

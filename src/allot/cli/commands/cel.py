@@ -174,7 +174,7 @@ def _as_data(selector: CompiledSelector, findings: list[Finding]) -> dict[str, A
 
 
 def _show_table(selector: CompiledSelector, findings: list[Finding]) -> None:
-    write(f"type: {selector.output_type}")
+    write(f"type: {_type_text(selector)}")
     over = selector.max_cost > COST_LIMIT
     limit = f"more than the limit of {COST_LIMIT}: the API server refuses it" if over else f"of {COST_LIMIT} allowed"
     write(f"cost: at most {selector.max_cost}, {limit}", "red" if over else None)
@@ -185,6 +185,12 @@ def _show_table(selector: CompiledSelector, findings: list[Finding]) -> None:
     write_table(("DEVICE", "OUTCOME", "WHY"), rows, _COLOURS)
     counts = Counter(finding.outcome for finding in findings)
     talk(f"{counts['match']} of {len(findings)} devices match, {counts['error']} errors")
+
+
+def _type_text(selector: CompiledSelector) -> str:
+    """An attribute has whatever type the device gives it, which CEL calls by the name of a protobuf message."""
+    text = str(selector.output_type)
+    return text if text == "bool" else f"{text}, known only when it runs"
 
 
 # --- files of cases ---
