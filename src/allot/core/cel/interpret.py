@@ -36,7 +36,7 @@ from allot.core.cel.runtime_cost import (
     LIST_CREATE_COST,
     MAP_CREATE_COST,
     QUALIFIER_COST,
-    call_cost,
+    call_price,
 )
 from allot.core.cel.scopes import BlockScope, FoldScope, RootScope, Scope
 from allot.core.cel.text import go_text
@@ -67,6 +67,8 @@ from allot.core.cel.values import (
 )
 
 _QUALIFIER_CLASSES: Final[frozenset[type]] = frozenset((str, int, UInt, bool, float))
+_EQUAL_PRICE: Final = call_price("_==_", "equals")
+_NOT_EQUAL_PRICE: Final = call_price("_!=_", "not_equals")
 _RECEIVERS: Final[frozenset[type]] = frozenset((str, Duration, Timestamp))
 
 
@@ -138,7 +140,7 @@ class Interpreter:
 
     def _charged(self, node: Call, result: Value) -> Value:
         seen = self._tracker.take(node.arguments)
-        cost = 0 if seen is None else call_cost(node.function, node.overload_id, seen, result)
+        cost = 0 if seen is None else node.price(seen, result)
         self._tracker.observe(node.id, result, cost)
         return result
 
@@ -155,8 +157,8 @@ class Interpreter:
             # An error in a comparison counts as "not equal" when negated.
             result = same is not True if node.negated else CelError(NO_SUCH_OVERLOAD) if same is None else same
         seen = self._tracker.take((node.left, node.right))
-        function, overload_id = ("_!=_", "not_equals") if node.negated else ("_==_", "equals")
-        cost = 0 if seen is None else call_cost(function, overload_id, seen, result)
+        price = _NOT_EQUAL_PRICE if node.negated else _EQUAL_PRICE
+        cost = 0 if seen is None else price(seen, result)
         self._tracker.observe(node.id, result, cost)
         return result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from allot.core.cel.functions import Binding
+from allot.core.cel.runtime_cost import call_price
 from allot.core.cel.values import Value
 
 
@@ -130,7 +131,7 @@ def chain_of(node: Node) -> Chain:
 class Call(Node):
     """A call of a function; overload_id is empty when several overloads remain."""
 
-    __slots__ = ("arguments", "binding", "function", "overload_id")
+    __slots__ = ("arguments", "binding", "function", "overload_id", "price")
 
     def __init__(
         self, node_id: int, function: str, overload_id: str, arguments: tuple[Node, ...], binding: Binding | None
@@ -141,6 +142,7 @@ class Call(Node):
         self.overload_id = overload_id
         self.arguments = arguments
         self.binding = binding
+        self.price = call_price(function, overload_id)
 
 
 class _Logical(Node):

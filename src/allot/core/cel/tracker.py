@@ -16,46 +16,65 @@ from allot.core.cel.values import Value
 class Tracker:
     """The cost of one evaluation; raises EvaluationAborted when it exceeds the limit."""
 
-    __slots__ = ("_ids", "_limit", "_positions", "_values", "cost")
+    __slots__ = ("_ids", "_last", "_limit", "_repeated", "_values", "cost")
 
     def __init__(self, limit: int = COST_LIMIT) -> None:
         self.cost = 0
         self._limit = limit
         self._ids: list[int] = []
         self._values: list[Value] = []
-        # Where each id is on the stack, highest last: upstream searches the stack instead.
-        self._positions: dict[int, list[int]] = {}
+        # Upstream searches the stack from the top. Here: where an id was put last, and which ids were put a second time
+        # while still there; only for those is a search needed.
+        self._last: dict[int, int] = {}
+        self._repeated: set[int] = set()
 
     def observe(self, node_id: int, value: Value, cost: int = 0) -> None:
         """Charge a step and remember its value."""
-        self._positions.setdefault(node_id, []).append(len(self._ids))
-        self._ids.append(node_id)
+        ids = self._ids
+        position = len(ids)
+        last = self._last.get(node_id)
+        if last is not None and last < position and ids[last] == node_id:
+            self._repeated.add(node_id)
+        self._last[node_id] = position
+        ids.append(node_id)
         self._values.append(value)
-        self.cost += cost
-        if self.cost > self._limit:
-            raise cost_exceeded()
+        if cost:
+            self.cost += cost
+            if self.cost > self._limit:
+                raise cost_exceeded()
 
     def drop(self, node_id: int) -> None:
         """Forget the value of a node and all seen after it."""
-        positions = self._positions.get(node_id)
-        if positions:
-            self._cut(positions[-1])
+        position = self._find(node_id)
+        if position >= 0:
+            del self._ids[position:]
+            del self._values[position:]
 
     def take(self, nodes: Sequence[Node]) -> list[Value] | None:
         """The values of some nodes, forgetting them; None when one is not found."""
         found: list[Value] = []
         for node in reversed(nodes):
-            positions = self._positions.get(node.id)
-            if not positions:
+            position = self._find(node.id)
+            if position < 0:
                 return None
-            position = positions[-1]
             found.append(self._values[position])
-            self._cut(position)
+            del self._ids[position:]
+            del self._values[position:]
         found.reverse()
         return found
 
-    def _cut(self, position: int) -> None:
-        ids, values, positions = self._ids, self._values, self._positions
-        while len(ids) > position:
-            positions[ids.pop()].pop()
-            values.pop()
+    def _find(self, node_id: int) -> int:
+        position = self._last.get(node_id)
+        if position is None:
+            return -1
+        ids = self._ids
+        if position < len(ids) and ids[position] == node_id:
+            return position
+        if node_id in self._repeated:
+            for position in range(len(ids) - 1, -1, -1):
+                if ids[position] == node_id:
+                    self._last[node_id] = position
+                    return position
+            self._repeated.discard(node_id)
+        del self._last[node_id]
+        return -1
