@@ -61,9 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code."""
     try:
-        code = cli.main(args=arguments, prog_name="allot", standalone_mode=False)
+        # Not cli.main(), which has its own mind about broken pipes and exit codes.
+        with cli.make_context("allot", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            code = cli.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as asked:
+        return asked.exit_code
     except CommandError as error:
         return _fail(error.message, error.exit_code, error.hint)
     except click.ClickException as error:
