@@ -299,6 +299,20 @@ def test_a_huge_list_gets_one_error_and_not_one_per_item() -> None:
     assert [error.message for error in errors] == ["Too many: 5000: must have at most 128 items"]
 
 
+def test_what_repeats_itself_in_messages_is_cut() -> None:
+    value = copy.deepcopy(OBJECTS[8])
+    value["spec"]["resourceClaims"] = [{"name": f"c{number}"} for number in range(2000)]
+    value["spec"]["containers"][0]["resources"]["claims"] = [{"name": "x", "request": f"r{n}"} for n in range(2000)]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    value["metadata"]["ownerReferences"] = [owner] * 2000
+    errors = check_object(value, gates=DEFAULT_GATES)
+    assert sum(len(error.message) for error in errors) < 10_000_000
+    long = slice_of("v1", {})
+    long["spec"]["driver"] = "X" * 1_000_000
+    long["spec"]["pool"]["name"] = "/" * 100_000
+    assert sum(len(error.message) for error in check_object(long, gates=DEFAULT_GATES)) < 1_000_000
+
+
 def test_long_texts_are_checked_in_linear_time() -> None:
     text = "a" * 200_000 + "!"
     value = {**CLAIM, "metadata": {"name": text, "namespace": text, "labels": {text: text}}}

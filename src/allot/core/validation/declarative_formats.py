@@ -41,7 +41,8 @@ def resource_pool_name(path: str, value: str, beta: bool) -> Findings:
     found = []
     if byte_length(value) > formats.POOL_NAME_LENGTH_MAX:
         found.append(too_long(path, formats.POOL_NAME_LENGTH_MAX, origin=origin, beta=beta))
-    for position, segment in enumerate(value.split("/")):
+    # A name that is not too long has fewer segments; of the others the first ones say enough.
+    for position, segment in enumerate(value.split("/", formats.POOL_NAME_LENGTH_MAX)[: formats.POOL_NAME_LENGTH_MAX]):
         if not segment:
             detail = f"segment {position}: must not be empty"
             found.append(invalid(path, value, detail, origin=origin, beta=beta))

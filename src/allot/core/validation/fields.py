@@ -71,6 +71,10 @@ def key(path: str, name: str) -> str:
 
 # --- how Go prints values ---
 
+# Longer than the longest valid expression in quotes. Upstream prints everything, but an object that is wrong in a
+# hundred thousand places must not make an answer of gigabytes.
+VALUE_TEXT_LENGTH_MAX = 32 * 1024
+
 
 class GoValue(msgspec.Struct, frozen=True):
     """A value whose printed form is already known, e.g. a Go struct rendered as JSON."""
@@ -139,7 +143,12 @@ def _encodable(value: Any) -> Any:
 
 
 def render(value: Any) -> str:
-    """A bad value as it appears in an error message."""
+    """A bad value as it appears in an error message; what nobody would read to the end is cut."""
+    text = _rendered(value)
+    return text if len(text) <= VALUE_TEXT_LENGTH_MAX else text[:VALUE_TEXT_LENGTH_MAX] + "..."
+
+
+def _rendered(value: Any) -> str:
     match value:
         case GoValue():
             return value.text

@@ -49,7 +49,8 @@ def check_pool_name(value: str, path: str, *, covered: bool = False) -> Findings
     found: Findings = []
     if byte_length(value) > formats.POOL_NAME_LENGTH_MAX:
         found.append(too_long(path, formats.POOL_NAME_LENGTH_MAX, origin=origin, covered=covered))
-    for segment in value.split("/"):
+    # Equal segments have equal errors, which are reported once anyway.
+    for segment in dict.fromkeys(value.split("/")):
         found += check_subdomain(segment, path, covered=covered, origin=origin)
     return found
 

@@ -32,6 +32,8 @@ from allot.core.validation.struct_defaults import defaults_of
 ANNOTATIONS_SIZE_MAX = 256 * 1024
 FIELD_MANAGER_LENGTH_MAX = 128
 SUBRESOURCE_LENGTH_MAX = 256
+# Each of these errors prints all owners.
+OWNER_ERRORS_MAX = 100
 CONDITION_REASON_LENGTH_MAX = 1024
 CONDITION_MESSAGE_LENGTH_MAX = 32 * 1024
 CONDITION_STATUSES = ("False", "True", "Unknown")
@@ -156,19 +158,20 @@ def check_annotations(annotations: Mapping[str, str], path: str) -> Findings:
 
 def _check_owners(owners: Sequence[OwnerReference], path: str) -> Findings:
     found: Findings = []
-    controller = ""
+    controller, shown = "", GoValue("")
     for position, owner in enumerate(owners):
         found += _check_owner(owner, index(path, position))
         if not owner.controller:
             continue
         name = f"{owner.kind}/{owner.name}"
-        if controller:
+        if controller and len(found) < OWNER_ERRORS_MAX:
             detail = (
                 'Only one reference can have Controller set to true. Found "true" in references for '
                 f"{controller} and {name}"
             )
-            found.append(invalid(path, GoValue(go_json(item_text(owners))), detail))
-        else:
+            shown = shown if shown.text else GoValue(go_json(item_text(owners)))
+            found.append(invalid(path, shown, detail))
+        elif not controller:
             controller = name
     return found
 

@@ -35,6 +35,8 @@ from allot.core.validation.pod_resources import check_resources, container_resou
 
 MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
+# Upstream lists all names with every wrong reference.
+_LISTED_CLAIMS_MAX = 100
 _ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 _TWO_SOURCES = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
 _UPDATABLE = (
@@ -194,6 +196,7 @@ def _check_claim_references(
     found: Findings = []
     whole: set[str] = set()
     requests: dict[str, set[str]] = {}
+    known = _listed(claims)
     for position, reference in enumerate(references):
         where = index(path, position)
         if not reference.name:
@@ -211,11 +214,17 @@ def _check_claim_references(
             found += [duplicate(where, reference.name) for _ in used]
             whole.add(reference.name)
         if reference.name not in claims:
-            known = f": {', '.join(sorted(claims))}" if claims else " which is empty"
-            found.append(
-                not_found(where, reference.name, f"must be one of the names in pod.spec.resourceClaims{known}")
-            )
+            detail = f"must be one of the names in pod.spec.resourceClaims{known}"
+            found.append(not_found(where, reference.name, detail))
     return found
+
+
+def _listed(claims: frozenset[str]) -> str:
+    if not claims:
+        return " which is empty"
+    names = sorted(claims)
+    shown = ", ".join(names[:_LISTED_CLAIMS_MAX])
+    return f": {shown}, ..." if len(names) > _LISTED_CLAIMS_MAX else f": {shown}"
 
 
 def _check_scheduling_group(group: PodSchedulingGroup, path: str) -> Findings:

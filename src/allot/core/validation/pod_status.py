@@ -63,8 +63,10 @@ def check_status_update(new: Pod, old: Pod) -> Findings:
     extended = status.extended_resource_claim_status
     if extended is not None:
         found += _check_extended(extended, spec, "status.extendedResourceClaimStatus")
+    known = frozenset(claim.resource_claim_name for claim in spec.resource_claims)
+    known |= {recorded.resource_claim_name for recorded in status.resource_claim_statuses}
     for position, entry in enumerate(status.node_allocatable_resource_claim_statuses):
-        found += _check_allocatable(entry, new, index("status.nodeAllocatableResourceClaimStatuses", position))
+        found += _check_allocatable(entry, known, index("status.nodeAllocatableResourceClaimStatuses", position))
     for name, statuses, containers in (
         ("containerStatuses", status.container_statuses, spec.containers),
         ("initContainerStatuses", status.init_container_statuses, spec.init_containers),
@@ -125,12 +127,10 @@ def _check_extended(status: PodExtendedResourceClaimStatus, spec: PodSpec, path:
     return found
 
 
-def _check_allocatable(entry: NodeAllocatableResourceClaimStatus, pod: Pod, path: str) -> Findings:
+def _check_allocatable(entry: NodeAllocatableResourceClaimStatus, known: frozenset[str | None], path: str) -> Findings:
     if not entry.resource_claim_name:
         return []
     found: Findings = []
-    known = {claim.resource_claim_name for claim in pod.spec.resource_claims}
-    known |= {status.resource_claim_name for status in pod.status.resource_claim_statuses}
     if entry.resource_claim_name not in known:
         where = child(path, "resourceClaimName")
         found.append(invalid(where, entry.resource_claim_name, "no mapping found in pod reference"))
@@ -152,44 +152,32 @@ def _check_health(
     statuses: Sequence[ContainerStatus], containers: Sequence[Container],
     extended: PodExtendedResourceClaimStatus | None, path: str,
 ) -> Findings:  # fmt: skip
-    named: dict[str, Container] = {}
+    expected: dict[str, frozenset[str]] = {}
     for container in containers:
-        named.setdefault(container.name, container)
+        if container.name not in expected:
+            expected[container.name] = _resource_names(container, extended)
     found: Findings = []
     for position, status in enumerate(statuses):
         for number, resource in enumerate(status.allocated_resources_status):
             where = index(child(index(path, position), "allocatedResourcesStatus"), number)
-            owner = named.get(status.name)
-            if owner is not None:
-                found += _check_resource_name(resource.name, owner, extended, child(where, "name"))
+            if status.name in expected and resource.name not in expected[status.name]:
+                claimed = resource.name.startswith(_CLAIM_PREFIX)
+                detail = _MUST_MATCH_CONTAINER_CLAIM if claimed else _MUST_MATCH_REQUEST
+                found.append(invalid(child(where, "name"), resource.name, detail))
             found += _check_device_health(resource.resources, child(where, "resources"))
     return found
 
 
-def _check_resource_name(
-    name: str, container: Container, extended: PodExtendedResourceClaimStatus | None, path: str
-) -> Findings:
-    if not name.startswith(_CLAIM_PREFIX):
-        return [] if name in container.resources.requests else [invalid(path, name, _MUST_MATCH_REQUEST)]
-    expected = {
-        f"{_CLAIM_PREFIX}{claim.name}" + (f"/{claim.request}" if claim.request else "")
-        for claim in container.resources.claims
-    }
-    if name in expected or (extended is not None and _is_extended(name, container, extended)):
-        return []
-    return [invalid(path, name, _MUST_MATCH_CONTAINER_CLAIM)]
-
-
-def _is_extended(name: str, container: Container, extended: PodExtendedResourceClaimStatus) -> bool:
-    claim, _, request = name.removeprefix(_CLAIM_PREFIX).partition("/")
-    if not request or claim != extended.resource_claim_name:
-        return False
-    return any(
-        mapping.container_name == container.name
-        and mapping.request_name == request
-        and bool(container.resources.requests.get(mapping.resource_name))
-        for mapping in extended.request_mappings
-    )
+def _resource_names(container: Container, extended: PodExtendedResourceClaimStatus | None) -> frozenset[str]:
+    """What a container's devices may be reported as: by claim, by extended resource claim, by requested resource."""
+    names = {name for name in container.resources.requests if not name.startswith(_CLAIM_PREFIX)}
+    for claim in container.resources.claims:
+        names.add(f"{_CLAIM_PREFIX}{claim.name}" + (f"/{claim.request}" if claim.request else ""))
+    for mapping in extended.request_mappings if extended is not None else ():
+        requested = bool(container.resources.requests.get(mapping.resource_name))
+        if extended is not None and mapping.container_name == container.name and mapping.request_name and requested:
+            names.add(f"{_CLAIM_PREFIX}{extended.resource_claim_name}/{mapping.request_name}")
+    return frozenset(names)
 
 
 def _check_device_health(devices: Sequence[ResourceHealth], path: str) -> Findings:
