@@ -101,10 +101,13 @@ def errors_of(case: Mapping[str, Any]) -> tuple[FieldError, ...]:
         prepared = prepare_status_update(written, old, gates=gates, now=NOW)
         assert validate_status_update(prepared, old, gates=gates, namespace_labels=labels) == ()
         old = as_stored(prepared)
+    if case["operation"] == "status-deleting":
+        deleting = encode_envelope(old)
+        old = decode_object({**deleting, "metadata": {**deleting["metadata"], "deletionTimestamp": NOW}})
     body = put(case["object"], old)
     if case["operation"] == "update-unconditional":
         body["metadata"].pop("resourceVersion")
-    if case["operation"] == "update":
+    if case["operation"] in ("update", "update-unconditional"):
         prepared = prepare_update(body, old, gates=gates, now=NOW)
         return validate_update(prepared, old, gates=gates)
     prepared = prepare_status_update(body, old, gates=gates, now=NOW)
