@@ -482,8 +482,8 @@ class ResourcePoolStatusRequestSpec(APIStruct, frozen=True, kw_only=True):
 class PoolPartitionSummary(APIStruct, frozen=True, kw_only=True):
     """How many partitions of a type a pool has and could still give."""
 
-    attribute: str | None = None
-    type: str | None = None
+    attribute: str = ""
+    type: str = ""
     total: Int32 | None = None
     allocatable: Int32 | None = None
 
