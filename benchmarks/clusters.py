@@ -57,9 +57,7 @@ def cluster(
     """A cluster with one model per node and a class with or without a selector."""
     inventory = Inventory(features)
     chosen = (selector(f'device.driver == "{DRIVER}"'),) if selectors else ()
-    inventory.put_class(
-        api.DeviceClass(metadata=ObjectMeta(name="gpu"), spec=api.DeviceClassSpec(selectors=chosen))
-    )
+    inventory.put_class(api.DeviceClass(metadata=ObjectMeta(name="gpu"), spec=api.DeviceClassSpec(selectors=chosen)))
     names = {}
     for number in range(nodes):
         name = f"node-{number:05d}"

@@ -22,12 +22,14 @@ from allot.core.allocation import (
     DEFAULT_FEATURES,
     Allocated,
     AllocationError,
+    ClaimID,
     Features,
     Inventory,
     Policy,
     Unallocatable,
     UnknownFeature,
     allocate,
+    claim_id,
 )
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.codec import DecodeError, decode
@@ -96,18 +98,26 @@ def _answer(line: bytes, place: str, features: Features | None, policy: Policy) 
     inventory = Inventory(features=features or scenario.features or DEFAULT_FEATURES)
     for class_ in scenario.classes:
         inventory.put_class(class_)
-    for slice_ in scenario.slices:
-        inventory.put_slice(slice_)
+    # Nothing keeps a scenario from giving several slices or holders one name; they are different ones all the same.
+    for number, slice_ in enumerate(scenario.slices):
+        inventory.put_slice(slice_, key=f"{slice_.metadata.name}#{number}")
     for rule in scenario.taint_rules:
         inventory.put_taint_rule(rule)
-    for claim in scenario.allocated:
-        inventory.put_claim(claim)
+    holders: set[ClaimID] = set()
+    for number, claim in enumerate(scenario.allocated):
+        holder = claim_id(claim)
+        if holder in holders:
+            holder = ClaimID(holder.namespace, f"{holder.name}#{number}")
+        holders.add(holder)
+        if claim.status.allocation is not None:
+            inventory.hold(holder, claim.status.allocation)
     try:
         answer = allocate(inventory, scenario.node, scenario.claims, policy)
     except AllocationError as error:
         return Outcome(scenario.name, error=error.message)
     if isinstance(answer, Allocated):
-        return Outcome(scenario.name, results=answer.results)
+        # No claims, no results: null, as for claims that do not fit.
+        return Outcome(scenario.name, results=answer.results or None)
     return Outcome(scenario.name, refusal=answer)
 
 

@@ -9,6 +9,7 @@ from allot.core.allocation import (
     FIRST_FIT,
     Allocated,
     AllocationError,
+    ClaimID,
     Features,
     Inventory,
     Policy,
@@ -26,12 +27,15 @@ def load(scenario: dict[str, Any]) -> tuple[Inventory, Node, list[api.ResourceCl
     inventory = Inventory(ALL_FEATURES if names == "all" else Features.from_names(names))
     for device_class in scenario["classes"]:
         inventory.put_class(decode(device_class, api.DeviceClass).object)
-    for slice_ in scenario["slices"]:
-        inventory.put_slice(decode(slice_, api.ResourceSlice).object)
+    for number, slice_ in enumerate(scenario["slices"]):
+        # Scenarios may use one name for several slices.
+        inventory.put_slice(decode(slice_, api.ResourceSlice).object, key=str(number))
     for number, claim in enumerate(scenario["allocated"]):
         holder = decode(claim, api.ResourceClaim).object
-        # Scenarios may use one name for several holders; here each must be a claim of its own.
-        inventory.hold((holder.metadata.namespace, f"{holder.metadata.name}-{number}"), holder.status.allocation)
+        assert holder.status.allocation is not None
+        # Likewise for holders.
+        id_ = ClaimID(holder.metadata.namespace, f"{holder.metadata.name}-{number}")
+        inventory.hold(id_, holder.status.allocation)
     node = decode(scenario["node"], Node).object
     return inventory, node, [decode(claim, api.ResourceClaim).object for claim in scenario["claims"]]
 
@@ -46,4 +50,5 @@ def run(scenario: dict[str, Any], policy: Policy = FIRST_FIT) -> tuple[list[Any]
     if isinstance(answer, Unallocatable):
         return None, None, answer
     assert isinstance(answer, Allocated)
-    return [encode(result) for result in answer.results], None, answer
+    # No claims, no results: the vectors say null.
+    return [encode(result) for result in answer.results] or None, None, answer

@@ -16,7 +16,7 @@ from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.inventory import Inventory, claim_id
 from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.policies import FIRST_FIT, Policy
-from allot.core.allocation.pools import NodeView
+from allot.core.allocation.pools import NodeView, PoolView
 from allot.core.allocation.reasons import explain
 from allot.core.allocation.result import Choice, build
 from allot.core.allocation.search import STEPS_MAX, OutOfSteps, Search
@@ -189,27 +189,26 @@ class _Attempt:
         if not leaf.all_devices:
             return leaf.count
         assert leaf.signature is not None
-        # "All" is unknown until every pool is whole: also pools that the request could never use count, as upstream.
-        devices, _, trouble = self.view.all_devices(leaf.signature)
-        for pool in self.view.pools:
-            problem = "currently being updated" if not pool.complete else "currently invalid" if pool.invalid else ""
-            if problem:
-                raise AllocationError(
-                    f"claim {id_}, request {leaf.name}: asks for all devices, but resource pool {pool.id} is {problem}"
-                )
-        if trouble is not None:
-            raise AllocationError(trouble.sentence(id_, leaf.name, all_devices=True))
+        devices, _, problem = self.view.all_devices(leaf.signature)
+        if isinstance(problem, PoolView):
+            state = "being updated" if not problem.complete else "invalid"
+            raise AllocationError(
+                f"claim {id_}, request {leaf.name}: asks for all devices, "
+                f"but resource pool {problem.id} is currently {state}"
+            )
+        if problem is not None:
+            raise AllocationError(problem.sentence(id_, leaf.name, all_devices=True))
         return len(devices)
 
     def _candidates(self, leaf: Leaf) -> tuple[Sequence[DeviceEntry], Mapping[DeviceEntry, Trouble]]:
         assert leaf.signature is not None
         if leaf.all_devices:
-            return self.view.all_devices(leaf.signature)[0], {}
+            return self.view.all_devices(leaf.signature).devices, {}
         return self.view.candidates(leaf.signature)
 
     def _blocked(self, leaf: Leaf) -> Sequence[DeviceEntry]:
         assert leaf.signature is not None
-        return self.view.all_devices(leaf.signature)[1]
+        return self.view.all_devices(leaf.signature).blocked
 
     def _results(self, search: Search) -> tuple[api.AllocationResult, ...]:
         results = []

@@ -65,18 +65,17 @@ class Inventory:
 
     # --- slices ---
 
-    def put_slice(self, slice_: api.ResourceSlice) -> None:
-        """A slice was published or changed."""
-        name = slice_.metadata.name
+    def put_slice(self, slice_: api.ResourceSlice, key: str | None = None) -> None:
+        """A slice was published or changed. It is known by its name unless another key is given."""
+        name = key if key is not None else slice_.metadata.name
         before = self._slices.get(name)
         if before is not None:
             if before.slice.spec == slice_.spec:
                 return
             self.delete_slice(name)
-        self._add_slice(slice_)
+        self._add_slice(name, slice_)
 
-    def _add_slice(self, slice_: api.ResourceSlice) -> None:
-        name = slice_.metadata.name
+    def _add_slice(self, name: str, slice_: api.ResourceSlice) -> None:
         spec = slice_.spec
         entries = []
         for device in spec.devices or ():
@@ -182,14 +181,14 @@ class Inventory:
             self._retaint((before,))
 
     def _retaint(self, rules: tuple[api.DeviceTaintRule | None, ...]) -> None:
-        for slice_entry in list(self._slices.values()):
+        for name, slice_entry in list(self._slices.items()):
             if any(
                 rule is not None and selects_device(rule.spec.device_selector, *entry.id)
                 for rule in rules
                 for entry in slice_entry.devices
             ):
-                self.delete_slice(slice_entry.slice.metadata.name)
-                self._add_slice(slice_entry.slice)
+                self.delete_slice(name)
+                self._add_slice(name, slice_entry.slice)
 
     def _rule_taints(self, id_: DeviceID) -> tuple[api.DeviceTaint, ...]:
         return tuple(

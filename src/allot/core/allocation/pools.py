@@ -74,10 +74,20 @@ class PoolView:
 
 
 class Candidates(NamedTuple):
-    """Devices that a signature may use from a node, in order; `troubled` if one of them would end the attempt."""
+    """Devices that a signature may use from a node, in order; looking at those in `troubles` ends the attempt."""
 
     devices: tuple[DeviceEntry, ...]
     troubles: Mapping[DeviceEntry, Trouble]
+
+
+class AllDevices(NamedTuple):
+    """What an "All" request means on a node."""
+
+    devices: tuple[DeviceEntry, ...]
+    # Those that can never be had, because of a taint or a missing feature.
+    blocked: tuple[DeviceEntry, ...]
+    # Why it cannot be known what is meant: the first pool that is not in order, or the first device in trouble.
+    problem: PoolView | Trouble | None
 
 
 class NodeView:
@@ -97,7 +107,7 @@ class NodeView:
                         if entry.device.consumes_counters:
                             self.counters[entry] = pool.counters
         self._candidates: dict[int, Candidates] = {}
-        self._all: dict[int, tuple[tuple[DeviceEntry, ...], tuple[DeviceEntry, ...], Trouble | None]] = {}
+        self._all: dict[int, AllDevices] = {}
 
     def detach(self) -> None:
         """The view is out of date: stop following the ledger."""
@@ -117,54 +127,58 @@ class NodeView:
         if found is None:
             devices = []
             troubles = {}
-            for entry, verdict in self._judged(signature):
-                if verdict == USABLE:
-                    devices.append(entry)
-                elif isinstance(verdict, Trouble):
-                    devices.append(entry)
-                    troubles[entry] = verdict
+            for pool in self.usable:
+                for entry, verdict in self._judged(signature, pool):
+                    if verdict == USABLE:
+                        devices.append(entry)
+                    elif isinstance(verdict, Trouble):
+                        devices.append(entry)
+                        troubles[entry] = verdict
             found = self._candidates[signature.number] = Candidates(tuple(devices), troubles)
         return found
 
-    def all_devices(
-        self, signature: Signature
-    ) -> tuple[tuple[DeviceEntry, ...], tuple[DeviceEntry, ...], Trouble | None]:
-        """For an "All" request: the devices it means, those among them that can never be had, and the first trouble."""
+    def all_devices(self, signature: Signature) -> AllDevices:
+        """For an "All" request: every device that it means, whether free or not."""
         found = self._all.get(signature.number)
         if found is None:
-            devices, blocked = [], []
-            trouble = None
-            for entry, verdict in self._judged(signature):
+            found = self._all[signature.number] = self._collect_all(signature)
+        return found
+
+    def _collect_all(self, signature: Signature) -> AllDevices:
+        devices: list[DeviceEntry] = []
+        blocked: list[DeviceEntry] = []
+        for pool in self.pools:
+            # "All" is unknown until every pool is whole: also pools that the request could never use, as upstream.
+            if not pool.complete or pool.invalid:
+                return AllDevices((), (), pool)
+            for entry, verdict in self._judged(signature, pool):
                 if isinstance(verdict, Trouble):
-                    trouble = verdict
-                    break
+                    return AllDevices((), (), verdict)
                 devices.append(entry)
                 if verdict == BLOCKED:
                     blocked.append(entry)
-            found = self._all[signature.number] = (tuple(devices), tuple(blocked), trouble)
-        return found
+        return AllDevices(tuple(devices), tuple(blocked), None)
 
-    def _judged(self, signature: Signature) -> Iterable[tuple[DeviceEntry, Verdict]]:
-        for pool in self.usable:
-            for slice_ in pool.slices:
-                verdicts = slice_.judge(signature)
-                if verdicts is None:
+    def _judged(self, signature: Signature, pool: PoolView) -> Iterable[tuple[DeviceEntry, Verdict]]:
+        for slice_ in pool.slices:
+            verdicts = slice_.judge(signature)
+            if verdicts is None:
+                continue
+            per_device = bool(slice_.slice.spec.per_device_node_selection)
+            lacking = (
+                bool(slice_.slice.spec.skip_node_operations)
+                and OPTIONAL_NODE_OPERATIONS not in self.node.status.declared_features
+            )
+            for entry, verdict in zip(slice_.devices, verdicts, strict=True):
+                if verdict == REJECTED:
                     continue
-                per_device = bool(slice_.slice.spec.per_device_node_selection)
-                lacking = (
-                    bool(slice_.slice.spec.skip_node_operations)
-                    and OPTIONAL_NODE_OPERATIONS not in self.node.status.declared_features
-                )
-                for entry, verdict in zip(slice_.devices, verdicts, strict=True):
-                    if verdict == REJECTED:
+                if isinstance(verdict, int):
+                    if per_device and not device_on_node(entry, self.node):
                         continue
-                    if isinstance(verdict, int):
-                        if per_device and not device_on_node(entry, self.node):
-                            continue
-                        if lacking:
-                            yield entry, BLOCKED
-                            continue
-                    yield entry, verdict
+                    if lacking:
+                        yield entry, BLOCKED
+                        continue
+                yield entry, verdict
 
 
 def device_on_node(entry: DeviceEntry, node: Node) -> bool:
@@ -260,8 +274,7 @@ def _view_pool(
         if len(current) != expected:
             view.complete = False
             return view
-        mine = {slice_.slice.metadata.name for slice_ in relevant}
-        elsewhere = [slice_ for slice_ in current if slice_.slice.metadata.name not in mine]
+        elsewhere = [slice_ for slice_ in current if all(slice_ is not mine for mine in relevant)]
     relevant = sorted(relevant, key=lambda slice_: slice_.slice.metadata.name)
     here = [slice_ for slice_ in relevant if not _has_counters(slice_, features)]
     view.invalid = _duplicate_device(here)

@@ -17,6 +17,7 @@ from allot.core.allocation.inventory import Inventory
 from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS, NodeView, PoolView, device_on_node
 from allot.core.allocation.signature import Rule, Signature
+from allot.core.cel.explanation import Explanation
 from allot.core.cel.selector import EvaluationError
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.model.resource_v1 import DeviceTaint
@@ -296,11 +297,24 @@ def _selector_reason(id_: str, rule: Rule, entry: DeviceEntry) -> DeviceReason:
     return DeviceReason(
         device=id_,
         obstacle=obstacle,
-        text=why.group_phrase(),
+        text=_group_phrase(why),
         expression=why.expression,
         actual=why.actual,
         needed=why.expected,
     )
+
+
+def _group_phrase(why: Explanation) -> str:
+    """What devices that fail for the same reason have in common, for use behind their number."""
+    sentence = why.sentence()
+    if why.alternatives:
+        return f"fail every alternative of {why.expression}: {sentence}"
+    if why.operator == "has":
+        return f"lack {sentence.removesuffix(' is not published')}"
+    is_part = f"{why.subject} is "
+    if why.operator and why.subject and sentence.startswith(is_part):
+        return f"have {why.subject} {sentence.removeprefix(is_part)}".replace(", need at least ", ", need ")
+    return f"do not satisfy {why.expression}"
 
 
 def _taint_text(taint: DeviceTaint) -> str:
