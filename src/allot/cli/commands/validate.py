@@ -222,7 +222,8 @@ def _show(verdict: Verdict, output: OutputFormat) -> None:
         return
     write(f"{verdict.manifest} ({verdict.manifest.origin})", "red")
     for error in verdict.errors:
-        write(f"  {error.field}: {error.message}" if error.field else f"  {error.message}")
+        said = f"{error.field}: {error.message}" if error.field else error.message
+        write(f"  {said}".replace("\n", "\n      "))
 
 
 def _as_data(verdict: Verdict) -> dict[str, Any]:
@@ -240,6 +241,7 @@ def _as_data(verdict: Verdict) -> dict[str, Any]:
 def _show_total(manifests: Sequence[Manifest], invalid: int) -> None:
     count = len(manifests)
     if invalid:
-        write(f"{invalid} of {count} objects {'is' if invalid == 1 else 'are'} not valid")
+        verb = "is" if invalid == 1 else "are"
+        write("the object is not valid" if count == 1 else f"{invalid} of {count} objects {verb} not valid")
     else:
         write("1 object is valid" if count == 1 else f"{count} objects are valid", "green")
