@@ -7,7 +7,14 @@ cd "$(dirname "$0")/.."
 show() {
     expected=$1
     shift
-    printf '\n$ %s\n' "$*"
+    printf '\n$'
+    for word in "$@"; do
+        case $word in
+        *[!A-Za-z0-9_./-]*) printf " '%s'" "$word" ;;
+        *) printf ' %s' "$word" ;;
+        esac
+    done
+    printf '\n'
     status=0
     "$@" || status=$?
     [ "$status" -eq "$expected" ] || exit 70
