@@ -33,7 +33,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 class Literal(Node, frozen=True, kw_only=True):
     """A constant: None, bool, int, UInt, float, str or bytes. Mind that `True == 1` in Python: ask for the exact class."""
 
-    value: None | bool | int | UInt | float | str | bytes
+    value: bool | int | UInt | float | str | bytes | None
 
 
 class Ident(Node, frozen=True, kw_only=True):
