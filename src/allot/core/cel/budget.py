@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from allot.core.cel.values import EvaluationAborted
+from allot.core.cel.values import COST_EXCEEDED, EvaluationAborted
 
 COST_LIMIT: Final = 1_000_000
-COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
 # Walking a text costs a tenth of its length, so a longer text cannot be paid for.
 SIZE_MAX: Final = 10 * COST_LIMIT

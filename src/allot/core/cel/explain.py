@@ -31,14 +31,13 @@ from allot.core.cel.plan_nodes import (
     Or,
     Variable,
 )
+from allot.core.cel.results import as_bool
 from allot.core.cel.scopes import FoldScope, RootScope, Scope
 from allot.core.cel.tracker import Tracker
 from allot.core.cel.types import Checked
 from allot.core.cel.unparse import unparse
 from allot.core.cel.values import NONE, CelError, EvaluationError, Value, is_list, is_map, keys
 
-# Explaining evaluates parts again, at most a few times each.
-_COST_MAX: Final = 10_000_000
 _DEPTH_MAX: Final = 100
 _HEIGHT_MAX: Final = 200
 _VALUES_MAX: Final = 8
@@ -56,7 +55,7 @@ def explain(plan: Node, checked: Checked, view: DeviceView) -> Explanation:
     text = explainer.text(plan)
     try:
         value = explainer.run(plan)
-        if value is True:
+        if value.__class__ is not CelError and as_bool(value):
             return Explanation(outcome="match", expression=text)
         if plan.height > _HEIGHT_MAX:
             return _bare(value, text)
@@ -80,8 +79,8 @@ class _Explainer:
         self._scope: Scope = RootScope(view.variables)
 
     def run(self, node: Node) -> Value:
-        """The value of a part in the current scope."""
-        return Interpreter(self._scope, Tracker(_COST_MAX)).run(node)
+        """The value of a part in the current scope; each part has the cost limit to itself."""
+        return Interpreter(self._scope, Tracker()).run(node)
 
     def text(self, node: Node) -> str:
         """The source text of a part."""
@@ -148,8 +147,20 @@ class _Explainer:
             self._scope = outer
         if value.__class__ is CelError:
             return Explanation(outcome="error", expression=self.text(node), error=value.message)
-        values = ((self.text(node.iter_range), value_text(self.run(node.iter_range))),)
-        return Explanation(outcome="no match", expression=self.text(node), values=values)
+        return self._none_found(node, negated)
+
+    def _none_found(self, node: Fold, negated: bool) -> Explanation:
+        walked = self._shown(node.iter_range)
+        explanation = Explanation(
+            outcome="no match", expression=self.text(node), values=((self.text(node.iter_range), walked),)
+        )
+        if not isinstance(node.step, Or) or negated:
+            return explanation
+        subject, path = self._subject(node.iter_range)
+        wanted = self.text(node.step.terms[-1])
+        return msgspec.structs.replace(
+            explanation, subject=subject, path=path, actual=walked, operator="exists", expected=wanted
+        )
 
     def _failed(self, node: Node, error: CelError, depth: int) -> Explanation:
         """The innermost part that gives the same error."""
@@ -176,6 +187,10 @@ class _Explainer:
         if value.__class__ is not bool:
             error = f"the result is {value_text(value)}, not true or false"
             return msgspec.structs.replace(explanation, error=error, values=((self.text(node), value_text(value)),))
+        named = _named_presence(node)
+        if named is not None:
+            operator = "not has" if negated else "has"
+            return msgspec.structs.replace(explanation, subject=named[2], operator=operator, path=named[:2])
         shape = self._comparison(node)
         if shape is None:
             values = tuple((self.text(child), self._shown(child)) for child in _children(node))
@@ -247,6 +262,21 @@ class _Explainer:
 
     def _is_absent(self, node: Node) -> bool:
         return isinstance(node, OptionalOr) and self.run(node.left) is NONE
+
+
+def _named_presence(node: Node) -> tuple[str, str, str] | None:
+    """Kind, domain and name in `"name" in device.attributes["domain"]`."""
+    if not isinstance(node, Call) or node.function != "@in":
+        return None
+    wanted, container = node.arguments
+    if not isinstance(wanted, Constant) or wanted.value.__class__ is not str or not isinstance(container, Chain):
+        return None
+    if not isinstance(container.source, Variable) or container.source.name != "device":
+        return None
+    names = [qualifier.key for qualifier in container.qualifiers]
+    if len(names) != 2 or any(name.__class__ is not str for name in names):
+        return None
+    return names[0], names[1], wanted.value
 
 
 def _path(node: Node) -> tuple[str, str, str] | None:

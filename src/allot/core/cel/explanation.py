@@ -10,6 +10,8 @@ from allot.core.cel.text import go_text, quoted
 from allot.core.cel.values import Optional, Value, decoded_key, is_list, is_map
 
 _TEXT_MAX: Final = 200
+_ELEMENTS_MAX: Final = 20
+_DEPTH_MAX: Final = 3
 _NEEDS: Final = {
     "==": "need {0}",
     "!=": "need something else",
@@ -24,6 +26,7 @@ _NEEDS: Final = {
     "contains": "need it to contain {0}",
     "matches": "need it to match {0}",
     "includes": "need it to include {0}",
+    "exists": "need an element for which {0}",
     "not startsWith": "need it not to start with {0}",
     "not endsWith": "need it not to end with {0}",
     "not contains": "need it not to contain {0}",
@@ -79,19 +82,22 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return f"{_KINDS.get(kind, 'field')} {quoted(domain)}/{self.subject}"
 
 
-def value_text(value: Value) -> str:
+def value_text(value: Value, depth: int = 0) -> str:
     """A value for people: texts in quotes, the rest as Kubernetes writes it."""
     if value.__class__ is str:
         return _short(quoted(value))
     if value is None:
         return "null"
+    if depth > _DEPTH_MAX:
+        return "…"
     if is_list(value):
-        return _short("[" + ", ".join(value_text(element) for element in value[:20]) + "]")
+        return _short("[" + ", ".join(value_text(element, depth + 1) for element in value[:_ELEMENTS_MAX]) + "]")
     if is_map(value):
-        shown = [f"{value_text(decoded_key(key))}: {value_text(item)}" for key, item in list(value.items())[:20]]
+        entries = list(value.items())[:_ELEMENTS_MAX]
+        shown = [f"{value_text(decoded_key(key))}: {value_text(item, depth + 1)}" for key, item in entries]
         return _short("{" + ", ".join(shown) + "}")
     if value.__class__ is Optional:
-        return value_text(value.value) if value.present else "absent"
+        return value_text(value.value, depth + 1) if value.present else "absent"
     return _short(go_text(value))
 
 

@@ -62,17 +62,19 @@ def flatten(elements: Value, depth: Value = 1) -> list[Value]:
     if depth < 0:
         raise CelError("level must be non-negative")
     flat: list[Value] = []
-    _flatten_into(flat, elements, depth)
+    _flatten_into(flat, elements, depth, 0)
     return flat
 
 
-def _flatten_into(flat: list[Value], elements: Value, depth: int) -> None:
+def _flatten_into(flat: list[Value], elements: Value, depth: int, seen: int) -> int:
     for element in elements:
+        seen += 1
+        check_work(seen)
         if depth and is_list(element):
-            _flatten_into(flat, element, depth - 1)
+            seen = _flatten_into(flat, element, depth - 1, seen)
         else:
             flat.append(element)
-            check_work(len(flat))
+    return seen
 
 
 def lists_range(size: int) -> list[int]:

@@ -56,6 +56,7 @@ class Reference(msgspec.Struct, frozen=True, order=True):
 
 # The analysis is recursive; what nests deeper is taken to read everything.
 _HEIGHT_MAX: Final = 150
+_TEXT_MAX: Final = 1024
 
 _DRIVER: Final = Reference("driver")
 _MULTIPLE: Final = Reference("allowMultipleAllocations")
@@ -306,7 +307,9 @@ class _Analysis:
         if node.function == "dyn":
             return parts[0]
         if node.function == "_+_" and all(part.what == "text" for part in parts):
-            return _Part("text", text=parts[0].text + parts[1].text)
+            text = parts[0].text + parts[1].text
+            # No domain or name is that long, and doubling must end somewhere.
+            return _Part("text", text=text) if len(text) <= _TEXT_MAX else _OTHER
         for part in parts:
             self.use(part)
         return _OTHER

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from typing import Final
 
 from allot.core.cel import times
 from allot.core.cel.values import (
@@ -22,6 +23,8 @@ from allot.core.cel.values import (
     Value,
     decoded_key,
 )
+
+_PARTS_MAX: Final = 10_000
 
 _ESCAPES = {
     "\a": "\\a",
@@ -93,7 +96,15 @@ def seconds_text(duration: Duration) -> str:
 
 
 def go_text(value: Value) -> str:
-    """Go's %v of a value, as messages show it."""
+    """Go's %v of a value, as messages show it; very long ones are cut."""
+    return _text(value, [_PARTS_MAX])
+
+
+def _text(value: Value, parts_left: list[int]) -> str:
+    # A list can contain the same list many times over, so what is written is counted.
+    parts_left[0] -= 1
+    if parts_left[0] < 0:
+        return "…"
     value_class = value.__class__
     if value_class is str:
         return str(value)
@@ -106,13 +117,14 @@ def go_text(value: Value) -> str:
     if value_class is bytes:
         return "[" + " ".join(str(byte) for byte in value) + "]"
     if value_class in LIST_CLASSES:
-        return "[" + ", ".join(map(go_text, value)) + "]"
+        return "[" + ", ".join([_text(element, parts_left) for element in value[:_PARTS_MAX]]) + "]"
     if value_class in MAP_CLASSES:
-        return "{" + ", ".join(f"{go_text(decoded_key(key))}: {go_text(item)}" for key, item in value.items()) + "}"
+        entries = [f"{_text(decoded_key(key), parts_left)}: {_text(item, parts_left)}" for key, item in value.items()]
+        return "{" + ", ".join(entries) + "}"
     if isinstance(value, int):
         return str(int(value))
     if value_class is Optional:
-        return f"optional({go_text(value.value)})" if value.present else "optional.none()"
+        return f"optional({_text(value.value, parts_left)})" if value.present else "optional.none()"
     if value_class is TypeValue:
         return str(value.name)
     if value_class is URL:

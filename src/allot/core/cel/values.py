@@ -24,6 +24,9 @@ INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 UINT_MAX: Final = 2**64 - 1
 NO_SUCH_OVERLOAD: Final = "no such overload"
+COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+# Elements compared in one comparison: a list can contain the same list many times over, at no cost.
+COMPARED_MAX: Final = 100_000
 
 # What a CEL value may be is open-ended (lists of maps of ...): the functions here look at the class.
 Value = Any
@@ -259,32 +262,38 @@ def compare_numbers(left: float, right: float) -> int:
 # --- equality ---
 
 
-# The price of a comparison is for the outermost collection; what is nested in it can be exponentially large without
-# having cost anything, because collections share their elements.
-NESTED_ELEMENTS_MAX: Final = 1000
+class _Work:
+    """Counts the elements looked at in one comparison."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = COMPARED_MAX
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise EvaluationAborted(COST_EXCEEDED)
 
 
-def equal(left: Value, right: Value, nested: list[int] | None = None) -> bool | None:
+def equal(left: Value, right: Value, work: _Work | None = None) -> bool | None:
     """Whether two values are equal; None where cel-go answers "no such overload"."""
     if left is None or right is None:
         return left is right
-    return own_equal(left, right, nested)
+    return own_equal(left, right, work)
 
 
-def own_equal(left: Value, right: Value, nested: list[int] | None = None) -> bool | None:
-    """Equality as the left value's own class defines it, which is what membership tests ask.
-
-    `nested` counts the elements of nested collections looked at so far; callers outside leave it out.
-    """
+def own_equal(left: Value, right: Value, work: _Work | None = None) -> bool | None:
+    """Equality as the left value's own class defines it, which is what membership tests ask."""
     left_class, right_class = left.__class__, right.__class__
     if left_class is str or left_class is bool or left_class is bytes:
         return right_class is left_class and bool(left == right)
     if left_class in _NUMBER_CLASSES:
         return right_class in _NUMBER_CLASSES and _numbers_equal(left, right)
     if left_class in LIST_CLASSES:
-        return right_class in LIST_CLASSES and _lists_equal(left, right, nested)
+        return right_class in LIST_CLASSES and _lists_equal(left, right, work or _Work())
     if left_class in MAP_CLASSES:
-        return right_class in MAP_CLASSES and _maps_equal(left, right, nested)
+        return right_class in MAP_CLASSES and _maps_equal(left, right, work or _Work())
     if left_class is Quantity or left_class is ComputedQuantity:
         return bool(left == right) if right_class is Quantity else None
     if left_class is Semver or left_class is IP or left_class is CIDR or left_class is URL or left_class is NamedFormat:
@@ -294,7 +303,7 @@ def own_equal(left: Value, right: Value, nested: list[int] | None = None) -> boo
     if left_class is Timestamp:
         return right_class is Timestamp and left.nanoseconds == right.nanoseconds
     if left_class is Optional:
-        return right_class is Optional and _optionals_equal(left, right, nested)
+        return right_class is Optional and _optionals_equal(left, right, work)
     return right_class is left_class and bool(left == right)
 
 
@@ -319,22 +328,13 @@ def _numbers_equal(left: float, right: float) -> bool:
     return compare_numbers(left, right) == 0
 
 
-def _counted(nested: list[int] | None, elements: int) -> list[int]:
-    if nested is None:
-        return [0]
-    nested[0] += elements
-    if nested[0] > NESTED_ELEMENTS_MAX:
-        raise EvaluationAborted(f"values to be compared have more than {NESTED_ELEMENTS_MAX} nested elements")
-    return nested
-
-
-def _lists_equal(left: Value, right: Value, nested: list[int] | None) -> bool | None:
+def _lists_equal(left: Value, right: Value, work: _Work) -> bool | None:
     if len(left) != len(right):
         return False
-    nested = _counted(nested, len(left))
     failed = False
     for mine, other in zip(left, right, strict=True):
-        same = equal(mine, other, nested)
+        work.step()
+        same = equal(mine, other, work)
         if same is False:
             return False
         failed = failed or same is None
@@ -342,21 +342,21 @@ def _lists_equal(left: Value, right: Value, nested: list[int] | None) -> bool | 
     return None if failed and left.__class__ is ConcatList else True
 
 
-def _maps_equal(left: Value, right: Value, nested: list[int] | None) -> bool:
+def _maps_equal(left: Value, right: Value, work: _Work) -> bool:
     if len(left) != len(right):
         return False
-    nested = _counted(nested, len(left))
     for encoded, mine in left.items():
+        work.step()
         other = find(right, decoded_key(encoded))
-        if other is MISSING or equal(mine, other, nested) is False:
+        if other is MISSING or equal(mine, other, work) is False:
             return False
     return True
 
 
-def _optionals_equal(left: Optional, right: Optional, nested: list[int] | None) -> bool | None:
+def _optionals_equal(left: Optional, right: Optional, work: _Work | None) -> bool | None:
     if not left.present or not right.present:
         return left.present == right.present
-    return own_equal(left.value, right.value, nested)
+    return own_equal(left.value, right.value, work)
 
 
 # --- order ---
