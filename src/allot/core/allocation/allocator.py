@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from allot.core.allocation.constraints import AttributeReader, Value
 from allot.core.allocation.devices import ClaimID, DeviceEntry
 from allot.core.allocation.draft import Draft
 from allot.core.allocation.errors import AllocationError
@@ -76,8 +77,8 @@ def allocate(
     """
     view = inventory.view(node)
     plans = [inventory.plan(claim.spec) for claim in claims]
-    if policy is FIRST_FIT and len(plans) == 1 and plans[0].plain:
-        choices = _straight(view, plans[0])
+    if policy is FIRST_FIT and len(plans) == 1:
+        choices = _straight(view, plans[0]) if plans[0].plain else _matched(view, plans[0], inventory.reader)
         if choices is not None:
             leaves = [request.leaves[0] for request in plans[0].requests]
             result = build(
@@ -120,6 +121,44 @@ def _straight(view: NodeView, plan: ClaimPlan) -> list[Choice] | None:
         if needed:
             return None
     return choices if len(choices) <= api.ALLOCATION_RESULTS_MAX else None
+
+
+def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[Choice] | None:
+    """The other common case: equal requests, all of whose devices must have the same value of one attribute.
+
+    The search would try the first device and everything with its value, then the next: what it finds are the first
+    devices of the first group that is large enough. None as soon as anything is not that simple.
+    """
+    if plan.matched is None:
+        return None
+    signature = plan.requests[0].leaves[0].signature
+    assert signature is not None
+    needed = sum([request.leaves[0].count for request in plan.requests])
+    devices, troubles = view.candidates(signature)
+    if troubles or not 0 < needed <= api.ALLOCATION_RESULTS_MAX:
+        return None
+    groups: dict[frozenset[Value], list[DeviceEntry]] = {}
+    for entry in devices:
+        state = entry.state
+        if state.claims:
+            continue
+        if entry.shareable or state.counters or state.consumed:
+            return None
+        values = reader.read_published(entry, plan.matched)
+        if values is None:
+            continue
+        if values.opaque or len(values.values) != 1:
+            return None
+        groups.setdefault(values.values, []).append(entry)
+    for group in groups.values():
+        if len(group) >= needed:
+            chosen = iter(group)
+            return [
+                Choice(leaf, next(chosen))
+                for leaf in [request.leaves[0] for request in plan.requests]
+                for _ in range(leaf.count)
+            ]
+    return None
 
 
 class _Attempt:

@@ -57,7 +57,7 @@ class Inventory:
         self._signatures: dict[object, Signature] = {}
         self._signature_count = 0
         self._indexes: dict[Signature, dict[ConstraintPlan | None, AvailabilityIndex]] = {}
-        self._reader = AttributeReader(features)
+        self.reader = AttributeReader(features)
         self._plans: dict[bytes, ClaimPlan] = {}
         # What a claim of a plan needs of each index. Whether devices are shareable is part of it, so that a change
         # of the slices makes it out of date.
@@ -325,7 +325,7 @@ class Inventory:
         indexes = self._indexes.setdefault(signature, {})
         index = indexes.get(constraint)
         if index is None:
-            index = indexes[constraint] = AvailabilityIndex(signature, constraint, self._reader)
+            index = indexes[constraint] = AvailabilityIndex(signature, constraint, self.reader)
             for slice_entry in self._slices.values():
                 index.add(slice_entry)
         return index

@@ -74,15 +74,17 @@ class ConstraintPlan(msgspec.Struct, frozen=True):
 class ClaimPlan:
     """A claim spec, digested. Shared by all claims with an equal spec."""
 
-    __slots__ = ("constraint_error", "constraints", "plain", "requests", "spec")
+    __slots__ = ("constraint_error", "constraints", "matched", "plain", "requests", "spec")
 
     def __init__(self, spec: api.ResourceClaimSpec, requests: tuple[RequestPlan, ...]) -> None:
         self.spec = spec
         self.requests = requests
         self.constraints: tuple[ConstraintPlan, ...] = ()
         self.constraint_error: str | None = None
-        # Nothing but exact counts of devices without constraints: the common case, worth a short cut.
+        # The common cases, worth a short cut: exact counts of devices without constraints; and equal requests whose
+        # devices must all have the same value of one attribute (which is then named).
         self.plain = False
+        self.matched: str | None = None
 
 
 SignatureFor = Callable[
@@ -120,19 +122,21 @@ def plan_claim(
             leaf.constraints = tuple(
                 index for index, c in enumerate(spec.devices.constraints[: len(constraints)]) if _covers(c, leaf)
             )
-    plan.plain = (
-        plan.constraint_error is None
-        and not plan.constraints
-        and all(
-            r.error is None
-            and not r.prioritized
-            and r.leaves[0].error is None
-            and not r.leaves[0].all_devices
-            and not r.leaves[0].admin_access
-            for r in plan.requests
-        )
-    )
+    simple = plan.constraint_error is None and all(_is_simple(request) for request in plan.requests)
+    plan.plain = simple and not plan.constraints
+    if simple and len(constraints) == 1 and constraints[0].match:
+        leaves = [request.leaves[0] for request in plan.requests]
+        equal = all(leaf.signature is leaves[0].signature and leaf.constraints for leaf in leaves)
+        if equal and not any(leaf.derived for leaf in leaves):
+            plan.matched = constraints[0].attribute
     return plan
+
+
+def _is_simple(request: RequestPlan) -> bool:
+    """Whether a request asks for a number of devices for itself, and nothing else."""
+    leaf = request.leaves[0]
+    refused = request.error is not None or leaf.error is not None
+    return not (refused or request.prioritized or leaf.all_devices or leaf.admin_access)
 
 
 def _covers(constraint: api.DeviceConstraint, leaf: Leaf) -> bool:

@@ -18,7 +18,7 @@ from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS, NodeView, PoolView, device_on_node
 from allot.core.allocation.signature import Rule, Signature
 from allot.core.cel.explanation import Explanation
-from allot.core.cel.selector import EvaluationError
+from allot.core.cel.selector import CompiledSelector, EvaluationError
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.model.resource_v1 import DeviceTaint
 from allot.core.quantity import Quantity
@@ -95,6 +95,7 @@ class _Survey:
         self.in_class = 0
         self.free: list[DeviceEntry] = []
         self.in_the_way: list[DeviceReason] = []
+        self._explanations: dict[object, Explanation] = {}
         for pool in view.pools:
             self._look_at(pool)
 
@@ -146,7 +147,26 @@ class _Survey:
             return DeviceReason(device=id_, obstacle=Obstacle.SELECTOR_ERROR, text=text)
         if rule is None:
             return None
-        return _selector_reason(id_, rule, entry)
+        if rule.compiled is None:
+            text = f"fail a selector that does not compile: {rule.compile_error}"
+            return DeviceReason(device=id_, obstacle=Obstacle.SELECTOR_ERROR, text=text)
+        why = self._explain(rule, rule.compiled, entry)
+        return DeviceReason(
+            device=id_,
+            obstacle=Obstacle.SELECTOR if rule.class_name is None else Obstacle.NOT_IN_CLASS,
+            text=_group_phrase(why),
+            expression=why.expression,
+            actual=why.actual,
+            needed=why.expected,
+        )
+
+    def _explain(self, rule: Rule, selector: CompiledSelector, entry: DeviceEntry) -> Explanation:
+        """Why the selector rejects the device: the same for all devices that look the same to it."""
+        key = (rule.class_name, rule.number, selector.projection.key(entry.view))
+        why = self._explanations.get(key)
+        if why is None:
+            why = self._explanations[key] = selector.explain(entry.view)
+        return why
 
     def _node(self, entry: DeviceEntry) -> DeviceReason | None:
         spec = entry.slice.spec
@@ -281,26 +301,6 @@ def _same_counter_set(one: DeviceEntry, other: DeviceEntry) -> bool:
     return bool(
         {consumed.counter_set for consumed in one.device.consumes_counters}
         & {consumed.counter_set for consumed in other.device.consumes_counters}
-    )
-
-
-def _selector_reason(id_: str, rule: Rule, entry: DeviceEntry) -> DeviceReason:
-    if rule.compiled is None:
-        return DeviceReason(
-            device=id_,
-            obstacle=Obstacle.SELECTOR_ERROR,
-            text=f"fail a selector that does not compile: {rule.compile_error}",
-        )
-    why = rule.compiled.explain(entry.view)
-    in_class = rule.class_name is None
-    obstacle = Obstacle.SELECTOR if in_class else Obstacle.NOT_IN_CLASS
-    return DeviceReason(
-        device=id_,
-        obstacle=obstacle,
-        text=_group_phrase(why),
-        expression=why.expression,
-        actual=why.actual,
-        needed=why.expected,
     )
 
 
