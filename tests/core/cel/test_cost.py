@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from allot.core.cel.check import check
-from allot.core.cel.cost import estimate
-from allot.core.cel.cost_range import INFINITE, CostEstimate
+from allot.core.cel.cost import Estimate, estimate
+from allot.core.cel.cost_range import INFINITE
 from allot.core.cel.cost_sizes import device_sizes
 from allot.core.cel.environment import device_environment
 from allot.core.cel.errors import CelCompileError
@@ -19,7 +19,7 @@ from vectors import vectors_dir
 
 def _estimate(
     expression: str, *, list_type_attributes: bool = True, consumable_capacity: bool = True, stored: bool = False
-) -> CostEstimate:
+) -> Estimate:
     environment = device_environment(
         list_type_attributes=list_type_attributes, consumable_capacity=consumable_capacity, stored=stored
     )
@@ -124,7 +124,8 @@ def test_the_estimates_of_random_selectors_are_upstreams() -> None:
     ],
 )
 def test_an_estimate_has_a_best_and_a_worst_case(expression: str, minimum: int, maximum: int) -> None:
-    assert _estimate(expression) == CostEstimate(minimum, maximum)
+    cost = _estimate(expression)
+    assert (cost.min, cost.max) == (minimum, maximum)
 
 
 def test_unknown_sizes_make_the_worst_case_infinite() -> None:
@@ -138,3 +139,18 @@ def test_the_deepest_expressions_that_parse_are_estimated() -> None:
     for _ in range(100):
         nested = f"[1].all(x, {nested})"
     assert _estimate(nested).max == 100 * (10 + 2 + 1 + 1)
+
+
+@pytest.mark.parametrize(
+    ("expression", "growth"),
+    [
+        ("device.driver == 'a'", 1),
+        ("device.attributes['x'].map(k, k + 'a').size() == 1", 1),
+        ("device.attributes['x'].l + ['a', 'b'] == []", 66),
+        ("cel.bind(a, [1, 2] + [3], cel.bind(b, a + a, (b + b).size() > 0))", 12),
+        ("'%s'.format([device.driver]) == ''", INFINITE),
+        ("device.driver.replace('a', 'bb') == ''", 126),
+    ],
+)
+def test_growth_is_the_largest_thing_made_at_a_fixed_price(expression: str, growth: int) -> None:
+    assert _estimate(expression).growth == growth

@@ -41,7 +41,17 @@ from allot.core.cel.cost_functions import (
     standard_estimate,
 )
 from allot.core.cel.cost_functions import Call as PricedCall
-from allot.core.cel.cost_range import INFINITE, ONE, UNKNOWN, ZERO, CostEstimate, Range, SizeEstimate, exactly
+from allot.core.cel.cost_range import (
+    INFINITE,
+    ONE,
+    UNKNOWN,
+    ZERO,
+    CostEstimate,
+    Range,
+    SizeEstimate,
+    exactly,
+    multiply,
+)
 from allot.core.cel.cost_sizes import EMPTY_PATH, INDICES, ITEMS, KEYS, VALUES, Path, SizeEstimates
 from allot.core.cel.types import DYN, CelType, Checked, Kind
 
@@ -52,6 +62,10 @@ _SCALAR_KINDS = (Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP
 _SELECTABLE_KINDS = (Kind.MAP, Kind.OBJECT, Kind.TYPE_PARAM)
 _ACCUMULATORS = ("__result__", "@result")
 _CONCATENATIONS = ("add_string", "add_bytes", "add_list")
+# Operations whose price does not depend on the size of what they make. (Upstream concatenates lists without copying.)
+_UNPRICED = ("add_list", "string_replace_string_string", "string_replace_string_string_int")
+# The same, but nothing is known about the size.
+_UNBOUNDED = ("string_format", "list_flatten", "list_flatten_int")
 # The union with this range is the other range.
 _NOTHING = Range(INFINITE, 0)
 
@@ -72,9 +86,25 @@ class _Local(msgspec.Struct, frozen=True):
     entries: _Entries | None = None
 
 
-def estimate(checked: Checked, sizes: SizeEstimates) -> CostEstimate:
+class Estimate(msgspec.Struct, frozen=True):
+    """The cost of an expression at least and at most, and how much more work than that it may be."""
+
+    min: int
+    max: int
+    # The largest text or list that one operation may make without being charged for its size.
+    growth: int
+
+    @property
+    def work_max(self) -> int:
+        """A bound on the elements and characters that evaluating may have to write."""
+        return multiply(self.max, self.growth)
+
+
+def estimate(checked: Checked, sizes: SizeEstimates) -> Estimate:
     """The cost of evaluating the expression when its variables have the sizes given."""
-    return _Estimator(checked, sizes).run()
+    estimator = _Estimator(checked, sizes)
+    cost = estimator.run()
+    return Estimate(cost.min, cost.max, estimator.growth)
 
 
 class _Estimator:
@@ -87,6 +117,7 @@ class _Estimator:
         self._sizes: dict[int, SizeEstimate] = {}
         self._entries: dict[int, _Entries] = {}
         self._locals: dict[str, list[_Local]] = {}
+        self.growth = 1
 
     def run(self) -> CostEstimate:
         """Visit the whole tree."""
@@ -163,6 +194,10 @@ class _Estimator:
             call = PricedCall(node.function, overload_id, target, args, self._declared)
             cost, size = self._overload(node, call, arg_costs)
             total |= cost
+            if overload_id in _UNPRICED:
+                self.growth = max(self.growth, (size or UNKNOWN).max)
+            elif overload_id in _UNBOUNDED:
+                self.growth = INFINITE
             if size is not None:
                 result_size = size if result_size is None else result_size | size
             if overload_id in ("index_list", "index_map"):

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from allot.core.cel.budget import COST_LIMIT
+from allot.core.cel.budget import COST_LIMIT, SIZE_MAX
 from allot.core.cel.compile import compile_expression
-from allot.core.cel.cost import estimate
+from allot.core.cel.cost import Estimate, estimate
 from allot.core.cel.cost_sizes import device_sizes
 from allot.core.cel.device import DeviceView
 from allot.core.cel.environment import DEVICE_TYPE, Environment, device_environment
@@ -79,10 +79,11 @@ class SelectorCompileError(ValueError):
 class _Compiled:
     """What selectors and derived attributes have in common."""
 
-    def __init__(self, expression: str, checked: Checked, node: Node, max_cost: int) -> None:
+    def __init__(self, expression: str, checked: Checked, node: Node, estimated: Estimate) -> None:
         self.expression = expression
         # The static worst case; 18446744073709551615 when it is not known.
-        self.max_cost = max_cost
+        self.max_cost = estimated.max
+        self._work_max = estimated.work_max
         self._checked = checked
         self._plan = node
 
@@ -109,7 +110,7 @@ class _Compiled:
     @cached_property
     def _run(self) -> Callable[[DeviceView], Value]:
         """The quickest way to a result: generated code if the worst case is affordable, else the interpreter."""
-        if self.max_cost > COST_LIMIT:
+        if self.max_cost > COST_LIMIT or self._work_max > SIZE_MAX:
             return self._interpreted
         try:
             return generate(self._plan, self._interpreted)
@@ -152,7 +153,7 @@ def compile_selector(expression: str, options: EnvironmentOptions = EnvironmentO
     found = checked.types[checked.parsed.root.id]
     if found != BOOL and found != _attribute_type(environment):
         raise SelectorCompileError(f"must evaluate to bool or the unknown type, not {type_text(found)}")
-    return CompiledSelector(expression, checked, _planned(checked, environment), _max_cost(checked, options))
+    return CompiledSelector(expression, checked, _planned(checked, environment), _estimated(checked, options))
 
 
 @lru_cache(maxsize=_CACHED_MAX)
@@ -166,7 +167,7 @@ def compile_derived(expression: str, options: EnvironmentOptions = EnvironmentOp
         if lists:
             wanted += " or a list of these scalars"
         raise SelectorCompileError(f"must evaluate to {wanted}, not {type_text(found)}")
-    return CompiledDerived(expression, checked, _planned(checked, environment), _max_cost(checked, options))
+    return CompiledDerived(expression, checked, _planned(checked, environment), _estimated(checked, options))
 
 
 def _checked(expression: str, options: EnvironmentOptions) -> tuple[Checked, Environment]:
@@ -188,5 +189,5 @@ def _planned(checked: Checked, environment: Environment) -> Node:
         raise SelectorCompileError(f"program instantiation failed: {error}") from None
 
 
-def _max_cost(checked: Checked, options: EnvironmentOptions) -> int:
-    return estimate(checked, device_sizes(consumable_capacity=options.consumable_capacity or options.stored)).max
+def _estimated(checked: Checked, options: EnvironmentOptions) -> Estimate:
+    return estimate(checked, device_sizes(consumable_capacity=options.consumable_capacity or options.stored))

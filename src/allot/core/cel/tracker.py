@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from allot.core.cel.budget import COST_LIMIT, cost_exceeded
+from allot.core.cel.budget import COST_LIMIT, SIZE_MAX, cost_exceeded
 from allot.core.cel.plan_nodes import Node
 from allot.core.cel.values import Value
 
@@ -16,11 +16,12 @@ from allot.core.cel.values import Value
 class Tracker:
     """The cost of one evaluation; raises EvaluationAborted when it exceeds the limit."""
 
-    __slots__ = ("_ids", "_last", "_limit", "_repeated", "_values", "cost")
+    __slots__ = ("_ids", "_last", "_limit", "_made", "_repeated", "_values", "cost")
 
     def __init__(self, limit: int = COST_LIMIT) -> None:
         self.cost = 0
         self._limit = limit
+        self._made = 0
         self._ids: list[int] = []
         self._values: list[Value] = []
         # Upstream searches the stack from the top. Here: where an id was put last, and which ids were put a second time
@@ -42,6 +43,12 @@ class Tracker:
             self.cost += cost
             if self.cost > self._limit:
                 raise cost_exceeded()
+
+    def make(self, size: int) -> None:
+        """Count what was made at a price that does not depend on its size; there is an end to that, too."""
+        self._made += size
+        if self._made > SIZE_MAX:
+            raise cost_exceeded()
 
     def drop(self, node_id: int) -> None:
         """Forget the value of a node and all seen after it."""
