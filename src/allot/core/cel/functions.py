@@ -76,8 +76,6 @@ class Binding(msgspec.Struct, frozen=True):
     call: Implementation
     # Arguments after the first that failed are not evaluated.
     stops_at_error: bool = False
-    # What the implementation does without looking at classes first; for calls that are known to be well-typed.
-    unguarded: Implementation | None = None
 
 
 def bind(function: Function, overload_ids: Sequence[str], argument_count: int, library: Library) -> Binding | None:
@@ -86,7 +84,7 @@ def bind(function: Function, overload_ids: Sequence[str], argument_count: int, l
     if singleton is not None:
         implementation, accepted = singleton
         checked = _for_classes(function.name, implementation, accepted) if accepted else implementation
-        return Binding(checked, argument_count > 2, implementation)
+        return Binding(checked, argument_count > 2)
     overloads = [overload for overload in function.overloads if overload.id in library]
     if len(overload_ids) == 1:
         overloads = [overload for overload in overloads if overload.id == overload_ids[0]]
@@ -95,7 +93,7 @@ def bind(function: Function, overload_ids: Sequence[str], argument_count: int, l
     if len(overloads) == 1:
         overload = overloads[0]
         stops = argument_count > 2 or overload.id == "string_format"
-        return Binding(_guarded(function, overload, library), stops, library[overload.id])
+        return Binding(_guarded(function, overload, library), stops)
     return Binding(_dispatched(function, overloads, library), True)
 
 

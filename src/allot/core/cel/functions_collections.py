@@ -8,10 +8,10 @@ from typing import Final
 
 from allot.core.cel.ast import UInt
 from allot.core.cel.budget import check_work, cost_exceeded
+from allot.core.cel.comparison import COMPARABLE, compare, contains, own_equal
 from allot.core.cel.functions_standard import ADDERS, add
 from allot.core.cel.text import go_text
 from allot.core.cel.values import (
-    COMPARABLE,
     LIST_CLASSES,
     MISSING,
     NO_SUCH_OVERLOAD,
@@ -23,14 +23,11 @@ from allot.core.cel.values import (
     MutableMap,
     Optional,
     Value,
-    compare,
-    contains,
     decoded_key,
     find,
     is_list,
     is_zero,
     map_key,
-    own_equal,
     type_name,
 )
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from allot.core.cel import times
 from allot.core.cel.ast import UInt
+from allot.core.cel.comparison import compare
 from allot.core.cel.text import fixed_double, seconds_text
 from allot.core.cel.values import (
     INT_MIN,
@@ -22,7 +23,6 @@ from allot.core.cel.values import (
     Duration,
     Timestamp,
     Value,
-    compare,
     decoded_key,
     type_name,
 )

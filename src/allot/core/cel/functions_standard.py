@@ -14,10 +14,10 @@ from typing import Any, Final
 from allot.core.cel import regex, times
 from allot.core.cel.ast import UInt
 from allot.core.cel.budget import check_size
+from allot.core.cel.comparison import COMPARABLE, compare, contains
 from allot.core.cel.text import network_text, seconds_text, shortest_double
 from allot.core.cel.values import (
     CIDR,
-    COMPARABLE,
     INT_MAX,
     INT_MIN,
     IP,
@@ -32,8 +32,6 @@ from allot.core.cel.values import (
     Timestamp,
     TypeValue,
     Value,
-    compare,
-    contains,
     has_key,
     is_list,
     is_map,

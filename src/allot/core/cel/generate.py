@@ -17,7 +17,7 @@ from allot.core.cel import generated_runtime as runtime
 from allot.core.cel.device import DeviceView
 from allot.core.cel.generate_calls import call, equal, membership
 from allot.core.cel.generate_loops import fold
-from allot.core.cel.generator import NEVER, Code, Emitter, Untranslatable
+from allot.core.cel.generator import Code, Emitter, Untranslatable
 from allot.core.cel.plan_nodes import (
     And,
     Call,
@@ -318,4 +318,3 @@ _VISITORS: Final[dict[type, Callable[[Emitter, Any], Any]]] = {
     # Not a node: how the emitter asks for an optional without making one.
     Optional: _optional_chain,
 }
-assert NEVER not in _VISITORS

@@ -6,21 +6,11 @@ from typing import Final
 
 from allot.core.cel import generated_runtime as runtime
 from allot.core.cel.ast import UInt
+from allot.core.cel.comparison import equals, is_equal
 from allot.core.cel.functions import Binding
 from allot.core.cel.generator import Code, Emitter, Untranslatable, is_constant
 from allot.core.cel.plan_nodes import Call, Constant, Equal, Membership, Node
-from allot.core.cel.values import (
-    MISSING,
-    Duration,
-    EvaluationError,
-    Optional,
-    Timestamp,
-    Value,
-    equals,
-    is_equal,
-    is_list,
-    is_map,
-)
+from allot.core.cel.values import MISSING, Duration, EvaluationError, Optional, Timestamp, Value, is_list, is_map
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+from allot.core.cel.comparison import contains
 from allot.core.cel.interpret import qualified
 from allot.core.cel.values import (
     GO_TYPES,
@@ -22,12 +23,10 @@ from allot.core.cel.values import (
     MutableMap,
     Optional,
     Value,
-    contains,
     is_list,
     is_map,
     keys,
     map_key,
-    no_such_overload,
 )
 
 _KEY_CLASSES = frozenset(("bool", "int", "UInt", "float", "str"))
@@ -56,15 +55,6 @@ def as_error(error: Exception) -> EvaluationError:
 def no_overload(*_: Value) -> NoReturn:
     """Operands of the wrong class."""
     raise CelError(NO_SUCH_OVERLOAD)
-
-
-def refuses(function: str) -> Callable[..., NoReturn]:
-    """Raises the error of a function for arguments that it does not take."""
-
-    def refuse(*arguments: Value) -> NoReturn:
-        raise no_such_overload(function, *arguments)
-
-    return refuse
 
 
 def select(value: Value, key: Value) -> Value:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from allot.core.cel import generated_runtime as runtime
 from allot.core.cel.plan_nodes import Constant, Node
 from allot.core.cel.values import MISSING, CelError, Optional, Value, is_list
 
@@ -33,10 +32,6 @@ class Code(msgspec.Struct, frozen=True):
     raises: bool
     # Set for a device's maps: the field and then the domain.
     path: tuple[str, ...] = ()
-
-
-class NEVER:
-    """No node is of this class."""
 
 
 class Emitter:
@@ -218,6 +213,3 @@ class Emitter:
 def is_constant(node: Node) -> bool:
     """Whether the value is known beforehand."""
     return isinstance(node, Constant)
-
-
-__all__ = ["NEVER", "Code", "Emitter", "Untranslatable", "is_constant", "runtime"]

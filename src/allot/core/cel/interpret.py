@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from allot.core.cel.ast import UInt
+from allot.core.cel.comparison import contains, equal
 from allot.core.cel.plan_nodes import (
     And,
     Block,
@@ -48,6 +49,7 @@ from allot.core.cel.values import (
     NO_SUCH_OVERLOAD,
     NONE,
     CelError,
+    ConcatList,
     Duration,
     EvaluationAborted,
     KeyedMap,
@@ -56,8 +58,6 @@ from allot.core.cel.values import (
     Optional,
     Timestamp,
     Value,
-    contains,
-    equal,
     find,
     is_list,
     is_map,
@@ -69,6 +69,10 @@ from allot.core.cel.values import (
 _QUALIFIER_CLASSES: Final[frozenset[type]] = frozenset((str, int, UInt, bool, float))
 _EQUAL_PRICE: Final = call_price("_==_", "equals")
 _NOT_EQUAL_PRICE: Final = call_price("_!=_", "not_equals")
+# Functions whose price does not depend on the size of what they make, and what that may be; a list to which elements
+# are added in place is not made anew.
+_MAKERS: Final = frozenset(("_+_", "format", "flatten", "replace"))
+_MADE: Final[frozenset[type]] = frozenset((str, list, ConcatList))
 _RECEIVERS: Final[frozenset[type]] = frozenset((str, Duration, Timestamp))
 
 
@@ -139,6 +143,10 @@ class Interpreter:
         return self._charged(node, result)
 
     def _charged(self, node: Call, result: Value) -> Value:
+        if node.function in _MAKERS:
+            result_class = result.__class__
+            if result_class in _MADE:
+                self._tracker.make(len(result))
         seen = self._tracker.take(node.arguments)
         cost = 0 if seen is None else node.price(seen, result)
         self._tracker.observe(node.id, result, cost)

@@ -1,11 +1,8 @@
-"""Values as expressions see them at run time: their classes, their type names, when they are equal and how they order.
+"""Values as expressions see them at run time: their classes, their type names, and how maps find keys.
 
 CEL value -> Python value: null None, bool bool, int int, uint UInt, double float, string str, bytes bytes, list
 list or tuple, map dict, the rest classes from here, core.quantity and core.semver. Knows no function, no environment
-and no device. Texts of values are in `text`.
-
-Equality follows cel-go to the letter, also where that is odd: comparing a version or a quantity with something else
-is an error when it stands on the left and false when it stands on the right.
+and no device. Equality and order are in `comparison`, texts of values in `text`.
 """
 
 from __future__ import annotations
@@ -25,8 +22,6 @@ INT_MAX: Final = 2**63 - 1
 UINT_MAX: Final = 2**64 - 1
 NO_SUCH_OVERLOAD: Final = "no such overload"
 COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
-# Elements compared in one comparison: a list can contain the same list many times over, at no cost.
-COMPARED_MAX: Final = 100_000
 
 # What a CEL value may be is open-ended (lists of maps of ...): the functions here look at the class.
 Value = Any
@@ -156,7 +151,7 @@ class DefaultMap(dict[str, Value]):
 
 LIST_CLASSES: Final[frozenset[type]] = frozenset((list, tuple, ConcatList, MutableList))
 MAP_CLASSES: Final[frozenset[type]] = frozenset((dict, KeyedMap, MutableMap, DefaultMap))
-_NUMBER_CLASSES: Final[frozenset[type]] = frozenset((int, UInt, float))
+NUMBER_CLASSES: Final[frozenset[type]] = frozenset((int, UInt, float))
 
 TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool",
@@ -234,157 +229,6 @@ def no_such_overload(function: str, *arguments: Value) -> CelError:
     return CelError(f"no such overload: {function}({', '.join(map(type_name, arguments))})")
 
 
-# --- numbers ---
-
-
-def _double_int(double: float, integer: int) -> int:
-    """Order of a double and an integer: outside the integer's range by range, inside as doubles, which loses digits."""
-    low, high = (0.0, 2.0**64) if integer.__class__ is UInt else (-(2.0**63), 2.0**63)
-    if double < low:
-        return -1
-    if double > high:
-        return 1
-    as_double = float(integer)
-    return (double > as_double) - (double < as_double)
-
-
-def compare_numbers(left: float, right: float) -> int:
-    """-1, 0 or 1 for int, uint and double in any mix; NaN must have been excluded."""
-    if left.__class__ is float:
-        if right.__class__ is float:
-            return (left > right) - (left < right)
-        return _double_int(left, right)  # type: ignore[arg-type]
-    if right.__class__ is float:
-        return -_double_int(right, left)  # type: ignore[arg-type]
-    return (left > right) - (left < right)
-
-
-# --- equality ---
-
-
-class _Work:
-    """Counts the elements looked at in one comparison."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = COMPARED_MAX
-
-    def step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise EvaluationAborted(COST_EXCEEDED)
-
-
-def equal(left: Value, right: Value, work: _Work | None = None) -> bool | None:
-    """Whether two values are equal; None where cel-go answers "no such overload"."""
-    if left is None or right is None:
-        return left is right
-    return own_equal(left, right, work)
-
-
-def own_equal(left: Value, right: Value, work: _Work | None = None) -> bool | None:
-    """Equality as the left value's own class defines it, which is what membership tests ask."""
-    left_class, right_class = left.__class__, right.__class__
-    if left_class is str or left_class is bool or left_class is bytes:
-        return right_class is left_class and bool(left == right)
-    if left_class in _NUMBER_CLASSES:
-        return right_class in _NUMBER_CLASSES and _numbers_equal(left, right)
-    if left_class in LIST_CLASSES:
-        return right_class in LIST_CLASSES and _lists_equal(left, right, work or _Work())
-    if left_class in MAP_CLASSES:
-        return right_class in MAP_CLASSES and _maps_equal(left, right, work or _Work())
-    if left_class is Quantity or left_class is ComputedQuantity:
-        return bool(left == right) if right_class is Quantity else None
-    if left_class is Semver or left_class is IP or left_class is CIDR or left_class is URL or left_class is NamedFormat:
-        return bool(left == right) if right_class is left_class else None
-    if left is None:
-        return right is None
-    if left_class is Timestamp:
-        return right_class is Timestamp and left.nanoseconds == right.nanoseconds
-    if left_class is Optional:
-        return right_class is Optional and _optionals_equal(left, right, work)
-    return right_class is left_class and bool(left == right)
-
-
-def is_equal(left: Value, right: Value) -> bool:
-    """Whether two values are equal, an error counting as no."""
-    return equal(left, right) is True
-
-
-def equals(left: Value, right: Value) -> bool:
-    """The `==` operator."""
-    result = equal(left, right)
-    if result is None:
-        raise CelError(NO_SUCH_OVERLOAD)
-    return result
-
-
-def _numbers_equal(left: float, right: float) -> bool:
-    if left.__class__ is not float and right.__class__ is not float:
-        return left == right
-    if left != left or right != right:
-        return False
-    return compare_numbers(left, right) == 0
-
-
-def _lists_equal(left: Value, right: Value, work: _Work) -> bool | None:
-    if len(left) != len(right):
-        return False
-    failed = False
-    for mine, other in zip(left, right, strict=True):
-        work.step()
-        same = equal(mine, other, work)
-        if same is False:
-            return False
-        failed = failed or same is None
-    # Only a concatenated list reports elements that cannot be compared; any other takes them for equal.
-    return None if failed and left.__class__ is ConcatList else True
-
-
-def _maps_equal(left: Value, right: Value, work: _Work) -> bool:
-    if len(left) != len(right):
-        return False
-    for encoded, mine in left.items():
-        work.step()
-        other = find(right, decoded_key(encoded))
-        if other is MISSING or equal(mine, other, work) is False:
-            return False
-    return True
-
-
-def _optionals_equal(left: Optional, right: Optional, work: _Work | None) -> bool | None:
-    if not left.present or not right.present:
-        return left.present == right.present
-    return own_equal(left.value, right.value, work)
-
-
-# --- order ---
-
-COMPARABLE: Final[frozenset[type]] = frozenset((bool, int, UInt, float, str, bytes, Duration, Timestamp))
-
-
-def compare(left: Value, right: Value) -> int:
-    """-1, 0 or 1; left must be of a comparable class."""
-    left_class, right_class = left.__class__, right.__class__
-    if left_class in _NUMBER_CLASSES:
-        if left != left:
-            raise CelError("NaN values cannot be ordered")
-        if right_class not in _NUMBER_CLASSES:
-            raise CelError(NO_SUCH_OVERLOAD)
-        if right != right:
-            raise CelError("NaN values cannot be ordered")
-        return compare_numbers(left, right)
-    if right_class is not left_class:
-        raise CelError(NO_SUCH_OVERLOAD)
-    if left_class is str:
-        # Go orders strings by bytes; code points order alike.
-        return int(left > right) - int(left < right)
-    if left_class is Timestamp:
-        left, right = left.nanoseconds, right.nanoseconds
-    return int(left > right) - int(left < right)
-
-
 # --- lists and maps ---
 
 
@@ -402,11 +246,6 @@ class _Identity:
 
     def __init__(self, value: Value) -> None:
         self.value = value
-
-
-def contains(elements: Value, wanted: Value) -> bool:
-    """Whether a list has an element equal to the wanted value."""
-    return any(own_equal(wanted, element) is True for element in elements)
 
 
 def map_key(key: Value) -> Any:
@@ -444,7 +283,7 @@ def find(mapping: Value, key: Value) -> Value:
     if not mapping:
         return MISSING
     found = mapping.get(map_key(key), MISSING)
-    if found is MISSING and key.__class__ in _NUMBER_CLASSES:
+    if found is MISSING and key.__class__ in NUMBER_CLASSES:
         return _find_number(mapping, key)
     return found
 
@@ -478,7 +317,7 @@ def is_zero(value: Value) -> bool:
     value_class = value.__class__
     if value is None:
         return True
-    if value_class in _NUMBER_CLASSES or value_class is bool:
+    if value_class in NUMBER_CLASSES or value_class is bool:
         return bool(value == 0)
     if value_class in LIST_CLASSES or value_class in MAP_CLASSES or value_class is str or value_class is bytes:
         return len(value) == 0
