@@ -371,4 +371,4 @@ class Inventory:
         for slice_entry in self._slices.values():
             for index in indexes:
                 index.remove(slice_entry)
-            slice_entry.verdicts.pop(signature.number, None)
+            slice_entry.forget(signature)

@@ -38,7 +38,7 @@ class PoolID(NamedTuple):
 class SliceEntry:
     """One published slice and the verdicts on its devices."""
 
-    __slots__ = ("devices", "grouped", "pool", "slice", "verdicts")
+    __slots__ = ("_usable", "devices", "grouped", "pool", "slice", "verdicts")
 
     def __init__(self, slice_: ResourceSlice, devices: tuple[DeviceEntry, ...]) -> None:
         self.slice = slice_
@@ -47,6 +47,7 @@ class SliceEntry:
         self.grouped = any(c.compatibility_groups for d in slice_.spec.devices or () for c in d.consumes_counters)
         # By signature number; None if no device of the slice passes.
         self.verdicts: dict[int, list[Verdict] | None] = {}
+        self._usable: dict[int, tuple[DeviceEntry, ...] | None] = {}
 
     def judge(self, signature: Signature) -> list[Verdict] | None:
         """Verdicts on the devices of this slice, worked out on first use."""
@@ -57,6 +58,25 @@ class SliceEntry:
             found = verdicts if any(verdict != REJECTED for verdict in verdicts) else None
             self.verdicts[signature.number] = found
             return found
+
+    def usable(self, signature: Signature) -> tuple[DeviceEntry, ...] | None:
+        """The usable devices of this slice; None if that depends on the node or looking at them is not safe."""
+        try:
+            return self._usable[signature.number]
+        except KeyError:
+            found: tuple[DeviceEntry, ...] | None = None
+            spec = self.slice.spec
+            verdicts = self.judge(signature) or ()
+            depends_on_node = spec.per_device_node_selection or spec.skip_node_operations
+            if not depends_on_node and not any(isinstance(verdict, Trouble) for verdict in verdicts):
+                found = tuple(e for e, v in zip(self.devices, verdicts, strict=False) if v == USABLE)
+            self._usable[signature.number] = found
+            return found
+
+    def forget(self, signature: Signature) -> None:
+        """The signature is no longer in use."""
+        self.verdicts.pop(signature.number, None)
+        self._usable.pop(signature.number, None)
 
 
 class PoolView:
@@ -125,17 +145,25 @@ class NodeView:
         """Devices that requests of this signature may use, whether free or not."""
         found = self._candidates.get(signature.number)
         if found is None:
-            devices = []
-            troubles = {}
-            for pool in self.usable:
-                for entry, verdict in self._judged(signature, pool):
-                    if verdict == USABLE:
-                        devices.append(entry)
-                    elif isinstance(verdict, Trouble):
-                        devices.append(entry)
-                        troubles[entry] = verdict
-            found = self._candidates[signature.number] = Candidates(tuple(devices), troubles)
+            found = self._candidates[signature.number] = self._collect(signature)
         return found
+
+    def _collect(self, signature: Signature) -> Candidates:
+        parts: list[tuple[DeviceEntry, ...]] = []
+        troubles: dict[DeviceEntry, Trouble] = {}
+        for pool in self.usable:
+            for slice_ in pool.slices:
+                usable = slice_.usable(signature)
+                if usable is None:
+                    judged = [
+                        (e, v) for e, v in self._judged(signature, slice_) if v == USABLE or isinstance(v, Trouble)
+                    ]
+                    usable = tuple(entry for entry, _ in judged)
+                    troubles.update((entry, verdict) for entry, verdict in judged if isinstance(verdict, Trouble))
+                if usable:
+                    parts.append(usable)
+        # One slice, as on most nodes: share its list instead of copying it.
+        return Candidates(parts[0] if len(parts) == 1 else tuple(e for part in parts for e in part), troubles)
 
     def all_devices(self, signature: Signature) -> AllDevices:
         """For an "All" request: every device that it means, whether free or not."""
@@ -151,7 +179,7 @@ class NodeView:
             # "All" is unknown until every pool is whole: also pools that the request could never use, as upstream.
             if not pool.complete or pool.invalid:
                 return AllDevices((), (), pool)
-            for entry, verdict in self._judged(signature, pool):
+            for entry, verdict in (found for slice_ in pool.slices for found in self._judged(signature, slice_)):
                 if isinstance(verdict, Trouble):
                     return AllDevices((), (), verdict)
                 devices.append(entry)
@@ -159,26 +187,23 @@ class NodeView:
                     blocked.append(entry)
         return AllDevices(tuple(devices), tuple(blocked), None)
 
-    def _judged(self, signature: Signature, pool: PoolView) -> Iterable[tuple[DeviceEntry, Verdict]]:
-        for slice_ in pool.slices:
-            verdicts = slice_.judge(signature)
-            if verdicts is None:
+    def _judged(self, signature: Signature, slice_: SliceEntry) -> Iterable[tuple[DeviceEntry, Verdict]]:
+        """Devices of a slice that are not rejected, with what the node has to say taken into account."""
+        verdicts = slice_.judge(signature)
+        if verdicts is None:
+            return
+        spec = slice_.slice.spec
+        lacking = bool(spec.skip_node_operations) and OPTIONAL_NODE_OPERATIONS not in self.node.status.declared_features
+        for entry, verdict in zip(slice_.devices, verdicts, strict=True):
+            if verdict == REJECTED:
                 continue
-            per_device = bool(slice_.slice.spec.per_device_node_selection)
-            lacking = (
-                bool(slice_.slice.spec.skip_node_operations)
-                and OPTIONAL_NODE_OPERATIONS not in self.node.status.declared_features
-            )
-            for entry, verdict in zip(slice_.devices, verdicts, strict=True):
-                if verdict == REJECTED:
+            if isinstance(verdict, int):
+                if spec.per_device_node_selection and not device_on_node(entry, self.node):
                     continue
-                if isinstance(verdict, int):
-                    if per_device and not device_on_node(entry, self.node):
-                        continue
-                    if lacking:
-                        yield entry, BLOCKED
-                        continue
-                yield entry, verdict
+                if lacking:
+                    yield entry, BLOCKED
+                    continue
+            yield entry, verdict
 
 
 def device_on_node(entry: DeviceEntry, node: Node) -> bool:
