@@ -71,6 +71,8 @@ def test_a_folder_is_searched_in_name_order(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text(NODE.replace("n1", "n0"))
     (tmp_path / "sub" / "c.json").write_text('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}}')
     (tmp_path / "notes.txt").write_text("not a manifest")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "d.yaml").write_text("not meant")
     assert [manifest.name for manifest in read_manifests([str(tmp_path)])] == ["n0", "n1", "n2"]
 
 
@@ -85,8 +87,9 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:
-    with pytest.raises(Unreadable, match="not a file name"):
-        read_manifests(["a\0b"])
+    for name in ("a\0b", ""):
+        with pytest.raises(Unreadable, match="not a file name"):
+            read_manifests([name])
 
 
 def test_two_objects_of_one_name_are_refused() -> None:

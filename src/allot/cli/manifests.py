@@ -91,6 +91,8 @@ def read_manifests(paths: Sequence[str]) -> list[Manifest]:
 def read_sources(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Each file's name and content."""
     for path in paths:
+        if not path:
+            raise Unreadable("'': not a file name")
         if path == STDIN:
             yield "stdin", _read_stdin()
             continue
@@ -124,7 +126,7 @@ def _files_under(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             return [path]
-        files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+        files = sorted(file for file in path.rglob("*") if _is_manifest_file(file, path))
     except ValueError:
         raise Unreadable(f"{str(path)!r}: not a file name") from None
     except OSError as error:
@@ -132,6 +134,12 @@ def _files_under(path: Path) -> list[Path]:
     if not files:
         raise Unreadable(f"{path}: folder without manifests: expected files that end in {', '.join(_SUFFIXES)}")
     return files
+
+
+def _is_manifest_file(file: Path, folder: Path) -> bool:
+    """By its name; what is hidden, or in a hidden folder, is not meant."""
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.suffix in _SUFFIXES and not hidden and file.is_file()
 
 
 def manifests_in(data: bytes, source: str) -> Iterator[Manifest]:
