@@ -80,7 +80,6 @@ _STANDARD: Library = {
     "_||_": {"logical_or": "bool, bool -> bool"},
     "!_": {"logical_not": "bool -> bool"},
     "@not_strictly_false": {"not_strictly_false": "bool -> bool"},
-    "__not_strictly_false__": {"__not_strictly_false__": "bool -> bool"},
     "_==_": {"equals": "A, A -> bool"},
     "_!=_": {"not_equals": "A, A -> bool"},
     "_+_": {
@@ -112,8 +111,6 @@ _STANDARD: Library = {
     "_>=_": _comparison("greater_equals"),
     "_[_]": {"index_list": "list(A), int -> A", "index_map": "map(A, B), A -> B"},
     "@in": _IN,
-    "_in_": _IN,
-    "in": _IN,
     "size": {
         "size_bytes": "bytes -> int",
         "bytes_size": "bytes.() -> int",
