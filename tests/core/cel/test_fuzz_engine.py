@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from allot.core.cel.generate import Untranslatable, generate
 from allot.core.cel.interpret import Outcome, evaluate
 from allot.core.cel.plan import PlanError, plan
 from allot.core.cel.plan_nodes import Node
+from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
 from allot.core.cel.types import Checked
 from allot.core.cel.values import EvaluationError
 from allot.core.quantity import Quantity
@@ -23,23 +26,20 @@ from device_expressions import expressions
 
 _ENVIRONMENT = device_environment(list_type_attributes=True, consumable_capacity=True, stored=True)
 _SIZES = device_sizes(consumable_capacity=True)
-_FULL = view(
-    "dra.example.com",
-    {
-        "s": ("string", "fish"),
-        "t": ("string", "1.2.3"),
-        "i": ("int", 5),
-        "j": ("int", -3),
-        "b": ("bool", True),
-        "v": ("version", "1.2.3"),
-        "l": ("strings", ["a", "b"]),
-        "il": ("ints", [1, 2, 3]),
-        "o.example.com/s": ("string", "é"),
-        "o.example.com/i": ("int", 2**63 - 1),
-    },
-    {"mem": Quantity.parse("16Gi"), "s": Quantity.parse("100m")},
-    True,
-)
+_ATTRIBUTES: dict[str, tuple[str, Any]] = {
+    "s": ("string", "fish"),
+    "t": ("string", "1.2.3"),
+    "i": ("int", 5),
+    "j": ("int", -3),
+    "b": ("bool", True),
+    "v": ("version", "1.2.3"),
+    "l": ("strings", ["a", "b"]),
+    "il": ("ints", [1, 2, 3]),
+    "o.example.com/s": ("string", "é"),
+    "o.example.com/i": ("int", 2**63 - 1),
+}
+_CAPACITY = {"mem": Quantity.parse("16Gi"), "s": Quantity.parse("100m")}
+_FULL = view("dra.example.com", _ATTRIBUTES, _CAPACITY, True)
 _DEVICES = (_FULL, view("dra.example.com"), view("", {"s": ("bool", False), "l": ("versions", [])}))
 _fuzzing = settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -116,6 +116,59 @@ def test_generated_code_has_the_outcome_of_the_interpreter(expression: str, devi
         # Operands are evaluated even after one failed. So upstream and the interpreter may come to one that ends the
         # evaluation, where generated code has stopped at the first error.
         assert generated == ("error", outcome.error)
+
+
+def _answer(selector: CompiledSelector, device: DeviceView) -> tuple[str, str]:
+    try:
+        matches = selector.matches(device)
+    except EvaluationError as error:
+        return "error", error.message
+    return ("match" if matches else "no match"), ""
+
+
+def _selector(expression: str) -> CompiledSelector | None:
+    try:
+        return compile_selector(expression, EnvironmentOptions(list_type_attributes=True))
+    except SelectorCompileError as error:
+        assert error.message
+        return None
+
+
+@st.composite
+def _changed_devices(draw: st.DrawFn) -> DeviceView:
+    """A device that differs from the full one in a thing or two."""
+    attributes, capacity = dict(_ATTRIBUTES), dict(_CAPACITY)
+    for _ in range(draw(st.integers(1, 2))):
+        name = draw(st.sampled_from([*_ATTRIBUTES, "nope", "p.example.com/s", "o.example.com/v"]))
+        value = draw(st.sampled_from([*_ATTRIBUTES.values(), None]))
+        attributes.pop(name, None)
+        if value is not None:
+            attributes[name] = value
+    if draw(st.booleans()):
+        capacity["mem"] = Quantity.parse(draw(st.sampled_from(["16Gi", "17179869184", "1"])))
+    return view(draw(st.sampled_from(["dra.example.com", "o.example.com"])), attributes, capacity, draw(st.booleans()))
+
+
+@pytest.mark.slow
+@_fuzzing
+@given(expressions(depth=3), _changed_devices())
+def test_devices_that_agree_on_what_is_read_get_the_same_answer(expression: str, device: DeviceView) -> None:
+    selector = _selector(expression)
+    if selector is None or selector.projection.key(device) != selector.projection.key(_FULL):
+        return
+    assert _answer(selector, device) == _answer(selector, _FULL)
+
+
+@pytest.mark.slow
+@_fuzzing
+@given(expressions(depth=3), _changed_devices())
+def test_an_explanation_tells_the_answer(expression: str, device: DeviceView) -> None:
+    selector = _selector(expression)
+    if selector is None:
+        return
+    explanation = selector.explain(device)
+    assert explanation.sentence()
+    assert explanation.outcome == _answer(selector, device)[0]
 
 
 @pytest.mark.slow
