@@ -15,6 +15,7 @@ from allot.core.allocation import (
     Policy,
     Unallocatable,
     allocate,
+    claim_id,
 )
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import decode, encode
@@ -33,8 +34,9 @@ def load(scenario: dict[str, Any]) -> tuple[Inventory, Node, list[api.ResourceCl
     for number, claim in enumerate(scenario["allocated"]):
         holder = decode(claim, api.ResourceClaim).object
         assert holder.status.allocation is not None
-        # Likewise for holders.
-        id_ = ClaimID(holder.metadata.namespace, f"{holder.metadata.name}-{number}")
+        id_ = claim_id(holder)
+        if inventory.ledger.allocation(id_) is not None:
+            id_ = ClaimID(id_.namespace, f"{id_.name}-{number}")  # likewise for holders
         inventory.hold(id_, holder.status.allocation)
     node = decode(scenario["node"], Node).object
     return inventory, node, [decode(claim, api.ResourceClaim).object for claim in scenario["claims"]]

@@ -374,7 +374,11 @@ def _competition(report: _Report, reports: Sequence[tuple[Leaf, ClaimPlan, _Repo
     what = "capacity" if any(entry.shareable for entry in devices) else "counters" if needed <= len(devices) else ""
     short = f", whose {what} is not enough for all" if what == "capacity" else ""
     short = ", whose counters are not enough for all" if what == "counters" and _counted(devices) else short
-    return f"{len(rivals)} requests{whose} compete for {len(devices)} devices and need {needed}{short}"
+    return f"{len(rivals)} requests{whose} compete for {len(devices)} {_devices(len(devices))} and need {needed}{short}"
+
+
+def _devices(count: int) -> str:
+    return "device" if count == 1 else "devices"
 
 
 def _counted(devices: Iterable[DeviceEntry]) -> bool:
