@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from click.testing import CliRunner
 
@@ -23,7 +23,7 @@ class Result(NamedTuple):
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
-def allot(*arguments: str, stdin: bytes | str = b"") -> Result:
+def allot(*arguments: str, stdin: bytes | str | IO[bytes] = b"") -> Result:
     """Exit code and output of `allot ARGUMENTS`."""
     with CliRunner().isolation(input=stdin) as (stdout, stderr, _):
         code = run(arguments)

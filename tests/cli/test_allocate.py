@@ -178,6 +178,19 @@ def test_a_missing_class_ends_the_attempt() -> None:
     assert "gpu" in result.stdout
 
 
+def test_a_taint_rule_keeps_claims_away_and_a_toleration_lets_them() -> None:
+    rule = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "broken"},
+        "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": {"key": "broken", "effect": "NoSchedule"}},
+    }
+    tolerant = claim("tolerant", tolerations=[{"key": "broken", "operator": "Exists"}])
+    manifests = text(device_class(), resource_slice(), rule, claim(), tolerant)
+    first, second = allot("allocate", "-", "-o", "json", stdin=manifests).lines
+    assert (devices(first), devices(second)) == (["gpu-1"], ["gpu-0"])
+
+
 def test_objects_of_other_groups_are_passed_over() -> None:
     other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
     result = allot("allocate", "-", stdin=text(device_class(), resource_slice(), claim(), other))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -127,6 +128,18 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
     assert producer.stderr.read() == b""
     producer.stderr.close()
     assert producer.wait() == 141
+
+
+class InterruptedStream(io.BytesIO):
+    """Somebody presses Ctrl-C while this is read."""
+
+    def read(self, size: int | None = -1) -> bytes:  # noqa: ARG002 - the signature is BytesIO's
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_ends_the_command_without_a_traceback() -> None:
+    result = allot("validate", "-", stdin=InterruptedStream())
+    assert (result.code, result.stdout, result.stderr) == (130, "", "interrupted\n")
 
 
 @pytest.mark.slow

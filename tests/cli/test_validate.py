@@ -91,6 +91,46 @@ def test_gates_that_cannot_be_switched_are_refused(gates: str) -> None:
     assert "feature gate" in result.stderr
 
 
+def test_admin_access_is_checked_for_a_namespace_in_the_input() -> None:
+    admin = claim(adminAccess=True)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
+    assert allot("validate", "-", stdin=text(admin)).code == 0
+    assert allot("validate", "-", stdin=text(namespace, admin)).code == 1
+    namespace["metadata"] = {"name": "ml", "labels": {"resource.kubernetes.io/admin-access": "true"}}
+    assert allot("validate", "-", stdin=text(namespace, admin)).code == 0
+
+
+def test_a_name_given_twice_is_a_warning() -> None:
+    result = allot("validate", "-", stdin=text(claim(), claim()))
+    assert result.code == 0
+    assert (
+        "warning: ResourceClaim ml/c1: the name is taken: the API server would have stdin document 1" in result.stderr
+    )
+
+
+def test_a_status_is_checked_against_the_object_it_belongs_to() -> None:
+    status = {"devices": [{"driver": "d.example.com", "pool": "p", "device": "nope"}]}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": claim()["metadata"],
+        "status": status,
+    }
+    alone = allot("validate", "-", stdin=text(body))
+    assert alone.code == 0
+    assert "not checked: a status without a spec needs the object it belongs to" in alone.stderr
+    result = allot("validate", "-", "-o", "json", stdin=text(claim(), body))
+    assert result.code == 1
+    assert result.lines[1]["errors"][0]["field"] == "status.devices[0]"
+
+
+def test_other_kinds_of_kubernetes_are_not_checked() -> None:
+    other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+    result = allot("validate", "-", "-o", "json", stdin=text(other, claim()))
+    assert result.code == 0
+    assert [line["checked"] for line in result.lines] == [False, True]
+
+
 def test_no_objects_are_refused() -> None:
     result = allot("validate", "-", stdin="# nothing\n")
     assert result.code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import importlib
 import io
 import os
 import sys
@@ -13,9 +14,6 @@ from typing import NoReturn
 import click
 
 from allot import __version__
-from allot.cli.commands.allocate import allocate
-from allot.cli.commands.cel import cel
-from allot.cli.commands.validate import validate
 from allot.cli.errors import CommandError
 from allot.cli.output import talk
 
@@ -24,9 +22,24 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 _SHOW_TRACEBACK = "ALLOT_TRACEBACK"
+_COMMANDS = ("allocate", "cel", "validate")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """Imports a command when it is asked for, so that the others cost nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"allot.cli.commands.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command), f"{cmd_name} is no command"
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="allot", message="%(prog)s %(version)s")
 def cli() -> None:
     """Kubernetes Dynamic Resource Allocation: which devices does a claim get, and if none, why not?
@@ -40,11 +53,6 @@ def cli() -> None:
       allot validate claim.yaml                    would the API server take it?
       kubectl get resourceslices,deviceclasses,nodes -o yaml | allot allocate - claim.yaml
     """
-
-
-cli.add_command(allocate)
-cli.add_command(cel)
-cli.add_command(validate)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

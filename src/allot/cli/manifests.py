@@ -71,6 +71,14 @@ class Manifest(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @property
+    def labels(self) -> dict[str, str]:
+        """The labels as written, as far as they are texts."""
+        labels = self._metadata.get("labels")
+        if not isinstance(labels, dict):
+            return {}
+        return {key: value for key, value in labels.items() if isinstance(value, str)}
+
+    @property
     def _metadata(self) -> dict[str, Any]:
         metadata = self.value.get("metadata")
         return metadata if isinstance(metadata, dict) else {}

@@ -123,7 +123,10 @@ def _without_share_ids(result: resource_v1.AllocationResult) -> dict[str, Any]:
 
 
 def _reasons(refusal: Unallocatable | None) -> list[dict[str, Any]]:
-    return [] if refusal is None else [_reason(reason) for reason in refusal.reasons]
+    if refusal is None:
+        return []
+    undecided = [{"message": refusal.summary()[0], "undecided": True}] if refusal.undecided else []
+    return undecided + [_reason(reason) for reason in refusal.reasons]
 
 
 def _reason(reason: RequestReason) -> dict[str, Any]:
@@ -221,12 +224,17 @@ def _show_refusal(placement: Placement) -> None:
         key = tuple(sentence.replace(f" on node {refusal.node}", "") for sentence in sentences)
         groups.setdefault(key, []).append(refusal.node)
     count = len(placement.refusals)
-    write(f"{placement.unit.name}: does not fit on {'the node' if count == 1 else f'any of {count} nodes'}", "red")
+    verdict = "is not known to fit" if _is_undecided(placement) else "does not fit"
+    write(f"{placement.unit.name}: {verdict} on {'the node' if count == 1 else f'any of {count} nodes'}", "red")
     for sentences, nodes in list(groups.items())[:NODE_GROUPS_SHOWN_MAX]:
         for sentence in sentences:
             write(f"  {_nodes_text(nodes)}: {sentence}")
     if len(groups) > NODE_GROUPS_SHOWN_MAX:
         write(f"  and {len(groups) - NODE_GROUPS_SHOWN_MAX} more; -o json shows all of them")
+
+
+def _is_undecided(placement: Placement) -> bool:
+    return any(refusal.answer is not None and refusal.answer.undecided for refusal in placement.refusals)
 
 
 def _nodes_text(nodes: Sequence[str]) -> str:

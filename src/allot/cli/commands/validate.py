@@ -79,6 +79,26 @@ class Verdict(msgspec.Struct, frozen=True):
     checked: bool = True
 
 
+class Surroundings(msgspec.Struct, frozen=True):
+    """What the rest of the input says about an object."""
+
+    # The first object of each kind and name that has a spec.
+    whole: dict[tuple[str, str], Manifest]
+    namespace_labels: dict[str, dict[str, str]]
+
+    @staticmethod
+    def of(manifests: Sequence[Manifest]) -> Surroundings:
+        """From everything in the input."""
+        whole: dict[tuple[str, str], Manifest] = {}
+        namespaces: dict[str, dict[str, str]] = {}
+        for manifest in manifests:
+            if "spec" in manifest.value:
+                whole.setdefault(_key(manifest), manifest)
+            if (manifest.api_version, manifest.kind) == ("v1", "Namespace"):
+                namespaces[manifest.name] = manifest.labels
+        return Surroundings(whole, namespaces)
+
+
 def _gates(_context: click.Context, _parameter: click.Parameter, value: str) -> FeatureGates:
     """`all`, `default`, or changes to the default in the form that Kubernetes' components take."""
     gates = DEFAULT_GATES
@@ -117,8 +137,8 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
 
     FILE is YAML or JSON, a list as `kubectl get -o yaml` prints it, a folder, or - for stdin. Checked are the kinds of
     resource.k8s.io in all their versions, the device parts of pods, and the kinds of scheduling.k8s.io. Objects are
-    checked as if they were created now; a status without a spec as a change to the object of that name in the input. What
-    only a running cluster can know is left out, and other kinds of Kubernetes are not checked.
+    checked as if they were created now; a status without a spec as a change to the object of that name in the input. Admin
+    access is checked for namespaces that are in the input. Other kinds of Kubernetes are not checked.
 
     Exit code: 0 when every object is valid, 1 when one is not, 2 when the input cannot be read.
 
@@ -133,11 +153,11 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
     manifests = [manifest for source, data in read_sources(files) for manifest in manifests_in(data, source)]
     if not manifests:
         raise Unreadable(f"{', '.join(files)}: no objects: expected at least one")
-    whole = {_key(manifest): manifest for manifest in manifests if "spec" in manifest.value}
+    surroundings = Surroundings.of(manifests)
     invalid = 0
     with progress("validating", len(manifests)) as advance:
         for manifest in manifests:
-            verdict = _verdict(manifest, whole.get(_key(manifest)), gates, strict)
+            verdict = _verdict(manifest, surroundings, gates, strict)
             invalid += bool(verdict.errors)
             _show(verdict, output)
             advance()
@@ -150,10 +170,11 @@ def _key(manifest: Manifest) -> tuple[str, str]:
     return manifest.kind, manifest.qualified_name
 
 
-def _verdict(manifest: Manifest, whole: Manifest | None, gates: FeatureGates, strict: bool) -> Verdict:
+def _verdict(manifest: Manifest, surroundings: Surroundings, gates: FeatureGates, strict: bool) -> Verdict:
+    whole = surroundings.whole.get(_key(manifest))
     try:
         if not _is_status_only(manifest):
-            prepared, errors = _checked_as_new(manifest, gates)
+            prepared, errors = _checked_as_new(manifest, surroundings, gates)
         elif whole is not None:
             prepared, errors = _checked_as_status(manifest, whole, gates)
         else:
@@ -172,6 +193,8 @@ def _verdict(manifest: Manifest, whole: Manifest | None, gates: FeatureGates, st
     except ConversionError as error:
         return Verdict(manifest, (FieldError("", INVALID, str(error)),))
     warnings = prepared.warnings
+    if whole is not None and whole is not manifest and "spec" in manifest.value and not manifest.name.endswith("*"):
+        warnings += (f"the name is taken: the API server would have {whole.origin} already",)
     if strict:
         unknown = prepared.envelope.unknown_fields
         errors += tuple(FieldError(field, INVALID, f'unknown field "{field}"') for field in unknown)
@@ -184,9 +207,12 @@ def _is_status_only(manifest: Manifest) -> bool:
     return kind.has_status and "status" in manifest.value and "spec" not in manifest.value
 
 
-def _checked_as_new(manifest: Manifest, gates: FeatureGates) -> tuple[Prepared, tuple[FieldError, ...]]:
+def _checked_as_new(
+    manifest: Manifest, surroundings: Surroundings, gates: FeatureGates
+) -> tuple[Prepared, tuple[FieldError, ...]]:
     prepared = prepare_create(manifest.value, gates=gates, now=None, namespace=DEFAULT_NAMESPACE)
-    return prepared, validate_create(prepared, gates=gates)
+    labels = surroundings.namespace_labels.get(manifest.namespace or DEFAULT_NAMESPACE)
+    return prepared, validate_create(prepared, gates=gates, namespace_labels=labels)
 
 
 def _checked_as_status(
