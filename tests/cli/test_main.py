@@ -133,7 +133,10 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
 class InterruptedStream(io.BytesIO):
     """Somebody presses Ctrl-C while this is read."""
 
-    def read(self, size: int | None = -1) -> bytes:  # noqa: ARG002 - the signature is BytesIO's
+    def read(self, size: int | None = -1) -> bytes:
+        # The test runner asks for nothing, to see what kind of stream this is.
+        if size == 0:
+            return b""
         raise KeyboardInterrupt
 
 
