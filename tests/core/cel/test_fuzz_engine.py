@@ -331,3 +331,20 @@ def test_what_costs_too_much_is_stopped(expression: str) -> None:
     outcome = _evaluated(expression, _FULL)
     assert outcome is not None
     assert outcome.error == "operation cancelled: actual cost limit exceeded"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        _growing(19, "'aaaaaaaaaa'", "'%s%s'.format([Y, Y])", "lists.range(500).map(i, '%s'.format([Y])).size() > 0"),
+        _growing(8, "[1, 2, 3]", "[Y, Y]", "lists.range(1000).all(i, Y == Y)"),
+        _growing(8, "[1, 2, 3]", "[Y, Y]", "lists.range(10000).all(i, Y in [Y, Y])"),
+        _growing(18, "[1, 2, 3]", "[Y, Y]", "lists.range(100).map(i, Y.flatten(20)).size() > 0"),
+        _growing(14, "[1, 2, 3]", "Y + Y", "lists.range(500).map(i, Y + [i]).size() > 0"),
+    ],
+)
+def test_a_loop_around_something_large_at_a_low_price_is_stopped(expression: str) -> None:
+    selector = _selector(expression)
+    assert selector is not None
+    assert selector.max_cost < 200_000
+    assert _answer(selector, _FULL) == ("error", "operation cancelled: actual cost limit exceeded")

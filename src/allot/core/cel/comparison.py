@@ -34,8 +34,10 @@ from allot.core.cel.values import (
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 
-# Elements compared in one comparison: a list can contain the same list many times over, at no cost.
-COMPARED_MAX: Final = 100_000
+# The price of a comparison is for the elements of the outermost list or map. Those of nested ones are free, and very
+# many when lists contain the same list many times over; a loop can compare a hundred thousand times. So there is a
+# bound that is enough for comparing whole devices, which have at most 176.
+NESTED_MAX: Final = 200
 
 
 # --- numbers ---
@@ -67,17 +69,18 @@ def compare_numbers(left: float, right: float) -> int:
 
 
 class _Work:
-    """Counts the elements looked at in one comparison."""
+    """Counts the elements of nested collections in one comparison."""
 
     __slots__ = ("left",)
 
     def __init__(self) -> None:
-        self.left = COMPARED_MAX
+        self.left = NESTED_MAX
 
-    def step(self) -> None:
-        self.left -= 1
+    def entered(self, elements: int) -> _Work:
+        self.left -= elements
         if self.left < 0:
             raise EvaluationAborted(COST_EXCEEDED)
+        return self
 
 
 def equal(left: Value, right: Value, work: _Work | None = None) -> bool | None:
@@ -95,9 +98,9 @@ def own_equal(left: Value, right: Value, work: _Work | None = None) -> bool | No
     if left_class in NUMBER_CLASSES:
         return right_class in NUMBER_CLASSES and _numbers_equal(left, right)
     if left_class in LIST_CLASSES:
-        return right_class in LIST_CLASSES and _lists_equal(left, right, work or _Work())
+        return right_class in LIST_CLASSES and _lists_equal(left, right, work)
     if left_class in MAP_CLASSES:
-        return right_class in MAP_CLASSES and _maps_equal(left, right, work or _Work())
+        return right_class in MAP_CLASSES and _maps_equal(left, right, work)
     if left_class is Quantity or left_class is ComputedQuantity:
         return bool(left == right) if right_class is Quantity else None
     if left_class is Semver or left_class is IP or left_class is CIDR or left_class is URL or left_class is NamedFormat:
@@ -132,12 +135,12 @@ def _numbers_equal(left: float, right: float) -> bool:
     return compare_numbers(left, right) == 0
 
 
-def _lists_equal(left: Value, right: Value, work: _Work) -> bool | None:
+def _lists_equal(left: Value, right: Value, work: _Work | None) -> bool | None:
     if len(left) != len(right):
         return False
+    work = _Work() if work is None else work.entered(len(left))
     failed = False
     for mine, other in zip(left, right, strict=True):
-        work.step()
         same = equal(mine, other, work)
         if same is False:
             return False
@@ -146,11 +149,11 @@ def _lists_equal(left: Value, right: Value, work: _Work) -> bool | None:
     return None if failed and left.__class__ is ConcatList else True
 
 
-def _maps_equal(left: Value, right: Value, work: _Work) -> bool:
+def _maps_equal(left: Value, right: Value, work: _Work | None) -> bool:
     if len(left) != len(right):
         return False
+    work = _Work() if work is None else work.entered(len(left))
     for encoded, mine in left.items():
-        work.step()
         other = find(right, decoded_key(encoded))
         if other is MISSING or equal(mine, other, work) is False:
             return False
