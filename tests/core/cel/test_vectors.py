@@ -25,6 +25,8 @@ needs_vectors = pytest.mark.skipif(VECTORS is None, reason="the test vectors are
 OUTCOME_MIN = 0.995
 COST_MIN = 0.99
 SHOWN_MAX = 20
+# Runs into the cost limit, which takes a while.
+EXPENSIVE = "expensive"
 
 
 def load(name: str) -> Any:
@@ -76,14 +78,26 @@ def check_table_case(case: dict[str, Any], options: EnvironmentOptions) -> str |
 
 
 @needs_vectors
+@pytest.mark.slow
 def test_upstreams_table_of_selectors_holds() -> None:
     problems = [
         f"{case['name']} with {options}: {problem}"
         for case in load("table")["selector_cases"]
+        if case["name"] != EXPENSIVE
         for options in table_options(case)
         if (problem := check_table_case(case, options)) is not None
     ]
     assert not problems, "\n".join(problems)
+
+
+@needs_vectors
+@pytest.mark.slow
+def test_upstreams_expensive_selector_stops_at_the_limit() -> None:
+    (case,) = (case for case in load("table")["selector_cases"] if case["name"] == EXPENSIVE)
+    selector = compile_selector(case["expression"])
+    assert selector.max_cost == case["expect_max_cost_estimate"]
+    with pytest.raises(EvaluationError, match=case["expect_match_error"]):
+        selector.matches(device(case))
 
 
 @needs_vectors

@@ -146,9 +146,21 @@ class CompiledDerived(_Compiled):
         return as_attribute(self._run(view))
 
 
+_DEFAULTS: Final = EnvironmentOptions()
+
+
+def compile_selector(expression: str, options: EnvironmentOptions = _DEFAULTS) -> CompiledSelector:
+    """The compiled selector; raises SelectorCompileError. Equal expressions are compiled once."""
+    return _compiled_selector(expression, options)
+
+
+def compile_derived(expression: str, options: EnvironmentOptions = _DEFAULTS) -> CompiledDerived:
+    """The compiled derived attribute; raises SelectorCompileError. Equal expressions are compiled once."""
+    return _compiled_derived(expression, options)
+
+
 @lru_cache(maxsize=_CACHED_MAX)
-def compile_selector(expression: str, options: EnvironmentOptions = EnvironmentOptions()) -> CompiledSelector:  # noqa: B008
-    """The compiled selector; raises SelectorCompileError."""
+def _compiled_selector(expression: str, options: EnvironmentOptions) -> CompiledSelector:
     checked, environment = _checked(expression, options)
     found = checked.types[checked.parsed.root.id]
     if found != BOOL and found != _attribute_type(environment):
@@ -157,8 +169,7 @@ def compile_selector(expression: str, options: EnvironmentOptions = EnvironmentO
 
 
 @lru_cache(maxsize=_CACHED_MAX)
-def compile_derived(expression: str, options: EnvironmentOptions = EnvironmentOptions()) -> CompiledDerived:  # noqa: B008
-    """The compiled derived attribute; raises SelectorCompileError."""
+def _compiled_derived(expression: str, options: EnvironmentOptions) -> CompiledDerived:
     checked, environment = _checked(expression, options)
     found = checked.types[checked.parsed.root.id]
     lists = options.list_type_attributes or options.stored
