@@ -166,6 +166,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=4))
 def test_json_reads_back(value: dict[str, Any]) -> None:
     import json

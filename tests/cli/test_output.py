@@ -51,6 +51,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text("abcy1-", min_size=1), values, max_size=4))
 def test_yaml_reads_back_with_kubernetes_rules(value: dict[str, Any]) -> None:
     from click.testing import CliRunner
