@@ -30,17 +30,16 @@ from allot.core.cel.ast import (
     Select,
     StructExpr,
 )
-from allot.core.cel.cost_functions import (
+from allot.core.cel.cost_calls import (
     LIST_CREATE_COST,
     MAP_CREATE_COST,
-    STRING_TRAVERSAL_FACTOR,
     STRUCT_CREATE_COST,
     CallEstimate,
     Operand,
-    library_estimate,
-    standard_estimate,
+    traversal,
 )
-from allot.core.cel.cost_functions import Call as PricedCall
+from allot.core.cel.cost_calls import Call as PricedCall
+from allot.core.cel.cost_functions import library_estimate, standard_estimate
 from allot.core.cel.cost_range import (
     INFINITE,
     ONE,
@@ -245,7 +244,7 @@ class _Estimator:
         self._join_entries(node, left.expr, right.expr)
         size = (left.size or UNKNOWN) + (right.size or UNKNOWN)
         # Lists are concatenated without copying.
-        return CallEstimate(ONE if call.overload_id == "add_list" else size.scaled(STRING_TRAVERSAL_FACTOR), size)
+        return CallEstimate(ONE if call.overload_id == "add_list" else traversal(size), size)
 
     def _list(self, node: ListExpr) -> _Visit:
         cost, element_size = ZERO, _NOTHING if node.elements else ZERO

@@ -27,19 +27,21 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from allot.core.cel.budget import check_work
-from allot.core.cel.cost_functions import (
-    AUTHORIZATION_CHECK_COST,
+from allot.core.cel.cost_calls import (
     LIST_CREATE_COST,
     MAP_CREATE_COST,
+    REGEX_LENGTH_FACTOR,
+    STRING_TRAVERSAL_FACTOR,
+    STRUCT_CREATE_COST,
+)
+from allot.core.cel.cost_functions import SORTABLE
+from allot.core.cel.cost_kubernetes import (
+    AUTHORIZATION_CHECK_COST,
     NOMINAL,
     OVER_ELEMENTS,
     PARSED,
-    REGEX_LENGTH_FACTOR,
     SELECTOR_REQUIREMENT_COST,
     SELECTOR_REQUIREMENTS_PER_CHARACTER,
-    SORTABLE,
-    STRING_TRAVERSAL_FACTOR,
-    STRUCT_CREATE_COST,
     TRANSFORMS,
 )
 from allot.core.cel.values import (
