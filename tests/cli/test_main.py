@@ -89,6 +89,18 @@ def test_colour_is_for_terminals_only() -> None:
     assert b"\x1b" not in done.stdout + done.stderr
 
 
+def terminal_text(reader: int) -> bytes:
+    """What was written to a terminal whose other end is closed."""
+    said = b""
+    try:
+        while chunk := os.read(reader, 65536):
+            said += chunk
+    except OSError:
+        pass  # How Linux says that the other end is closed.
+    os.close(reader)
+    return said
+
+
 @pytest.mark.slow
 def test_no_color_is_honoured_on_a_terminal() -> None:
     def on_a_terminal(environment: dict[str, str]) -> bytes:
@@ -101,13 +113,27 @@ def test_no_color_is_honoured_on_a_terminal() -> None:
             check=False,
         )
         os.close(writer)
-        try:
-            return os.read(reader, 10_000)
-        finally:
-            os.close(reader)
+        return terminal_text(reader)
 
     assert b"\x1b[32m" in on_a_terminal({"NO_COLOR": ""})
     assert b"\x1b" not in on_a_terminal({"NO_COLOR": "1"})
+
+
+@pytest.mark.slow
+def test_progress_is_shown_on_a_terminal_and_leaves_the_answers_alone() -> None:
+    reader, writer = os.openpty()
+    manifests = text(*(claim(f"c{number}") for number in range(50))).encode()
+    done = subprocess.run(
+        [sys.executable, "-m", "allot", "validate", "-", "-o", "json"],
+        input=manifests,
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        env={**os.environ, "TERM": "xterm"},
+        check=False,
+    )
+    os.close(writer)
+    assert b"validating" in terminal_text(reader)
+    assert len(done.stdout.splitlines()) == 50
 
 
 @pytest.mark.slow

@@ -116,15 +116,19 @@ def _cell(text: str) -> str:
 
 
 @contextmanager
-def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on stderr when that is a terminal; the yielded function moves it by one."""
-    if not sys.stderr.isatty() or total < 2:
+def progress(description: str, total: int, *, writes: bool = False) -> Iterator[Callable[[], None]]:
+    """A bar on stderr when that is a terminal; the yielded function moves it by one.
+
+    `writes`: answers are written meanwhile, so there is no bar where they would appear on the same terminal.
+    """
+    if not sys.stderr.isatty() or total < 2 or (writes and sys.stdout.isatty()):
         yield lambda: None
         return
     # Imported late: it takes longer than most commands run.
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    # Without redirect_stdout=False, rich would send the answers to its own console, which is stderr.
+    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(description, total=total)
         yield lambda: bar.advance(task)

@@ -95,7 +95,7 @@ def _answer_scenarios(
     # An answer is a line here, so a table would only lose what it says.
     line_format = OutputFormat.YAML if output is OutputFormat.YAML else OutputFormat.JSON
     unreadable = False
-    with progress("allocating", sum(data.count(b"\n") + 1 for _, data in sources)) as advance:
+    with progress("allocating", sum(data.count(b"\n") + 1 for _, data in sources), writes=True) as advance:
         for source, data in sources:
             for outcome in answer_lines(data, source, features, policy):
                 unreadable |= not outcome.readable
@@ -153,7 +153,7 @@ def _place_manifests(
         talk(f"note: nothing to allocate: each of the {len(claims)} claims has an allocation already")
         return 0
     placements = place(inventory_of(cluster, features), nodes_of(cluster, node), units, policy)
-    with progress("allocating", len(units)) as advance:
+    with progress("allocating", len(units), writes=output is not OutputFormat.TABLE) as advance:
         shown = _show_each(placements, output, advance)
     if output is OutputFormat.TABLE:
         _show_tables(shown)

@@ -201,7 +201,7 @@ def _run_cases(path: str, options: EnvironmentOptions, output: OutputFormat) -> 
     value = _cases_value(path)
     device = _case_device(value.get("device"), f"{path}: device")
     cases = value["cases"]
-    with progress("evaluating", len(cases)) as advance:
+    with progress("evaluating", len(cases), writes=True) as advance:
         for answer in _case_answers(cases, device, options, path):
             write_value(answer, line_format)
             advance()

@@ -155,7 +155,7 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
         raise Unreadable(f"{', '.join(files)}: no objects: expected at least one")
     surroundings = Surroundings.of(manifests)
     invalid = 0
-    with progress("validating", len(manifests)) as advance:
+    with progress("validating", len(manifests), writes=True) as advance:
         for manifest in manifests:
             verdict = _verdict(manifest, surroundings, gates, strict)
             invalid += bool(verdict.errors)
