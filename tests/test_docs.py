@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from allot.core.allocation import ALL_FEATURES, DEFAULT_FEATURES
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
@@ -48,6 +50,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
+
+
+def test_the_table_of_features_is_complete_and_has_the_defaults() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (on|off) \|$", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE)
+    assert dict(rows) == {name: "on" if name in DEFAULT_FEATURES.names() else "off" for name in ALL_FEATURES.names()}
 
 
 def test_an_elision_stands_for_any_lines() -> None:
