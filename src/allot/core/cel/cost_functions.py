@@ -10,7 +10,6 @@ from __future__ import annotations
 from allot.core.cel.ast import Literal
 from allot.core.cel.cost_calls import (
     LIST_CREATE_COST,
-    STRING_TRAVERSAL_FACTOR,
     WRAP,
     Call,
     CallEstimate,
@@ -36,12 +35,6 @@ def standard_estimate(call: Call) -> CallEstimate:
     price = _STANDARD.get(call.overload_id)
     estimate = price(call) if price else None
     return estimate or CallEstimate(ONE)
-
-
-def equality_estimate(left: Operand, right: Operand) -> CallEstimate:
-    """The price of comparing: the shorter operand is traversed."""
-    shorter = min(size_of(left).max, size_of(right).max)
-    return CallEstimate(Range(min(shorter, 1), shorter).scaled(STRING_TRAVERSAL_FACTOR))
 
 
 # --- the standard library ---------------------------------------------------------------------------------------------
@@ -88,7 +81,9 @@ def _contains(call: Call) -> CallEstimate | None:
 
 
 def _compare(call: Call) -> CallEstimate:
-    return equality_estimate(call.args[0], call.args[1])
+    # The shorter operand is traversed.
+    shorter = min(size_of(call.args[0]).max, size_of(call.args[1]).max)
+    return CallEstimate(traversal(Range(min(shorter, 1), shorter)))
 
 
 _STANDARD: dict[str, Price] = {
