@@ -65,7 +65,9 @@ __all__ = [
     "MAP_CREATE_COST",
     "QUALIFIER_COST",
     "STRUCT_CREATE_COST",
+    "Price",
     "call_cost",
+    "call_price",
 ]
 
 ATTRIBUTE_COST: Final = 1
@@ -80,10 +82,14 @@ _SIZED: Final = LIST_CLASSES | MAP_CLASSES | {str, bytes}
 _FIXED_SIZE: Final = frozenset((Quantity, ComputedQuantity, IP, CIDR, NamedFormat, URL, Semver))
 
 
+def call_price(function: str, overload_id: str) -> Price:
+    """The price of a call; overload_id is empty when several overloads remain after checking."""
+    return _BY_OVERLOAD.get(overload_id) or _BY_FUNCTION.get(function) or _STANDARD.get(overload_id) or _one
+
+
 def call_cost(function: str, overload_id: str, args: Sequence[Value], result: Value) -> int:
-    """What one call cost; overload_id is empty when several overloads remained after checking."""
-    price = _BY_OVERLOAD.get(overload_id) or _BY_FUNCTION.get(function) or _STANDARD.get(overload_id)
-    return price(args, result) if price else 1
+    """What one call cost."""
+    return call_price(function, overload_id)(args, result)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
