@@ -71,6 +71,14 @@ def test_an_attribute_alone_must_turn_out_to_be_a_bool() -> None:
     )
 
 
+def test_a_result_of_the_wrong_type_is_an_error_even_where_checking_expected_a_bool() -> None:
+    # Concatenation takes the type of its left side for the whole.
+    selector = compile_selector('([true] + device.attributes["d"].l)[1]', EnvironmentOptions(list_type_attributes=True))
+    assert selector.output_type == "bool"
+    with pytest.raises(EvaluationError, match="CEL result of type string could not be converted to bool"):
+        selector.matches(view("d", {"l": ("strings", ["a"])}))
+
+
 def test_expensive_expressions_are_stopped_at_run_time() -> None:
     selector = compile_selector("lists.range(1000).map(x, lists.range(1000)).size() == 0")
     assert selector.max_cost > COST_LIMIT

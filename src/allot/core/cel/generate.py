@@ -56,8 +56,16 @@ _FIELDS: Final[dict[str, tuple[str, type]]] = {
 }
 
 
-def generate(plan: Node, oversized: Callable[[DeviceView], Value]) -> Callable[[DeviceView], Value]:
-    """A function from device to result. Devices beyond the API's limits are handed to `oversized`."""
+def generate(
+    plan: Node,
+    oversized: Callable[[DeviceView], Value],
+    convert: Callable[[Value], Value] | None = None,
+    unconverted: type | None = None,
+) -> Callable[[DeviceView], Value]:
+    """A function from device to result. Devices beyond the API's limits are handed to `oversized`.
+
+    `convert` is applied to the result, unless that is known to be of the class `unconverted`.
+    """
     if plan.height > _HEIGHT_MAX:
         raise Untranslatable(f"nested {plan.height} levels")
     emitter = Emitter(_VISITORS)
@@ -65,18 +73,22 @@ def generate(plan: Node, oversized: Callable[[DeviceView], Value]) -> Callable[[
     emitter.line(f"if d.oversized: return {slow}(d)")
     emitter.line("try:")
     with emitter.block():
-        _return(emitter, plan)
+        _return(emitter, plan, convert, unconverted)
     emitter.line("except KeyError as e:")
     with emitter.block():
         emitter.line(f"raise {emitter.helper(runtime.as_error)}(e) from None")
     return emitter.function(_SIZE_MAX)
 
 
-def _return(emitter: Emitter, node: Node) -> None:
-    if isinstance(node, And | Or):
+def _return(emitter: Emitter, node: Node, convert: Callable[[Value], Value] | None, unconverted: type | None) -> None:
+    if isinstance(node, And | Or) and (convert is None or unconverted is bool):
         _logical(emitter, node, lambda text: emitter.line(f"return {text}"))
+        return
+    code = emitter.value(node)
+    if convert is None or (unconverted is not None and code.cls is unconverted):
+        emitter.line(f"return {code.text}")
     else:
-        emitter.line(f"return {emitter.value(node).text}")
+        emitter.line(f"return {emitter.helper(convert)}({code.text})")
 
 
 # --- logic ---

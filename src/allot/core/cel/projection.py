@@ -8,6 +8,7 @@ it falls back to the whole domain, the whole map or the whole device, never to l
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -126,15 +127,22 @@ def _without_covered(references: frozenset[Reference]) -> list[Reference]:
 
 # --- keys ---
 
-_ABSENT: Final = ("absent",)
+
+class _Absent:
+    """Stands for what a device does not have; equal to itself only."""
+
+    __slots__ = ()
+
+
+_ABSENT: Final = _Absent()
 
 
 def _tagged(value: Value) -> Hashable:
     value_class = value.__class__
     if value_class is str or value_class is int:
         return value  # type: ignore[no-any-return]
-    if value_class is bool:
-        return ("bool", value)
+    if value_class is bool or value_class is _Absent:
+        return (value_class, value)
     if isinstance(value, Quantity):
         # Equal amounts may answer differently: 1.5Ki is not an integer, 1536 is.
         return ("quantity", value.nano, value.format, value.scale, value.big)
@@ -157,28 +165,30 @@ def _reader(reference: Reference) -> Callable[[DeviceView], Hashable]:
 
 def _map_reader(reference: Reference) -> Callable[[DeviceView], Hashable]:
     kind, domain, name = reference.kind, reference.domain, reference.name
+    read_map = attrgetter(kind)
     if reference.existence:
-        return lambda view: domain in getattr(view, kind)
-    if reference.of_driver:
-
-        def read_own(view: DeviceView) -> Hashable:
-            values = getattr(view, kind)[view.driver]
-            if not name:
-                return _tagged(values)
-            return _tagged(values[name]) if name in values else _ABSENT
-
-        return read_own
-    if not domain:
-        return lambda view: _tagged(getattr(view, kind))
+        return lambda view: domain in read_map(view)
+    if not domain and not reference.of_driver:
+        return lambda view: _tagged(read_map(view))
     if not name:
         # An existing empty domain and none at all differ to `in` only, which has a reference of its own.
-        return lambda view: _tagged(getattr(view, kind)[domain])
+        return lambda view: _tagged(read_map(view)[view.driver if reference.of_driver else domain])
+    if reference.of_driver:
+        return lambda view: _tagged(read_map(view)[view.driver].get(name, _ABSENT))
+    return _attribute_reader(domain, name) if kind == ATTRIBUTES else _capacity_reader(domain, name)
 
+
+def _attribute_reader(domain: str, name: str) -> Callable[[DeviceView], Hashable]:
     def read(view: DeviceView) -> Hashable:
-        values = getattr(view, kind)[domain]
-        return _tagged(values[name]) if name in values else _ABSENT
+        value: Hashable = view.attributes[domain].get(name, _ABSENT)
+        value_class = value.__class__
+        return value if value_class is str or value_class is int else _tagged(value)
 
     return read
+
+
+def _capacity_reader(domain: str, name: str) -> Callable[[DeviceView], Hashable]:
+    return lambda view: _tagged(view.capacity[domain].get(name, _ABSENT))
 
 
 # --- analysis ---

@@ -101,21 +101,28 @@ class _Compiled:
         """What evaluating the expression for a device costs."""
         return evaluate(self._plan, view.variables).cost
 
-    def _interpreted(self, view: DeviceView) -> Value:
+    def interpreted(self, view: DeviceView) -> Value:
+        """The result as the interpreter finds it, the cost limit enforced."""
         outcome = evaluate(self._plan, view.variables)
         if outcome.error is not None:
             raise EvaluationError(outcome.error)
         return outcome.value
 
-    @cached_property
-    def _run(self) -> Callable[[DeviceView], Value]:
-        """The quickest way to a result: generated code if the worst case is affordable, else the interpreter."""
+    def quickest(self, convert: Callable[[Value], Any], unconverted: type | None = None) -> Callable[[DeviceView], Any]:
+        """The quickest way to a result: generated code if the worst case is affordable, else the interpreter.
+
+        The result is converted, unless it is known to be of the class `unconverted`.
+        """
+
+        def interpreted(view: DeviceView) -> Any:
+            return convert(self.interpreted(view))
+
         if self.max_cost > COST_LIMIT or self._work_max > SIZE_MAX:
-            return self._interpreted
+            return interpreted
         try:
-            return generate(self._plan, self._interpreted)
+            return generate(self._plan, interpreted, convert, unconverted)
         except Untranslatable:
-            return self._interpreted
+            return interpreted
 
 
 class CompiledSelector(_Compiled):
@@ -128,10 +135,7 @@ class CompiledSelector(_Compiled):
         The function is made when first asked for and then is an attribute of the object: calling it costs no more than
         calling the generated code.
         """
-        run: Callable[[DeviceView], Any] = self._run
-        if self._checked.types[self._checked.parsed.root.id] == BOOL:
-            return run
-        return lambda view: as_bool(run(view))
+        return self.quickest(as_bool, bool)
 
     def explain(self, view: DeviceView) -> Explanation:
         """Why a device matches or not."""
@@ -141,9 +145,10 @@ class CompiledSelector(_Compiled):
 class CompiledDerived(_Compiled):
     """A derived attribute: a value computed from a device."""
 
-    def evaluate(self, view: DeviceView) -> tuple[str, Any]:
-        """The attribute's kind (bool, int, string, version, bools, ints, strings, versions) and value."""
-        return as_attribute(self._run(view))
+    @cached_property
+    def evaluate(self) -> Callable[[DeviceView], tuple[str, Any]]:
+        """The attribute's kind (bool, int, string, version, bools, ints, strings, versions) and value, for a device."""
+        return self.quickest(as_attribute)
 
 
 _DEFAULTS: Final = EnvironmentOptions()
