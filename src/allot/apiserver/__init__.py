@@ -1,0 +1,1 @@
+"""The API server: a Kubernetes REST API over a store. Handlers are plain functions of values; HTTP is an adapter."""

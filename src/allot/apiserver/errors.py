@@ -1,0 +1,125 @@
+"""Errors as Kubernetes tells them: a Status object with code, reason, details and causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from allot.core.validation.fields import FieldError
+
+
+class StatusError(Exception):
+    """An answer other than success. `status()` is the body to send."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.headers = headers or {}
+
+    def status(self) -> dict[str, Any]:
+        """The Status object."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if not self.reason:
+            del body["reason"]
+        if self.details:
+            body["details"] = self.details
+        body["code"] = self.code
+        return body
+
+
+def _qualified(group: str, resource: str) -> str:
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(group: str, resource: str, name: str, **more: Any) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    if name:
+        details["name"] = name
+    if group:
+        details["group"] = group
+    if resource:
+        details["kind"] = resource
+    return details | {key: value for key, value in more.items() if value}
+
+
+def not_found(group: str, resource: str, name: str) -> StatusError:
+    """404 for an object."""
+    message = f'{_qualified(group, resource)} "{name}" not found'
+    return StatusError(404, "NotFound", message, details=_details(group, resource, name))
+
+
+def already_exists(group: str, resource: str, name: str) -> StatusError:
+    """409 on create."""
+    message = f'{_qualified(group, resource)} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, details=_details(group, resource, name))
+
+
+def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
+    """409 on a write based on an old state."""
+    message = f'Operation cannot be fulfilled on {_qualified(group, resource)} "{name}": {why}'
+    return StatusError(409, "Conflict", message, details=_details(group, resource, name))
+
+
+def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+    """422 with all field errors."""
+    texts = [f"{error.field}: {error.message}" for error in errors]
+    told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    causes = [{"reason": e.type, "message": e.message, "field": e.field} for e in errors]
+    message = f'{_qualified(group, kind)} "{name}" is invalid: {told}'
+    return StatusError(422, "Invalid", message, details=_details(group, kind, name, causes=causes))
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
+    """403."""
+    subject = f'{_qualified(group, resource)} "{name}"' if name else _qualified(group, resource)
+    message = f"{subject} is forbidden: {why}" if resource else f"forbidden: {why}"
+    return StatusError(403, "Forbidden", message, details=_details(group, resource, name))
+
+
+def unauthorized() -> StatusError:
+    """401."""
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def bad_request(message: str) -> StatusError:
+    """400."""
+    return StatusError(400, "BadRequest", message)
+
+
+def expired(message: str) -> StatusError:
+    """410: a resourceVersion or continue token that is too old."""
+    return StatusError(410, "Expired", message)
+
+
+def unsupported_media_type(message: str) -> StatusError:
+    """415."""
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def method_not_supported(group: str, resource: str, verb: str) -> StatusError:
+    """405."""
+    message = f'{verb} is not supported on resources of kind "{_qualified(group, resource)}"'
+    return StatusError(405, "MethodNotAllowed", message, details=_details(group, resource, ""))
+
+
+def internal(message: str) -> StatusError:
+    """500: our fault."""
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}")

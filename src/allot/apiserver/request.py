@@ -1,0 +1,122 @@
+"""The values that handlers take and give: a request without HTTP, a response without sockets.
+
+HTTP is one adapter around them, the in-process transport another; both get the same validation, authorization and watch
+behaviour because both come through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from allot.store.port import Entry
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
+
+
+class Attributes(msgspec.Struct, frozen=True, kw_only=True):
+    """What authorization looks at. For paths outside the API only user, verb and path are set."""
+
+    user: User
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        """Whether an API object is asked for."""
+        return bool(self.resource)
+
+
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for API objects. verb is Kubernetes' (get, list, watch, create, update, patch, delete, deletecollection)."""
+
+    user: User
+    verb: str
+    group: str
+    version: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: Mapping[str, str] = {}
+    # The body: JSON value if it was given in process, raw bytes with content_type if it came over the wire.
+    body: Any = None
+    content_type: str = "application/json"
+    user_agent: str = ""
+
+    def attributes(self) -> Attributes:
+        """For the authorizer."""
+        return Attributes(
+            user=self.user,
+            verb=self.verb,
+            group=self.group,
+            version=self.version,
+            resource=self.resource,
+            subresource=self.subresource,
+            namespace=self.namespace,
+            name=self.name,
+            field_selector=self.query.get("fieldSelector", ""),
+            label_selector=self.query.get("labelSelector", ""),
+        )
+
+
+class ApiObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object (or Status) as an answer. entry: set if it is stored, so that its JSON need not be made again."""
+
+    object: dict[str, Any]
+    status: int = 200
+    entry: Entry | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class ApiList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list as an answer."""
+
+    api_version: str
+    kind: str
+    entries: tuple[Entry, ...]
+    resource_version: str
+    continue_token: str = ""
+    remaining: int | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object."""
+
+    type: str
+    object: dict[str, Any]
+    entry: Entry | None = None
+
+
+class ApiWatch(Protocol):
+    """A watch as an answer."""
+
+    def __aiter__(self) -> AsyncIterator[WatchEvent]:
+        """Events until the watch ends."""
+
+    async def close(self) -> None:
+        """Stop watching."""
+
+
+ApiResponse = ApiObject | ApiList | ApiWatch

@@ -1,0 +1,1 @@
+"""Access to a Kubernetes API server, ours or another: kubeconfig, requests, informers, leader election."""

@@ -1,0 +1,1 @@
+"""Patches as pure functions: JSON patch, merge patch, strategic merge patch, server-side apply."""

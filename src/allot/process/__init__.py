@@ -1,0 +1,1 @@
+"""What every process is made of: clock, ids, configuration, metrics, supervision."""

@@ -1,0 +1,1 @@
+"""Where objects are kept: one port (`port`), three implementations (`memory`, `sqlite`, `etcd`)."""

@@ -1,0 +1,163 @@
+"""The storage port: what the API server needs from whatever keeps its objects, with etcd's notion of revisions.
+
+One revision counter for all keys. Each change of a key gets the next revision; a key's version is the revision of its last
+change. A write is a compare-and-swap. A watch delivers every change after a revision exactly once, in order, or says that it
+cannot (`Compacted`). Values are Kubernetes objects as JSON values; they are shared between all readers and never changed.
+
+Contract for implementations (`memory`, `sqlite`, `etcd`; the same tests run against all of them):
+- An acknowledged write survives anything that the implementation promises to survive (kill -9 for sqlite and etcd).
+- Revisions never go back, also over a restart.
+- A list is consistent: all of it as of one revision, also over several pages.
+- `metadata.resourceVersion` of a returned object is the revision of its last change; the store sets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+# A Kubernetes object as a JSON value. Shared: to change one, make a new one.
+Object = dict[str, Any]
+
+
+class Entry:
+    """A stored object. `encoded` is its JSON text, made at most once."""
+
+    __slots__ = ("_encoded", "key", "object", "revision")
+
+    def __init__(self, key: str, object_: Object, revision: int, encoded: bytes | None = None) -> None:
+        self.key = key
+        self.object = object_
+        self.revision = revision
+        self._encoded = encoded
+
+    @property
+    def encoded(self) -> bytes:
+        """The object as JSON, resourceVersion included."""
+        if self._encoded is None:
+            self._encoded = msgspec.json.encode(self.object)
+        return self._encoded
+
+
+class EventType(StrEnum):
+    """What happened to a key."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A change. For DELETED, entry is the last state with the revision of the deletion. before: the state it replaced."""
+
+    type: EventType
+    entry: Entry
+    before: Entry | None
+    revision: int
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Everything up to this revision has been delivered (the source of watch bookmarks)."""
+
+    revision: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Part of a list. continue_key is where the next page starts, empty on the last one."""
+
+    entries: tuple[Entry, ...]
+    revision: int
+    continue_key: str = ""
+    remaining: int = 0
+
+
+class StoreError(Exception):
+    """Base of what a store can answer besides data."""
+
+
+class KeyExists(StoreError):
+    """A create of a key that is there. `entry` is what is there."""
+
+    def __init__(self, key: str, entry: Entry | None = None) -> None:
+        super().__init__(f"key {key!r} exists")
+        self.entry = entry
+
+
+class KeyNotFound(StoreError):
+    """The key is not there."""
+
+
+class RevisionConflict(StoreError):
+    """The key has changed since it was read. `entry` is its present state."""
+
+    def __init__(self, key: str, expected: int, entry: Entry) -> None:
+        super().__init__(f"key {key!r}: expected revision {expected}, is at {entry.revision}")
+        self.entry = entry
+
+
+class Compacted(StoreError):
+    """The asked revision is no longer kept. oldest: the first that is."""
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        super().__init__(f"revision {revision} is compacted, the oldest kept is {oldest}")
+        self.revision = revision
+        self.oldest = oldest
+
+
+class FutureRevision(StoreError):
+    """The asked revision does not exist yet. current: the newest that does."""
+
+    def __init__(self, revision: int, current: int) -> None:
+        super().__init__(f"revision {revision} is in the future, the newest is {current}")
+        self.current = current
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or written (network, full disk, damaged file). The text says which and what to do."""
+
+
+class Watch(Protocol):
+    """An open watch. Iterate over it; close it when done."""
+
+    def __aiter__(self) -> AsyncIterator[Event | Progress]:
+        """Changes in order. Raises Compacted if it falls behind what is kept, StoreUnavailable if it cannot go on."""
+
+    async def close(self) -> None:
+        """Stop."""
+
+
+class Store(Protocol):
+    """Keeps objects under keys (`/registry/<resource>/<namespace>/<name>`)."""
+
+    async def open(self) -> None:
+        """Make ready; StoreUnavailable if that is not possible."""
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of everything."""
+
+    async def revision(self) -> int:
+        """The newest revision."""
+
+    async def get(self, key: str) -> Entry | None:
+        """The present state of a key."""
+
+    async def list(self, prefix: str, *, limit: int = 0, continue_key: str = "", revision: int | None = None) -> Page:
+        """Entries below a prefix in key order, as of the newest or the given revision (Compacted if it is gone)."""
+
+    async def create(self, key: str, object_: Object) -> Entry:
+        """Add a key (KeyExists). Takes over the object, which nobody else may hold, and stamps its resourceVersion."""
+
+    async def update(self, key: str, object_: Object, expected: int) -> Entry:
+        """Replace a key that is at the expected revision (KeyNotFound, RevisionConflict). Ownership as in create."""
+
+    async def delete(self, key: str, expected: int) -> Entry:
+        """Remove a key that is at the expected revision; the last state, with the revision of the deletion."""
+
+    def watch(self, prefix: str, after: int) -> Watch:
+        """Changes below a prefix after a revision, and Progress from time to time."""
+
+    async def compact(self, revision: int) -> None:
+        """Forget history before a revision; the present state stays."""
