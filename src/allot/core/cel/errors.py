@@ -52,6 +52,10 @@ class Issues:
         if offset < 0:
             self._issues.append(Issue(message=message))
             return
+        if not self._source:
+            # An empty expression has no columns to count and no line to show, as upstream.
+            self._issues.append(Issue(message=message, offset=0, line=1, column=0))
+            return
         line_start = self._source.rfind("\n", 0, offset) + 1
         line = self._source.count("\n", 0, line_start) + 1
         self._issues.append(Issue(message=message, offset=offset, line=line, column=offset - line_start + 1))
@@ -73,7 +77,7 @@ def _display(source: str, issues: tuple[Issue, ...], left_out: int) -> str:
 
 def _display_issue(issue: Issue, lines: list[str]) -> str:
     head = f"ERROR: <input>:{issue.line}:{issue.column}: {issue.message}"
-    if not 1 <= issue.line <= len(lines):
+    if not 1 <= issue.line <= len(lines) or not issue.column:
         return head
     line = lines[issue.line - 1]
     if len(line.encode(errors="replace")) > SNIPPET_BYTES_MAX:
