@@ -1,0 +1,45 @@
+"""Keeps a background task of a process alive: when it fails, it is reported and started again after a pause.
+
+The one place that catches every exception; elsewhere the narrowest class is caught, or none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from allot.process.clock import Clock
+
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger("allot")
+
+PAUSE_FIRST_S = 0.1
+PAUSE_MAX_S = 30.0
+
+
+async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Runs until it is cancelled or ends by itself; pauses grow from one failure to the next and start anew after a
+    minute without one."""
+    pause = PAUSE_FIRST_S
+    while True:
+        started = clock.monotonic()
+        try:
+            await run()
+            return
+        except Exception:
+            _log.exception("%s failed, starting it again in %.1f s", name, pause)
+        if clock.monotonic() - started > 60:
+            pause = PAUSE_FIRST_S
+        await clock.sleep(pause)
+        pause = min(pause * 2, PAUSE_MAX_S)
+
+
+async def answer_or_none(name: str, ask: Callable[[], Awaitable[Answer]]) -> Answer | None:
+    """The answer, or None after a failure that is our own fault, which is reported with its traceback."""
+    try:
+        return await ask()
+    except Exception:
+        _log.exception("%s failed", name)
+        return None
