@@ -19,7 +19,7 @@ def messages(source: str, *, optional_syntax: bool = True) -> list[str]:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("", [f"1:1: Syntax error: mismatched input '<EOF>' expecting {OPERAND}"]),
+        ("", [f"1:0: Syntax error: mismatched input '<EOF>' expecting {OPERAND}"]),
         ("1 +", [f"1:4: Syntax error: mismatched input '<EOF>' expecting {OPERAND}"]),
         ("1 2", ["1:3: Syntax error: extraneous input '2' expecting <EOF>"]),
         ("f(1", ["1:4: Syntax error: missing ')' at '<EOF>'"]),
