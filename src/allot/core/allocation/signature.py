@@ -67,6 +67,21 @@ class Rule(NamedTuple):
     compile_error: str
 
 
+class Failure(NamedTuple):
+    """A selector that cannot be evaluated. No message: it does not even compile."""
+
+    rule: Rule
+    message: str
+
+    def trouble(self, entry: DeviceEntry) -> Trouble:
+        """The failure as it is told of one device."""
+        rule = self.rule
+        if rule.compiled is None:
+            return Trouble(f"selector #{rule.number}: CEL compile error: {rule.compile_error}", rule.class_name)
+        where = f"selector #{rule.number} on device {entry.id}"
+        return Trouble(f"{where}: CEL runtime error: {self.message}", rule.class_name)
+
+
 class Signature:
     """Everything about a request that decides which devices it could use."""
 
@@ -112,7 +127,7 @@ class Signature:
         compiled = [rule.compiled for rule in self.rules if rule.compiled is not None]
         if compiled:
             self._projection = Projection.union(selector.projection for selector in compiled)
-        self._by_key: dict[object, Verdict] = {}
+        self._by_key: dict[object, int | Failure] = {}
         self._consumption: dict[DeviceEntry, capacities.Consumption | None] = {}
 
     def forget(self, entry: DeviceEntry) -> None:
@@ -170,28 +185,26 @@ class Signature:
             key = projection.key(entry.view)
         except EvaluationError:
             return self._evaluate(entry)
-        verdict = self._by_key.get(key)
-        if verdict is None:
-            verdict = self._evaluate(entry)
-            if isinstance(verdict, Trouble):
-                return verdict  # names the device, so it is not shared
-            self._by_key[key] = verdict
-        return verdict
+        finding = self._by_key.get(key)
+        if finding is None:
+            finding = self._by_key[key] = self._find(entry)
+        return finding if isinstance(finding, int) else finding.trouble(entry)
 
     def _evaluate(self, entry: DeviceEntry) -> Verdict:
+        finding = self._find(entry)
+        return finding if isinstance(finding, int) else finding.trouble(entry)
+
+    def _find(self, entry: DeviceEntry) -> int | Failure:
+        """What the selectors say of the device, and of all that look the same to them."""
         for rule in self.rules:
             if rule.compiled is None:
-                return Trouble(f"selector #{rule.number}: CEL compile error: {rule.compile_error}", rule.class_name)
+                return Failure(rule, "")
             try:
                 if not rule.compiled.matches(entry.view):
                     return REJECTED
             except EvaluationError as error:
                 message = str(error)
-                if "no such key:" in message:
-                    message += _MISSING_KEY_HINT
-                return Trouble(
-                    f"selector #{rule.number} on device {entry.id}: CEL runtime error: {message}", rule.class_name
-                )
+                return Failure(rule, message + _MISSING_KEY_HINT if "no such key:" in message else message)
         return USABLE
 
     def failing_rule(self, entry: DeviceEntry) -> Rule | None:
