@@ -51,8 +51,27 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     subresources: Mapping[str, Subresource] = {}
-    # Fields besides metadata.name and metadata.namespace that fieldSelector may use -> how to read them.
+    # Fields besides metadata.name and metadata.namespace that fieldSelector may use -> how to read them. They read
+    # objects in the storage version.
     selectable_fields: Mapping[str, Callable[[Object], str]] = {}
+    # The folder of keys under /registry. The plural unless given; kube-apiserver's names differ for a few kinds, and
+    # custom resources are in <group>/<plural>.
+    storage_resource: str = ""
+    # The group in which objects are stored, where that is another one (events.k8s.io events are core events).
+    storage_group: str | None = None
+    # False for kinds that are only asked (reviews, bindings): there is nothing to store.
+    stored: bool = True
+    # Whether an update may leave out metadata.resourceVersion, whether PUT creates what is not there, and whether
+    # DELETE answers with the object instead of a Status.
+    unconditional_update: bool = True
+    create_on_update: bool = False
+    returns_deleted: bool = False
+    # Said to everybody who uses this version.
+    warning: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.storage_resource:
+            msgspec.structs.force_setattr(self, "storage_resource", self.plural)
 
     @property
     def api_version(self) -> str:
@@ -60,9 +79,15 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def storage_resource(self) -> str:
-        """The folder of keys under /registry; kube-apiserver's names differ from plurals for a few kinds."""
-        return self.plural
+    def storage_api_version(self) -> str:
+        """group/version as stored objects carry it."""
+        group = self.group if self.storage_group is None else self.storage_group
+        return f"{group}/{self.storage_version}" if group else self.storage_version
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of its lists."""
+        return f"{self.kind}List"
 
 
 class Refused(Exception):
@@ -70,7 +95,13 @@ class Refused(Exception):
 
 
 class Strategy(Protocol):
-    """What happens to objects of a kind on their way in. Objects are JSON values in the storage version."""
+    """What happens to objects of a kind on their way in, in this order: `read`, admission that changes the object,
+    `prepare_*`, `validate_*`, admission that refuses. `read` takes an object in the version of the row that the strategy
+    was made for; everything else takes JSON values in the storage version. Arguments are not changed, results may share
+    parts with them. Raises nothing but Refused."""
+
+    def read(self, object_: Object) -> Object:
+        """An object as a client wrote it, with defaults, in the storage version."""
 
     def prepare_create(self, object_: Object) -> Object:
         """Defaults, fields that the server owns (status, generation), gated fields dropped."""
