@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from allot.cli.manifests import read_file, read_manifests
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.scenarios import parse_features
 from allot.core.allocation import DEFAULT_FEATURES, Features
-from allot.core.allocation.devices import attribute_value
-from allot.core.cel.device import DeviceView, view
+from allot.core.allocation.devices import view_of
+from allot.core.cel.device import DeviceView
 from allot.core.cel.selector import (
     CompiledSelector,
     EnvironmentOptions,
     EvaluationError,
+    Explanation,
     SelectorCompileError,
     compile_selector,
 )
@@ -121,9 +122,11 @@ def _try_expression(expression: str, files: tuple[str, ...], options: Environmen
     count = sum(len(slice_.spec.devices or ()) for slice_ in slices)
     with progress("evaluating", count) as advance:
         findings = []
+        # One answer serves all devices that look the same to the expression.
+        known: dict[Hashable, Explanation] = {}
         for slice_ in slices:
             for device in slice_.spec.devices or ():
-                findings.append(_finding(selector, slice_.spec, device))
+                findings.append(_finding(selector, slice_.spec, device, known))
                 advance()
     if output is OutputFormat.TABLE:
         _show_table(selector, findings)
@@ -132,25 +135,24 @@ def _try_expression(expression: str, files: tuple[str, ...], options: Environmen
     return 0 if selector.max_cost <= COST_LIMIT else EXIT_REFUSED
 
 
-def _finding(selector: CompiledSelector, spec: resource_v1.ResourceSliceSpec, device: resource_v1.Device) -> Finding:
+def _finding(
+    selector: CompiledSelector,
+    spec: resource_v1.ResourceSliceSpec,
+    device: resource_v1.Device,
+    known: dict[Hashable, Explanation],
+) -> Finding:
     place = (spec.driver, spec.pool.name, device.name)
     try:
-        explanation = selector.explain(_view(spec.driver, device))
+        view = view_of(spec.driver, device)
     except EvaluationError as error:
         return Finding(*place, "error", str(error))
+    key = selector.projection.key(view)
+    explanation = known.get(key)
+    if explanation is None:
+        explanation = known[key] = selector.explain(view)
     if explanation.outcome == "match":
         return Finding(*place, "match")
     return Finding(*place, explanation.outcome, explanation.sentence(), explanation.expression)
-
-
-def _view(driver: str, device: resource_v1.Device) -> DeviceView:
-    attributes = {name: attribute_value(attribute) for name, attribute in device.attributes.items()}
-    return view(
-        driver,
-        {name: value for name, value in attributes.items() if value is not None},
-        {name: capacity.value for name, capacity in device.capacity.items()},
-        bool(device.allow_multiple_allocations),
-    )
 
 
 def _as_data(selector: CompiledSelector, findings: list[Finding]) -> dict[str, Any]:
@@ -251,6 +253,6 @@ def _case_device(value: Any, place: str) -> DeviceView:
         "allowMultipleAllocations": value.get("allowMultipleAllocations"),
     }
     try:
-        return _view(value["driver"], decode(members, resource_v1.Device).object)
+        return view_of(value["driver"], decode(members, resource_v1.Device).object)
     except (DecodeError, EvaluationError) as error:
         raise Unreadable(f"{place}: {error}") from None

@@ -115,7 +115,11 @@ class DeviceEntry:
         """The device as CEL sees it; EvaluationError if the published attributes cannot be represented."""
         view = self._view
         if view is None:
-            view = self._view = _build_view(self.id.driver, self.device)
+            try:
+                view = view_of(self.id.driver, self.device)
+            except EvaluationError as error:
+                view = error
+            self._view = view
         if isinstance(view, EvaluationError):
             raise view
         return view
@@ -131,16 +135,14 @@ class DeviceEntry:
         return None
 
 
-def _build_view(driver: str, device: api.Device) -> DeviceView | EvaluationError:
-    try:
-        return device_view(
-            driver,
-            attributes={name: attribute_value(value) or _NO_VALUE for name, value in device.attributes.items()},
-            capacity={name: capacity.value for name, capacity in device.capacity.items()},
-            allow_multiple_allocations=bool(device.allow_multiple_allocations),
-        )
-    except EvaluationError as error:
-        return error
+def view_of(driver: str, device: api.Device) -> DeviceView:
+    """A device as CEL sees it; EvaluationError if its attributes cannot be represented."""
+    return device_view(
+        driver,
+        attributes={name: attribute_value(value) or _NO_VALUE for name, value in device.attributes.items()},
+        capacity={name: capacity.value for name, capacity in device.capacity.items()},
+        allow_multiple_allocations=bool(device.allow_multiple_allocations),
+    )
 
 
 # No kind at all: refused when the view is made, and by every selector with it.
