@@ -1,0 +1,110 @@
+"""What an admission plugin sees: the request, the object before and after, and what it may look up.
+
+Objects are JSON values in the storage version of their kind and shared with whoever else holds them. A plugin that wants
+another object puts a new one into `object`; it never changes the one that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+
+from allot.apiserver.errors import StatusError, forbidden
+from allot.apiserver.request import User
+from allot.apiserver.resources import Resource
+
+Object = dict[str, Any]
+
+
+class Operation(StrEnum):
+    """What is being done."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    CONNECT = "CONNECT"
+
+
+class Lookup(Protocol):
+    """Reads of the server itself, from memory, without authorization. Objects come in their storage version."""
+
+    async def get(self, plural: str, group: str, namespace: str, name: str) -> Object | None:
+        """One object; None if it is not there."""
+
+    async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
+        """All objects of a kind, of one namespace if one is given, in order of their names."""
+
+
+class StatusWriter(Protocol):
+    """Writes of the server itself."""
+
+    async def update_status(self, plural: str, group: str, namespace: str, name: str, object_: Object) -> Object:
+        """Store an object whose status was changed if it is still at its resourceVersion; StatusError 409 or 404."""
+
+
+class Admission:
+    """One request on its way through the plugins."""
+
+    __slots__ = (
+        "audit_annotations",
+        "dry_run",
+        "name",
+        "namespace",
+        "object",
+        "old",
+        "operation",
+        "options",
+        "resource",
+        "subresource",
+        "user",
+        "version",
+        "warnings",
+    )
+
+    def __init__(
+        self,
+        *,
+        user: User,
+        operation: Operation,
+        resource: Resource,
+        version: str = "",
+        subresource: str = "",
+        namespace: str = "",
+        name: str = "",
+        object_: Object | None = None,
+        old: Object | None = None,
+        options: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self.user = user
+        self.operation = operation
+        self.resource = resource
+        # The version that was asked for; objects are in the storage version.
+        self.version = version or resource.version
+        self.subresource = subresource
+        self.namespace = namespace
+        self.name = name
+        self.object = object_
+        self.old = old
+        self.options = options or {}
+        self.dry_run = dry_run
+        self.warnings: list[str] = []
+        self.audit_annotations: dict[str, str] = {}
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Group and plural."""
+        return self.resource.group, self.resource.plural
+
+    @property
+    def shown_name(self) -> str:
+        """The name for messages: a generated one is not known yet."""
+        if self.name:
+            return self.name
+        meta = (self.object or {}).get("metadata") or {}
+        return meta.get("name") or meta.get("generateName") or "Unknown"
+
+    def forbidden(self, why: str) -> StatusError:
+        """403 about this request's object."""
+        return forbidden(self.resource.group, self.resource.plural, self.shown_name, why)
