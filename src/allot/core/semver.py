@@ -11,23 +11,14 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
+from allot.core.quoting import quoted
+
 UINT64_MAX = 2**64 - 1
 _UINT64_DIGITS_MAX = 20
 
 _DIGITS = re.compile(r"[0-9]*")
 _IDENTIFIER = re.compile(r"[0-9A-Za-z-]*")
 _PLAIN = re.compile(r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})")
-_ESCAPES = {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-}
 
 
 class SemverError(ValueError):
@@ -144,9 +135,9 @@ def _without_leading_zeros(part: str) -> str:
 
 def _number(name: str, text: str) -> int:
     if not _DIGITS.fullmatch(text):
-        raise SemverError(f"Invalid character(s) found in {name.lower()} number {_quoted(text)}")
+        raise SemverError(f"Invalid character(s) found in {name.lower()} number {quoted(text)}")
     if len(text) > 1 and text[0] == "0":
-        raise SemverError(f"{name} number must not contain leading zeroes {_quoted(text)}")
+        raise SemverError(f"{name} number must not contain leading zeroes {quoted(text)}")
     return _uint64(text)
 
 
@@ -164,10 +155,10 @@ def _pre_release_part(text: str) -> int | str:
         raise SemverError("Prerelease is empty")
     if _DIGITS.fullmatch(text):
         if len(text) > 1 and text[0] == "0":
-            raise SemverError(f"Numeric PreRelease version must not contain leading zeroes {_quoted(text)}")
+            raise SemverError(f"Numeric PreRelease version must not contain leading zeroes {quoted(text)}")
         return _uint64(text)
     if not _IDENTIFIER.fullmatch(text):
-        raise SemverError(f"Invalid character(s) found in prerelease {_quoted(text)}")
+        raise SemverError(f"Invalid character(s) found in prerelease {quoted(text)}")
     return text
 
 
@@ -175,19 +166,5 @@ def _build_part(text: str) -> str:
     if not text:
         raise SemverError("Build meta data is empty")
     if not _IDENTIFIER.fullmatch(text):
-        raise SemverError(f"Invalid character(s) found in build meta data {_quoted(text)}")
+        raise SemverError(f"Invalid character(s) found in build meta data {quoted(text)}")
     return text
-
-
-def _quoted(text: str) -> str:
-    """The text in double quotes with the escapes of Go's %q."""
-    return '"' + "".join(_ESCAPES.get(character) or _printable(character) for character in text) + '"'
-
-
-def _printable(character: str) -> str:
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allot.core.cel.ast import UInt
 from allot.core.cel.comparison import compare, contains, equal, equals
-from allot.core.cel.text import fixed_double, go_text, quoted, shortest_double
+from allot.core.cel.text import fixed_double, go_text, shortest_double
 from allot.core.cel.times import parse_duration, parse_timestamp, timestamp_text
 from allot.core.cel.values import (
     MISSING,
@@ -27,6 +27,7 @@ from allot.core.cel.values import (
     map_key,
 )
 from allot.core.quantity import Quantity
+from allot.core.quoting import quoted
 from allot.core.semver import Semver
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

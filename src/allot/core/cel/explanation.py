@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
-from allot.core.cel.text import go_text, quoted
+from allot.core.cel.text import go_text
 from allot.core.cel.values import Optional, Value, decoded_key, is_list, is_map
+from allot.core.quoting import quoted
 
 _TEXT_MAX: Final = 200
 _ELEMENTS_MAX: Final = 20

@@ -15,7 +15,7 @@ from allot.core.cel import times
 from allot.core.cel.ast import UInt
 from allot.core.cel.budget import check_size, check_work
 from allot.core.cel.functions_standard import to_string
-from allot.core.cel.text import fixed_double, quoted, seconds_text
+from allot.core.cel.text import fixed_double, seconds_text
 from allot.core.cel.values import (
     CelError,
     Duration,
@@ -27,6 +27,7 @@ from allot.core.cel.values import (
     is_map,
     type_name,
 )
+from allot.core.quoting import quoted
 
 _PRECISION_DEFAULT: Final = 6
 _PRECISION_MAX: Final = 100

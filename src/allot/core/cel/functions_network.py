@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from allot.core.cel.text import network_text, quoted
+from allot.core.cel.text import network_text
 from allot.core.cel.values import CIDR, IP, CelError, Value
+from allot.core.quoting import quoted
 
 _HEX_GROUP: Final = re.compile(r"[0-9A-Fa-f]+")
 _BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)

@@ -8,24 +8,13 @@ from typing import Final
 from allot.core.cel.budget import check_size
 from allot.core.cel.text import go_text
 from allot.core.cel.values import CelError, Value
+from allot.core.quoting import ESCAPES
 
 _LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _UPPER: Final = {lower: lower - 32 for lower in range(ord("a"), ord("z") + 1)}
 # What Go's TrimSpace removes; Python's strip() also takes the separators 0x1c to 0x1f.
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_QUOTE_ESCAPES: Final = str.maketrans(
-    {
-        "\a": "\\a",
-        "\b": "\\b",
-        "\f": "\\f",
-        "\n": "\\n",
-        "\r": "\\r",
-        "\t": "\\t",
-        "\v": "\\v",
-        "\\": "\\\\",
-        '"': '\\"',
-    }
-)
+_QUOTE_ESCAPES: Final = str.maketrans(ESCAPES)
 
 
 def _check_index(index: int, length: int) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
-from allot.core.cel.text import quoted
 from allot.core.cel.values import URL, CelError, KeyedMap, Value
+from allot.core.quoting import quoted
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL | re.ASCII)

@@ -8,8 +8,8 @@ from datetime import date
 from typing import Final
 
 from allot.core.cel.functions_url import UrlError, parse_absolute
-from allot.core.cel.text import quoted
 from allot.core.cel.values import NONE, NamedFormat, Optional, Value
+from allot.core.quoting import quoted
 
 _LABEL_LENGTH_MAX: Final = 63
 _SUBDOMAIN_LENGTH_MAX: Final = 253

@@ -26,32 +26,6 @@ from allot.core.cel.values import (
 
 _PARTS_MAX: Final = 10_000
 
-_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-
-
-def quoted(text: str) -> str:
-    """Go's %q."""
-    return '"' + "".join(_ESCAPES.get(character) or _printable(character) for character in text) + '"'
-
-
-def _printable(character: str) -> str:
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
 
 def shortest_double(value: float) -> str:
     """Go's %g with the fewest digits that read back the same."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from allot.core.quantity import Quantity
+from allot.core.quoting import quoted
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -82,37 +83,9 @@ class GoValue(msgspec.Struct, frozen=True):
     text: str
 
 
-_QUOTED = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-
-
-def _quote_character(character: str) -> str:
-    if character in _QUOTED:
-        return _QUOTED[character]
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if 0xD800 <= code <= 0xDFFF:
-        return "\ufffd"
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 def quote(text: str) -> str:
     """The text as Go's %q prints it."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(_quote_character(character) for character in text) + '"'
+    return quoted(text)
 
 
 _HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

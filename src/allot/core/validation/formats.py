@@ -10,7 +10,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from allot.core.validation.fields import byte_length, quote
+from allot.core.quoting import quoted as quote
+from allot.core.validation.fields import byte_length
 
 Messages = list[str]
 
