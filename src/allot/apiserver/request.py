@@ -11,40 +11,20 @@ from typing import Any, Protocol
 
 import msgspec
 
+from allot.core.access.attributes import ANONYMOUS, Attributes, User
 from allot.store.port import Entry
 
-
-class User(msgspec.Struct, frozen=True):
-    """Who asks."""
-
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = {}
-
-
-ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
-
-
-class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What authorization looks at. For paths outside the API only user, verb and path are set."""
-
-    user: User
-    verb: str
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-    field_selector: str = ""
-    label_selector: str = ""
-
-    @property
-    def is_resource(self) -> bool:
-        """Whether an API object is asked for."""
-        return bool(self.resource)
+__all__ = [
+    "ANONYMOUS",
+    "ApiList",
+    "ApiObject",
+    "ApiRequest",
+    "ApiResponse",
+    "ApiWatch",
+    "Attributes",
+    "User",
+    "WatchEvent",
+]
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
