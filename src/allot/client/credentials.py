@@ -1,0 +1,230 @@
+"""Who asks, as of now: tokens that are renewed on disk, and commands that print credentials (exec plugins).
+
+What a plugin gives is kept until it expires or the server refuses it. However many requests wait for it, the plugin runs once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from allot.client.connection import Connection, ExecPlugin
+from allot.process.clock import Clock
+
+# client-go re-reads token files about as often; the kubelet renews them long before they expire.
+_TOKEN_FILE_AGE_MAX_S = 10.0
+_EXEC_TIMEOUT_S = 60.0
+_EXEC_OUTPUT_BYTES_MAX = 1 << 20
+_TOLD_LENGTH_MAX = 500
+
+
+class CredentialError(Exception):
+    """No credentials: a plugin or a file failed. The text says which, of which context, and how."""
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """What is shown to the server."""
+
+    token: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+
+    def __repr__(self) -> str:
+        return (
+            f"Credential(token={'set' if self.token else 'none'}, certificate={'set' if self.certificate else 'none'})"
+        )
+
+
+class Credentials:
+    """The credentials of a connection."""
+
+    def __init__(self, connection: Connection, clock: Clock, environ: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._environ = environ
+        self._file_token = ""
+        self._file_read_at: float | None = None
+        self._printed: Credential | None = None
+        self._expires_at: float | None = None
+        self._running: asyncio.Future[CredentialError | None] | None = None
+
+    async def current(self) -> Credential:
+        """What to show now. A static token wins over a plugin's, as in client-go."""
+        if self._connection.token_file is not None:
+            return Credential(self._token_from_file())
+        if self._connection.token:
+            return Credential(self._connection.token)
+        if self._connection.exec is not None:
+            return await self._from_plugin(self._connection.exec)
+        return Credential()
+
+    def refused(self, credential: Credential) -> bool:
+        """The server did not accept what was shown. Whether asking again can give something else."""
+        if self._connection.token_file is not None:
+            self._file_read_at = None
+            return self._token_from_file() != credential.token
+        if self._connection.exec is None or self._connection.token:
+            return False
+        if self._printed == credential:
+            self._printed = None
+        return True
+
+    # --- files ---
+
+    def _token_from_file(self) -> str:
+        now = self._clock.monotonic()
+        if self._file_read_at is not None and now - self._file_read_at < _TOKEN_FILE_AGE_MAX_S:
+            return self._file_token
+        path = self._connection.token_file
+        assert path is not None
+        try:
+            token = path.read_text().strip()
+            problem = "" if token else "is empty"
+        except (OSError, UnicodeDecodeError) as error:
+            token, problem = "", f"cannot be read: {error}"
+        # While a file is being replaced the token of before is the best there is.
+        token = token or self._file_token or self._connection.token
+        if not token:
+            raise CredentialError(f"{self._connection.source}: token file {path} {problem}")
+        self._file_token, self._file_read_at = token, now
+        return token
+
+    # --- plugins ---
+
+    async def _from_plugin(self, plugin: ExecPlugin) -> Credential:
+        while True:
+            fresh = self._expires_at is None or self._clock.seconds() < self._expires_at
+            if self._printed is not None and fresh:
+                return self._printed
+            if self._running is None:
+                return await self._run_for_all(plugin)
+            (done,), _ = await asyncio.wait([self._running])
+            error = done.result()
+            if error is not None:
+                raise error
+
+    async def _run_for_all(self, plugin: ExecPlugin) -> Credential:
+        """Run the plugin; others that come meanwhile wait for the outcome. If this run is cancelled, one of them starts anew."""
+        self._running = running = asyncio.get_running_loop().create_future()
+        outcome: CredentialError | None = None
+        try:
+            credential, self._expires_at = await self._run(plugin)
+            self._printed = credential
+            return credential
+        except CredentialError as error:
+            outcome = error
+            raise
+        finally:
+            self._running = None
+            running.set_result(outcome)
+
+    async def _run(self, plugin: ExecPlugin) -> tuple[Credential, float | None]:
+        name = f"{self._connection.source}: exec plugin {plugin.command!r}"
+        environ = {
+            **self._environ,
+            **dict(plugin.env),
+            "KUBERNETES_EXEC_INFO": json.dumps(_exec_info(plugin, self._connection)),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *plugin.args,
+                env=environ,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except (OSError, ValueError) as error:
+            hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
+            raise CredentialError(f"{name}: cannot be started: {error}{hint}") from error
+        try:
+            async with asyncio.timeout(_EXEC_TIMEOUT_S), asyncio.TaskGroup() as tasks:
+                out = tasks.create_task(_read_bounded(process.stdout))
+                told = tasks.create_task(_read_bounded(process.stderr))
+                await process.wait()
+        except TimeoutError as error:
+            raise CredentialError(f"{name}: gave no answer within {_EXEC_TIMEOUT_S:g} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            text = " ".join(told.result().decode(errors="replace").split())[:_TOLD_LENGTH_MAX]
+            raise CredentialError(f"{name}: exit status {process.returncode}{f': {text}' if text else ''}")
+        return _parse_exec_credential(out.result(), plugin, name)
+
+
+async def _read_bounded(stream: asyncio.StreamReader | None) -> bytes:
+    """All of a stream; what is too much is read and dropped, so that the plugin can end."""
+    assert stream is not None
+    data = bytearray()
+    while chunk := await stream.read(65536):
+        if len(data) <= _EXEC_OUTPUT_BYTES_MAX:
+            data += chunk
+    return bytes(data)
+
+
+def _exec_info(plugin: ExecPlugin, connection: Connection) -> dict[str, Any]:
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.provide_cluster_info:
+        ca_data = connection.ca_data or (connection.ca_file.read_bytes() if connection.ca_file else b"")
+        members = {
+            "server": connection.server,
+            "tls-server-name": connection.tls_server_name,
+            "insecure-skip-tls-verify": connection.insecure_skip_tls_verify,
+            "certificate-authority-data": base64.b64encode(ca_data).decode(),
+            "proxy-url": connection.proxy_url,
+            "disable-compression": connection.disable_compression,
+            "config": plugin.cluster_config,
+        }
+        spec["cluster"] = {key: value for key, value in members.items() if value}
+    return {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+
+
+def _parse_exec_credential(data: bytes, plugin: ExecPlugin, name: str) -> tuple[Credential, float | None]:
+    """The credential and when it expires, in seconds since 1970. Messages never quote the output: it has secrets."""
+    if len(data) > _EXEC_OUTPUT_BYTES_MAX:
+        raise CredentialError(f"{name}: printed more than {_EXEC_OUTPUT_BYTES_MAX >> 20} MiB")
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CredentialError(f"{name}: expected an ExecCredential in JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("kind") != "ExecCredential":
+        raise CredentialError(f"{name}: expected an object of kind ExecCredential")
+    if document.get("apiVersion") != plugin.api_version:
+        raise CredentialError(
+            f"{name}: printed apiVersion {str(document.get('apiVersion'))[:100]!r}, expected {plugin.api_version!r}"
+        )
+    status = document.get("status")
+    if not isinstance(status, dict):
+        raise CredentialError(f"{name}: the ExecCredential has no status")
+    texts: dict[str, str] = {}
+    for field in ("token", "clientCertificateData", "clientKeyData", "expirationTimestamp"):
+        value = status.get(field)
+        if value is not None and not isinstance(value, str):
+            raise CredentialError(f"{name}: status.{field}: expected text")
+        texts[field] = value or ""
+    if bool(texts["clientCertificateData"]) != bool(texts["clientKeyData"]):
+        raise CredentialError(f"{name}: expected both or none of status.clientCertificateData and status.clientKeyData")
+    if not texts["token"] and not texts["clientKeyData"]:
+        raise CredentialError(f"{name}: expected status.token or status.clientCertificateData and status.clientKeyData")
+    credential = Credential(texts["token"], texts["clientCertificateData"].encode(), texts["clientKeyData"].encode())
+    return credential, _parse_expiry(texts["expirationTimestamp"], name)
+
+
+def _parse_expiry(text: str, name: str) -> float | None:
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise CredentialError(f"{name}: status.expirationTimestamp: invalid time {text[:100]!r}") from error
+    if time.tzinfo is None:
+        raise CredentialError(f"{name}: status.expirationTimestamp: {text[:100]!r} has no time zone")
+    return time.timestamp()

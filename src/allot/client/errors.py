@@ -1,0 +1,199 @@
+"""What an API server can answer besides data, and what can happen on the way to it.
+
+ApiError                    any answer that is no success; carries code, reason, details and the request
+├── BadRequest              400
+├── Unauthorized            401
+├── Forbidden               403
+├── NotFound                404
+├── MethodNotAllowed        405
+├── Conflict                409, the object has changed (or server-side apply found another owner)
+├── AlreadyExists           409 on create
+├── Gone                    410, a resourceVersion or continue token that is no longer kept
+├── UnsupportedMediaType    415
+├── Invalid                 422, with the field errors in `causes`
+├── TooManyRequests         429
+├── ServerFault             500 and above
+│   └── ResourceVersionTooLarge   504, the server has not got that far yet
+├── UnexpectedAnswer        the answer is no Kubernetes answer
+└── Unreachable             no answer at all
+    └── DeadlineExceeded    none in time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Kubernetes' own texts are shorter; a proxy's error page is not.
+_TEXT_LENGTH_MAX = 1000
+
+
+class ApiError(Exception):
+    """An answer that is no success. code is 0 if there was none."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 0,
+        reason: str = "",
+        details: Mapping[str, Any] | None = None,
+        request: str = "",
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+        self.details: Mapping[str, Any] = details or {}
+        self.request = request
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.request}: {self.message}" if self.request else self.message
+
+    @property
+    def causes(self) -> tuple[Mapping[str, Any], ...]:
+        """What exactly was wrong: field, reason and message of each."""
+        causes = self.details.get("causes")
+        return tuple(cause for cause in causes if isinstance(cause, dict)) if isinstance(causes, list) else ()
+
+
+class BadRequest(ApiError):
+    """400: the server cannot make sense of the request."""
+
+
+class Unauthorized(ApiError):
+    """401: the server does not know who asks."""
+
+
+class Forbidden(ApiError):
+    """403: who asks may not do that."""
+
+
+class NotFound(ApiError):
+    """404: no such object or resource."""
+
+
+class MethodNotAllowed(ApiError):
+    """405: the resource does not have that verb."""
+
+
+class Conflict(ApiError):
+    """409: the object is not as the writer believed."""
+
+
+class AlreadyExists(ApiError):
+    """409: an object with that name exists."""
+
+
+class Gone(ApiError):
+    """410: what was asked for is no longer kept; list anew."""
+
+
+class UnsupportedMediaType(ApiError):
+    """415: the server does not take such a body."""
+
+
+class Invalid(ApiError):
+    """422: the object is refused; see `causes`."""
+
+
+class TooManyRequests(ApiError):
+    """429: come back later (`retry_after_s`)."""
+
+
+class ServerFault(ApiError):
+    """500 and above: the server's own trouble."""
+
+
+class ResourceVersionTooLarge(ServerFault):
+    """504: the server has not seen that resourceVersion yet."""
+
+
+class UnexpectedAnswer(ApiError):
+    """The answer is not what a Kubernetes API server says."""
+
+
+class Unreachable(ApiError):
+    """No answer: the network, TLS, or the server is away. A write may or may not have happened."""
+
+
+class DeadlineExceeded(Unreachable):
+    """No answer in time."""
+
+
+_BY_REASON: dict[str, type[ApiError]] = {
+    "AlreadyExists": AlreadyExists,
+    "BadRequest": BadRequest,
+    "Conflict": Conflict,
+    "Expired": Gone,
+    "Forbidden": Forbidden,
+    "Gone": Gone,
+    "Invalid": Invalid,
+    "MethodNotAllowed": MethodNotAllowed,
+    "NotFound": NotFound,
+    "TooManyRequests": TooManyRequests,
+    "Unauthorized": Unauthorized,
+    "UnsupportedMediaType": UnsupportedMediaType,
+}
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    409: Conflict,
+    410: Gone,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def error_from_answer(code: int, body: object, request: str, retry_after_s: float | None = None) -> ApiError:
+    """The error for an answer: from its Status object, or from the code when something else answered."""
+    if not is_status(body):
+        return _class_of(code, "", ())(_text_of(code, body), code=code, request=request, retry_after_s=retry_after_s)
+    assert isinstance(body, dict)
+    reason, details = body.get("reason"), body.get("details")
+    reason = reason if isinstance(reason, str) else ""
+    details = details if isinstance(details, dict) else {}
+    own_code = body.get("code")
+    code = own_code if isinstance(own_code, int) and own_code else code
+    seconds = details.get("retryAfterSeconds")
+    if retry_after_s is None and isinstance(seconds, int):
+        retry_after_s = float(seconds)
+    causes = details.get("causes")
+    return _class_of(code, reason, causes if isinstance(causes, list) else ())(
+        str(body.get("message") or reason or f"status {code}"),
+        code=code,
+        reason=reason,
+        details=details,
+        request=request,
+        retry_after_s=retry_after_s,
+    )
+
+
+def is_status(body: object) -> bool:
+    """Whether a JSON value is a Status object."""
+    return isinstance(body, dict) and body.get("kind") == "Status" and body.get("apiVersion") == "v1"
+
+
+def _class_of(code: int, reason: str, causes: list[Any] | tuple[Any, ...]) -> type[ApiError]:
+    if any(isinstance(cause, dict) and cause.get("reason") == "ResourceVersionTooLarge" for cause in causes):
+        return ResourceVersionTooLarge
+    found = _BY_REASON.get(reason) or _BY_CODE.get(code)
+    if found is not None:
+        return found
+    return ServerFault if code >= 500 else ApiError
+
+
+def _text_of(code: int, body: object) -> str:
+    """What can be said of an answer that is no Status: a proxy's page, or nothing."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else "" if body is None else str(body)
+    text = " ".join(text.split())
+    if len(text) > _TEXT_LENGTH_MAX:
+        text = text[:_TEXT_LENGTH_MAX] + "..."
+    return f"status {code}: {text}" if text else f"status {code}"
