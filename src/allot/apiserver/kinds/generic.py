@@ -1,0 +1,148 @@
+"""The strategy of kinds that are JSON all the way: metadata, status and generation as for every kind, rules as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from allot.apiserver.kinds.versions import to_storage
+from allot.apiserver.resources import Object, Resource
+from allot.core.model.codec import DecodeError, decode
+from allot.core.model.meta import ObjectMeta
+from allot.core.validation import formats
+from allot.core.validation.builtin.registry import rules_for
+from allot.core.validation.builtin.values import copied, members, same
+from allot.core.validation.fields import FieldError, Findings, invalid
+from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
+
+RESOURCE_VERSION_MISSING = invalid("metadata.resourceVersion", 0, "must be specified for an update").error
+
+
+class GenericStrategy:
+    """Defaults, status split, generation and validation of a kind without types of its own."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._rules = rules_for(resource.storage_api_version.rpartition("/")[0], resource.kind)
+        self._has_status = "status" in resource.subresources
+
+    def read(self, object_: Object) -> Object:
+        """The object with defaults, in the storage version."""
+        value: Object = copied(to_storage(object_, self._resource))
+        self._rules.defaults(value)
+        return value
+
+    def prepare_create(self, object_: Object) -> Object:
+        """A new object with a fresh status."""
+        value: Object = copied(object_)
+        rules = self._rules
+        if rules.initial_status is not None:
+            value["status"] = rules.initial_status(value)
+        elif self._has_status and self._resource.kind not in _BRING_STATUS:
+            value["status"] = {}
+        if rules.generation_of:
+            value["metadata"] = {**members(value, "metadata"), "generation": 1}
+        rules.prepare_create(value)
+        return value
+
+    def prepare_update(self, object_: Object, old: Object, subresource: str) -> Object:
+        """A changed object with what it keeps."""
+        value: Object = copied(object_)
+        if subresource in ("status", "approval"):
+            value = {**copied(old), "metadata": value.get("metadata"), "status": value.get("status", {})}
+        elif self._has_status:
+            value["status"] = copied(old.get("status", {}))
+        value["metadata"] = carried_over(members(value, "metadata"), members(old, "metadata"), self._resource)
+        self._rules.prepare_update(value, old, subresource)
+        counted = self._rules.generation_of if subresource not in ("status", "approval") else ()
+        if not all(same(value.get(name), old.get(name)) for name in counted):
+            generation = members(old, "metadata").get("generation")
+            value["metadata"]["generation"] = (generation if isinstance(generation, int) else 0) + 1
+        return value
+
+    def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
+        """All field errors of a new object."""
+        meta = read_meta(object_)
+        found = check_object_meta(
+            meta, namespaced=self._resource.namespaced, name_format=self._rules.name_format
+        ) + self._rules.check(object_)
+        return errors_of(found)
+
+    def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
+        """All field errors of a changed object."""
+        meta, old_meta = read_meta(object_), read_meta(old)
+        if not meta.resource_version and not self._resource.unconditional_update:
+            return (RESOURCE_VERSION_MISSING,)
+        found = check_object_meta(
+            meta, namespaced=self._resource.namespaced, name_format=formats.path_segment
+        ) + check_object_meta_update(meta, old_meta)
+        if subresource == "":
+            found += self._rules.check(object_)
+        found += self._rules.check_update(object_, old, subresource)
+        return errors_of(found)
+
+    def warnings(self, object_: Object) -> tuple[str, ...]:
+        """What the writer should know."""
+        return self._rules.warnings(object_)
+
+
+# Their status may come with a new object: nodes register with it, and namespaces and volumes have rules of their own.
+_BRING_STATUS = ("Node", "CustomResourceDefinition", "APIService")
+
+
+def errors_of(found: Findings) -> tuple[FieldError, ...]:
+    """The errors, none twice."""
+    return tuple(dict.fromkeys(finding.error for finding in found))
+
+
+def read_meta(object_: Object) -> ObjectMeta:
+    """The metadata in its type; members that cannot be read count as absent."""
+    metadata = members(object_, "metadata")
+    if "managedFields" in metadata:
+        # Who owns what was worked out by the server; only what names the owners is looked at.
+        metadata = {**metadata, "managedFields": bare_entries(metadata["managedFields"])}
+    try:
+        return msgspec.convert(metadata, ObjectMeta)
+    except (msgspec.ValidationError, TypeError):
+        return _read_meta_carefully(metadata)
+
+
+def bare_entries(entries: Any) -> Any:
+    """Entries of managedFields without fields and time."""
+    if not isinstance(entries, list):
+        return entries
+    return [
+        {name: value for name, value in entry.items() if name not in ("fieldsV1", "time")}
+        if isinstance(entry, dict)
+        else entry
+        for entry in entries
+    ]
+
+
+def _read_meta_carefully(metadata: Object) -> ObjectMeta:
+    readable: dict[str, Any] = {}
+    for name, value in metadata.items():
+        try:
+            decode({name: value}, ObjectMeta)
+        except DecodeError:
+            continue
+        readable[name] = value
+    return decode(readable, ObjectMeta).object
+
+
+def carried_over(new: Object, old: Object, resource: Resource) -> Object:
+    """The metadata of an update: what clients cannot change stays, what they left out is filled in."""
+    metadata = {**new, "generation": old.get("generation")}
+    if metadata["generation"] is None:
+        del metadata["generation"]
+    if not metadata.get("uid") and "uid" in old:
+        metadata["uid"] = old["uid"]
+    if not metadata.get("resourceVersion") and resource.unconditional_update and "resourceVersion" in old:
+        metadata["resourceVersion"] = old["resourceVersion"]
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if old.get(name):
+            metadata[name] = old[name]
+    if metadata.get("deletionGracePeriodSeconds") is None and old.get("deletionGracePeriodSeconds") is not None:
+        metadata["deletionGracePeriodSeconds"] = old["deletionGracePeriodSeconds"]
+    return metadata
