@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from allot.apiserver.errors import StatusError, forbidden
-from allot.apiserver.request import User
+from allot.apiserver.request import Attributes, User
 from allot.apiserver.resources import Resource
 
 Object = dict[str, Any]
@@ -41,6 +41,25 @@ class StatusWriter(Protocol):
 
     async def update_status(self, plural: str, group: str, namespace: str, name: str, object_: Object) -> Object:
         """Store an object whose status was changed if it is still at its resourceVersion; StatusError 409 or 404."""
+
+
+class Verdict(Protocol):
+    """An authorizer's answer."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it may be done."""
+
+    @property
+    def reason(self) -> str:
+        """Why, or why not."""
+
+
+class Authorize(Protocol):
+    """Asks whether something may be done."""
+
+    def __call__(self, attributes: Attributes, /) -> Verdict:
+        """The answer."""
 
 
 class Admission:

@@ -1,0 +1,98 @@
+"""CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may have certificates signed, for whom."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from allot.apiserver.admission.attributes import Admission, Authorize, Operation
+from allot.apiserver.admission.objects import field, text
+from allot.apiserver.request import Attributes
+from allot.apiserver.resources import Resource
+
+_KEY = ("certificates.k8s.io", "certificatesigningrequests")
+_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Whom a certificate is for."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+
+
+def certificate_subject(request: Any) -> Subject | None:
+    """The subject of a signing request, which objects carry as base64 of PEM; None if it cannot be read."""
+    try:
+        pem = base64.b64decode(text(request), validate=True)
+        subject = x509.load_pem_x509_csr(pem).subject
+    except (ValueError, binascii.Error):
+        return None
+    names = [str(one.value) for one in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = tuple(str(one.value) for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    return Subject(names[-1] if names else "", groups)
+
+
+class Certificates:
+    """The plugins."""
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+
+    def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
+        """Creates of signing requests, updates of their approval and status."""
+        if (resource.group, resource.plural) != _KEY:
+            return False
+        if operation is Operation.CREATE:
+            return not subresource
+        return operation is Operation.UPDATE and subresource in ("approval", "status")
+
+    async def validate(self, admission: Admission) -> None:
+        """Refuse, or let pass."""
+        if admission.operation is Operation.CREATE:
+            _check_subject(admission)
+            return
+        signer = text(field(admission.old, "spec", "signerName"))
+        if admission.subresource == "approval":
+            if not self._may(admission, "approve", signer):
+                raise admission.forbidden(f'user not permitted to approve requests with signerName "{signer}"')
+        elif _signed(admission.object) != _signed(admission.old) and not self._may(admission, "sign", signer):
+            raise admission.forbidden(f'user not permitted to sign requests with signerName "{signer}"')
+
+    def _may(self, admission: Admission, verb: str, signer: str) -> bool:
+        """A right to one signer, or to all of its domain."""
+        domain = signer.partition("/")[0]
+        return any(
+            self._authorize(
+                Attributes(
+                    user=admission.user,
+                    verb=verb,
+                    group="certificates.k8s.io",
+                    version="*",
+                    resource="signers",
+                    name=name,
+                )
+            ).allowed
+            for name in (signer, f"{domain}/*")
+        )
+
+
+def _signed(object_: Any) -> Any:
+    conditions = field(object_, "status", "conditions") or []
+    failed = [one for one in conditions if isinstance(one, dict) and one.get("type") == "Failed"]
+    return field(object_, "status", "certificate"), failed
+
+
+def _check_subject(admission: Admission) -> None:
+    if field(admission.object, "spec", "signerName") != _CLIENT_SIGNER:
+        return
+    subject = certificate_subject(field(admission.object, "spec", "request"))
+    if subject is None:
+        raise admission.forbidden("failed to parse CSR: PEM block type must be CERTIFICATE REQUEST")
+    if "system:masters" in subject.organizations:
+        raise admission.forbidden(f"use of {_CLIENT_SIGNER} signer with system:masters group is not allowed")
