@@ -15,31 +15,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-# A Kubernetes object as a JSON value. Shared: to change one, make a new one.
-Object = dict[str, Any]
-
-
-class Entry:
-    """A stored object. `encoded` is its JSON text, made at most once."""
-
-    __slots__ = ("_encoded", "key", "object", "revision")
-
-    def __init__(self, key: str, object_: Object, revision: int, encoded: bytes | None = None) -> None:
-        self.key = key
-        self.object = object_
-        self.revision = revision
-        self._encoded = encoded
-
-    @property
-    def encoded(self) -> bytes:
-        """The object as JSON, resourceVersion included."""
-        if self._encoded is None:
-            self._encoded = msgspec.json.encode(self.object)
-        return self._encoded
+from allot.store.entry import Entry as Entry
+from allot.store.entry import Object as Object
 
 
 class EventType(StrEnum):
@@ -66,7 +47,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Part of a list. continue_key is where the next page starts, empty on the last one."""
+    """Part of a list. continue_key is where the next page starts, empty on the last one. remaining: how many follow."""
 
     entries: tuple[Entry, ...]
     revision: int
@@ -88,6 +69,9 @@ class KeyExists(StoreError):
 
 class KeyNotFound(StoreError):
     """The key is not there."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key!r} does not exist")
 
 
 class RevisionConflict(StoreError):
@@ -130,7 +114,11 @@ class Watch(Protocol):
 
 
 class Store(Protocol):
-    """Keeps objects under keys (`/registry/<resource>/<namespace>/<name>`)."""
+    """Keeps objects under keys (`/registry/<resource>/<namespace>/<name>`).
+
+    Any call can raise StoreUnavailable; a write that raises it may or may not have happened if the text says that its outcome
+    is not known, and did not happen otherwise.
+    """
 
     async def open(self) -> None:
         """Make ready; StoreUnavailable if that is not possible."""
@@ -145,7 +133,10 @@ class Store(Protocol):
         """The present state of a key."""
 
     async def list(self, prefix: str, *, limit: int = 0, continue_key: str = "", revision: int | None = None) -> Page:
-        """Entries below a prefix in key order, as of the newest or the given revision (Compacted if it is gone)."""
+        """Entries below a prefix (keys that start with it) in key order, as of the newest or the given revision.
+
+        For the next page give the continue_key and the revision of the one before. Compacted, FutureRevision.
+        """
 
     async def create(self, key: str, object_: Object) -> Entry:
         """Add a key (KeyExists). Takes over the object, which nobody else may hold, and stamps its resourceVersion."""
@@ -157,7 +148,10 @@ class Store(Protocol):
         """Remove a key that is at the expected revision; the last state, with the revision of the deletion."""
 
     def watch(self, prefix: str, after: int) -> Watch:
-        """Changes below a prefix after a revision, and Progress from time to time."""
+        """Changes below a prefix (keys that start with it) after a revision, and Progress from time to time.
+
+        Iterating raises Compacted if changes after that revision are gone, FutureRevision if there is no such revision yet.
+        """
 
     async def compact(self, revision: int) -> None:
-        """Forget history before a revision; the present state stays."""
+        """Forget history before a revision: lists as of it and watches after it still work, the present state stays."""

@@ -1,0 +1,153 @@
+"""Brings changes to the watches that want them, without letting a slow watch take memory.
+
+A watch has a bounded buffer. When it is full, nothing more is put in; the watch reads on from history when it has emptied it,
+and ends with `Compacted` if history does not reach back that far any more. A new watch begins in the same way: behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from typing import Protocol
+
+from allot.store.port import Event, Progress
+
+
+class History(Protocol):
+    """Where a watch that is behind reads on."""
+
+    revision: int
+
+    def changes(self, prefix: str, after: int, limit: int) -> tuple[list[Event], int]:
+        """Up to limit changes below a prefix after a revision, and the revision up to which these are all."""
+
+
+class TimelineWatch:
+    """A watch on a timeline. One reader at a time."""
+
+    __slots__ = ("_fanout", "_waiter", "behind", "buffer", "closed", "position", "prefix")
+
+    def __init__(self, fanout: Fanout, prefix: str, after: int) -> None:
+        self.prefix = prefix
+        # All changes up to here are delivered or in the buffer; kept up to date only while behind.
+        self.position = after
+        self.behind = True
+        self.closed = False
+        self.buffer: deque[Event | Progress] = deque()
+        self._fanout = fanout
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> TimelineWatch:
+        return self
+
+    async def __anext__(self) -> Event | Progress:
+        while not self.buffer:
+            if self.closed:
+                raise StopAsyncIteration
+            if self.behind:
+                self._fanout.catch_up(self)
+                continue
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self.buffer.popleft()
+
+    def wake(self) -> None:
+        """Let the reader look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the reader has everything and waits for more."""
+        return not self.behind and not self.buffer and self._waiter is not None and not self._waiter.done()
+
+    async def close(self) -> None:
+        """Stop; what is in the buffer is dropped."""
+        self.buffer.clear()
+        self._fanout.leave(self)
+
+
+class Fanout:
+    """The watches of a timeline, found by the prefix of the changed key."""
+
+    def __init__(self, history: History, *, buffer_max: int, progress_s: float) -> None:
+        self._history = history
+        self._buffer_max = buffer_max
+        self._progress_s = progress_s
+        self._watches: dict[str, set[TimelineWatch]] = {}
+        # Prefixes come in few lengths (a kind, a namespace of a kind, one object), so a changed key looks up one slice of itself
+        # for each length instead of comparing with every watch.
+        self._lengths: Counter[int] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def catch_up(self, watch: TimelineWatch) -> None:
+        """Fill the buffer from history; when nothing is left there, changes are delivered as they happen."""
+        if self._closed:
+            watch.closed = True
+            return
+        found, reached = self._history.changes(watch.prefix, watch.position, self._buffer_max)
+        watch.buffer.extend(found)
+        watch.position = reached
+        if len(found) < self._buffer_max:
+            watch.behind = False
+            self._join(watch)
+
+    def _join(self, watch: TimelineWatch) -> None:
+        same = self._watches.setdefault(watch.prefix, set())
+        if watch not in same:
+            same.add(watch)
+            self._lengths[len(watch.prefix)] += 1
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._progress_s, self._report_progress)
+
+    def leave(self, watch: TimelineWatch) -> None:
+        """End a watch."""
+        watch.closed = True
+        same = self._watches.get(watch.prefix)
+        if same is not None and watch in same:
+            same.remove(watch)
+            if not same:
+                del self._watches[watch.prefix]
+            length = len(watch.prefix)
+            self._lengths[length] -= 1
+            if not self._lengths[length]:
+                del self._lengths[length]
+        watch.wake()
+
+    def deliver(self, event: Event) -> None:
+        """Bring a change to the watches on prefixes of its key."""
+        key = event.entry.key
+        for length in self._lengths:
+            if length > len(key):
+                continue
+            for watch in self._watches.get(key[:length], ()):
+                if watch.behind or event.revision <= watch.position:
+                    continue
+                if len(watch.buffer) >= self._buffer_max:
+                    watch.behind = True
+                    watch.position = event.revision - 1
+                else:
+                    watch.buffer.append(event)
+                    watch.wake()
+
+    def _report_progress(self) -> None:
+        self._timer = None
+        revision = self._history.revision
+        for same in self._watches.values():
+            for watch in same:
+                if watch.idle and watch.position < revision:
+                    watch.position = revision
+                    watch.buffer.append(Progress(revision))
+                    watch.wake()
+        if self._watches:
+            self._timer = asyncio.get_running_loop().call_later(self._progress_s, self._report_progress)
+
+    def close(self) -> None:
+        """End all watches."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for watch in [watch for same in self._watches.values() for watch in same]:
+            self.leave(watch)

@@ -1,0 +1,263 @@
+"""The default store: one SQLite file, a write acknowledged when it is on disk, reads and watches from memory.
+
+The event loop decides every compare-and-swap against the state in memory, gives the write its revision and hands it to the one
+writer thread. The thread takes all that is queued, commits it at once (one wait for the disk), and reports back; only then does
+the state in memory change, do watches see the events, and do callers get their answer. So nothing is ever seen that could be
+lost, and a failed commit leaves no trace but a gap in the revisions.
+
+A write to a key that has a write on its way waits for that one to settle and is then decided; callers can only know
+acknowledged revisions, so there is nothing to gain from queueing it behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allot.store.entry import DecodedObjects, Entry, LastState, stamp
+from allot.store.memory import TimelineReads
+from allot.store.port import Event, EventType, KeyExists, Object, StoreUnavailable
+from allot.store.sqlite_file import Contents, SqliteFile
+from allot.store.timeline import Limits
+
+# Bounds how long one group takes, not how many writes can wait.
+GROUP_MAX = 2_000
+# Callers wait for their writes, so this many are waiting only if something is wrong with the disk.
+WAITING_MAX = 100_000
+
+
+class _Write:
+    """A write on its way to the disk."""
+
+    __slots__ = ("answer", "event", "settled")
+
+    def __init__(self, event: Event, answer: asyncio.Future[Entry]) -> None:
+        self.event = event
+        self.answer = answer
+        # Writers of the same key that wait for this one; made only if there are any.
+        self.settled: list[asyncio.Future[None]] = []
+
+
+class _Prune(msgspec.Struct, frozen=True):
+    """History that was dropped from memory."""
+
+    dropped: list[Event]
+    compacted: int
+    answer: asyncio.Future[None] | None
+
+
+_Job = _Write | _Prune | None
+
+
+class SqliteStore(TimelineReads):
+    """The store port on a SQLite file."""
+
+    def __init__(self, path: Path, limits: Limits | None = None, *, decoded_bytes_max: int = 64 * 1024 * 1024) -> None:
+        super().__init__(limits)
+        self._path = path
+        self._kept = DecodedObjects(decoded_bytes_max)
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._pending: dict[str, _Write] = {}
+        # The newest revision given out; ahead of the timeline's while writes are on their way.
+        self._assigned = 1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = True
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open and read the file; see the port."""
+        self._loop = asyncio.get_running_loop()
+        opened: asyncio.Future[Contents] = self._loop.create_future()
+        # Not joined at exit if the process ends without close: every acknowledged write is on disk already.
+        self._thread = threading.Thread(target=self._run, args=(opened,), name="allot-store", daemon=True)
+        self._thread.start()
+        try:
+            contents = await opened
+        except StoreUnavailable:
+            self._thread.join()
+            self._thread = None
+            raise
+        except asyncio.CancelledError:
+            self._jobs.put(None)
+            raise
+        self._timeline.restore(
+            contents.entries, contents.history, revision=contents.revision, compacted=contents.compacted
+        )
+        self._assigned = contents.revision
+        self._closed = False
+
+    async def close(self) -> None:
+        """Finish the writes that wait, end the watches, close the file."""
+        if self._closed or self._thread is None:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._thread = None
+        # The writer's last report was queued before its thread ended, so it runs before this continues.
+        await asyncio.sleep(0)
+        self._timeline.close()
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    async def create(self, key: str, object_: Object) -> Entry:
+        """Add a key; see the port."""
+        await self._settled(key)
+        present = self._timeline.entries.get(key)
+        if present is not None:
+            raise KeyExists(key, present)
+        return await self._put(EventType.ADDED, key, object_, None)
+
+    async def update(self, key: str, object_: Object, expected: int) -> Entry:
+        """Replace a key; see the port."""
+        await self._settled(key)
+        return await self._put(EventType.MODIFIED, key, object_, self._expect(key, expected))
+
+    async def delete(self, key: str, expected: int) -> Entry:
+        """Remove a key; see the port."""
+        await self._settled(key)
+        before = self._expect(key, expected)
+        revision = self._assigned + 1
+        return await self._submit(Event(EventType.DELETED, LastState(before, revision), before, revision))
+
+    async def compact(self, revision: int) -> None:
+        """Forget history before a revision, also in the file; see the port."""
+        self._check_open()
+        dropped = self._timeline.compact(revision)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Prune(dropped, self._timeline.compacted, answer))
+        await answer
+
+    async def _settled(self, key: str) -> None:
+        """Wait until no write of a key is on its way."""
+        while (write := self._pending.get(key)) is not None:
+            # A future for each that waits: the one that is answered belongs to its caller, who may be cancelled.
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            write.settled.append(waiter)
+            await waiter
+
+    def _put(self, type_: EventType, key: str, object_: Object, before: Entry | None) -> asyncio.Future[Entry]:
+        revision = self._assigned + 1
+        stamp(object_, revision)
+        entry = Entry(key, object_, revision, msgspec.json.encode(object_), self._kept)
+        return self._submit(Event(type_, entry, before, revision))
+
+    def _submit(self, event: Event) -> asyncio.Future[Entry]:
+        self._check_open()
+        if len(self._pending) >= WAITING_MAX:
+            raise StoreUnavailable(f"store file {self._path}: {WAITING_MAX} writes wait for the disk; try again later")
+        self._assigned = event.revision
+        answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        write = _Write(event, answer)
+        self._pending[event.entry.key] = write
+        self._jobs.put(write)
+        return answer
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"store file {self._path}: is not open")
+
+    # -- what the writer thread reports -------------------------------------------------------------------------------
+
+    def _finish(self, writes: list[_Write], error: StoreUnavailable | None) -> None:
+        """A group is on disk, or is not and never will be."""
+        for write in writes:
+            event = write.event
+            del self._pending[event.entry.key]
+            if error is None:
+                self._timeline.apply(event)
+            if not write.answer.done():
+                if error is None:
+                    write.answer.set_result(event.entry)
+                else:
+                    write.answer.set_exception(StoreUnavailable(*error.args))
+            for waiter in write.settled:
+                if not waiter.done():
+                    waiter.set_result(None)
+        dropped = self._timeline.trim()
+        if dropped and not self._closed:
+            self._jobs.put(_Prune(dropped, self._timeline.compacted, None))
+
+    # -- the writer thread --------------------------------------------------------------------------------------------
+
+    def _run(self, opened: asyncio.Future[Contents]) -> None:
+        try:
+            file = SqliteFile(self._path)
+        except StoreUnavailable as error:
+            self._report(_fail, opened, error)
+            return
+        try:
+            contents = file.load(self._kept)
+        except StoreUnavailable as error:
+            file.close()
+            self._report(_fail, opened, error)
+            return
+        self._report(_succeed, opened, contents)
+        del contents
+        try:
+            while self._work(file):
+                pass
+        finally:
+            file.close()
+
+    def _work(self, file: SqliteFile) -> bool:
+        """Do what is queued: writes as one group, then pruning. Whether to go on."""
+        jobs = [self._jobs.get()]
+        while len(jobs) < GROUP_MAX:
+            try:
+                jobs.append(self._jobs.get_nowait())
+            except queue.Empty:
+                break
+        writes = [job for job in jobs if isinstance(job, _Write)]
+        if writes:
+            self._commit(file, writes)
+        for job in jobs:
+            if isinstance(job, _Prune):
+                self._prune(file, job)
+        # Close puts None last: there is nothing behind it.
+        return None not in jobs
+
+    def _commit(self, file: SqliteFile, writes: list[_Write]) -> None:
+        failure: StoreUnavailable | None = None
+        try:
+            file.append([write.event for write in writes])
+        except StoreUnavailable as error:
+            failure = error
+        self._report(self._finish, writes, failure)
+
+    def _prune(self, file: SqliteFile, prune: _Prune) -> None:
+        try:
+            file.prune(prune.dropped, prune.compacted)
+        except StoreUnavailable as error:
+            # The rows stay, as history that is longer than need be, until a start-up and a later pruning take them.
+            if prune.answer is not None:
+                self._report(_fail, prune.answer, error)
+            return
+        if prune.answer is not None:
+            self._report(_succeed, prune.answer, None)
+
+    def _report(self, callback: Callable[..., None], *arguments: object) -> None:
+        assert self._loop is not None, "the writer runs only after open"
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            # The loop was closed without closing the store: nobody waits for this any more.
+            return
+
+
+def _succeed(answer: asyncio.Future[Any], result: Any) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[Any], error: StoreUnavailable) -> None:
+    if not answer.done():
+        answer.set_exception(error)
