@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from allot.core.access.attributes import ANONYMOUS, Attributes, User
+from allot.core.access.attributes import ANONYMOUS, Attributes, User, selected_name
 from allot.store.port import Entry
 
 __all__ = [
@@ -46,6 +46,10 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def attributes(self) -> Attributes:
         """For the authorizer."""
+        selector = self.query.get("fieldSelector", "")
+        name = self.name
+        if not name and selector and self.verb in ("list", "watch"):
+            name = selected_name(selector)
         return Attributes(
             user=self.user,
             verb=self.verb,
@@ -54,8 +58,8 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
             resource=self.resource,
             subresource=self.subresource,
             namespace=self.namespace,
-            name=self.name,
-            field_selector=self.query.get("fieldSelector", ""),
+            name=name,
+            field_selector=selector,
             label_selector=self.query.get("labelSelector", ""),
         )
 

@@ -69,6 +69,19 @@ def node_name(user: User) -> str | None:
     return user.name[len(NODE_USER_PREFIX) :]
 
 
+def selected_name(field_selector: str) -> str:
+    """The one object that a field selector is about, empty if it can be about several.
+
+    A list or watch of a single object counts as a request for that object: nodes read secrets this way.
+    """
+    for term in field_selector.split(","):
+        field, _, name = term.strip().partition("=")
+        name = name.removeprefix("=")
+        if field == "metadata.name" and name and "/" not in name and "%" not in name and name not in (".", ".."):
+            return name
+    return ""
+
+
 def refusal(attributes: Attributes, reason: str = "") -> str:
     """The words of a 403 after "is forbidden: ", as Kubernetes has them."""
     told = _told(attributes)

@@ -1,0 +1,138 @@
+"""Who asks: the user behind a client certificate or a bearer token.
+
+A request without a credential has no user; a request with a credential that does not hold is refused, however little it asks
+for. Certificates are tried first, as in Kubernetes. What a user may do is not known here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import hashlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from allot.apiserver.access.certificates import CertificateAuthority
+from allot.apiserver.access.secret_files import SecretFileError, read_secret
+from allot.apiserver.access.service_account_tokens import Authenticated, InvalidToken, ServiceAccountTokens
+from allot.apiserver.access.token_key import TOKEN_LENGTH_MAX
+from allot.apiserver.errors import unauthorized
+from allot.core.access.attributes import AUTHENTICATED_GROUP, User
+from allot.process.clock import Clock
+
+# Browsers cannot set headers on a WebSocket, so the token travels as one of the protocols.
+WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What a request says about who makes it. websocket_protocols: the header Sec-WebSocket-Protocol."""
+
+    certificate: bytes | None = None
+    authorization: str = ""
+    websocket_protocols: str = ""
+
+
+class Authenticator:
+    """Finds the user behind credentials."""
+
+    def __init__(
+        self,
+        authority: CertificateAuthority,
+        clock: Clock,
+        service_accounts: ServiceAccountTokens | None = None,
+        static_tokens: Mapping[str, User] | None = None,
+    ) -> None:
+        self._authority = authority
+        self._clock = clock
+        self._service_accounts = service_accounts
+        # Looked up by digest, so that how long a look-up takes says nothing about the tokens.
+        self._static = {_digest(token): user for token, user in (static_tokens or {}).items()}
+
+    async def authenticate(self, credentials: Credentials) -> User | None:
+        """The user, None without a credential; 401 for a credential that does not hold."""
+        if credentials.certificate is not None:
+            user = self._authority.authenticate(credentials.certificate, self._clock.seconds())
+            if user is not None:
+                return user
+        token = bearer_token(credentials.authorization) or websocket_token(credentials.websocket_protocols)
+        if token:
+            try:
+                found = await self.authenticate_token(token)
+            except InvalidToken as error:
+                raise unauthorized() from error
+            if found is not None:
+                return found.user
+        if token or credentials.certificate is not None:
+            raise unauthorized()
+        return None
+
+    async def authenticate_token(self, token: str, audiences: tuple[str, ...] = ()) -> Authenticated | None:
+        """Whose token it is, None if nobody's, InvalidToken if it was somebody's. Static tokens are for any audience."""
+        if len(token) > TOKEN_LENGTH_MAX:
+            return None
+        user = self._static.get(_digest(token)) if self._static else None
+        if user is not None:
+            return Authenticated(user, audiences)
+        if self._service_accounts is None:
+            return None
+        return await self._service_accounts.authenticate(token, audiences)
+
+
+def bearer_token(authorization: str) -> str:
+    """The token of an Authorization header, empty if it has none."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    return rest.split(" ", 1)[0] if scheme.lower() == "bearer" else ""
+
+
+def websocket_token(protocols: str) -> str:
+    """The token among WebSocket protocols, empty if there is none; 401 if it cannot be read or stands alone."""
+    offered = [protocol.strip() for protocol in protocols.split(",")]
+    tokens = [protocol for protocol in offered if protocol.startswith(WEBSOCKET_PREFIX)]
+    if not tokens:
+        return ""
+    # The protocol with the token is not answered, so there has to be another one.
+    if len(tokens) > 1 or len(offered) < 2:
+        raise unauthorized()
+    encoded = tokens[0][len(WEBSOCKET_PREFIX) :]
+    try:
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise unauthorized() from error
+
+
+def without_websocket_token(protocols: str) -> str:
+    """The WebSocket protocols that may be answered."""
+    offered = [protocol.strip() for protocol in protocols.split(",")]
+    return ",".join(protocol for protocol in offered if protocol and not protocol.startswith(WEBSOCKET_PREFIX))
+
+
+def read_static_tokens(path: Path) -> dict[str, User]:
+    """Tokens from a file of lines `token,user,uid,"group,group"`; the groups may be missing."""
+    content = read_secret(path)
+    if content is None:
+        raise SecretFileError(f"token file {path}: does not exist")
+    found: dict[str, User] = {}
+    try:
+        lines = list(csv.reader(io.StringIO(content.decode()), skipinitialspace=True, strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise SecretFileError(f"token file {path}: {error}") from error
+    for number, fields in enumerate(lines, start=1):
+        if not fields:
+            continue
+        if len(fields) < 3 or not fields[0] or not fields[1]:
+            raise SecretFileError(
+                f'token file {path}, line {number}: expected token,user,uid and perhaps "group,group"'
+            )
+        if fields[0] in found:
+            raise SecretFileError(f"token file {path}, line {number}: the token is in the file twice")
+        groups = [group.strip() for group in fields[3].split(",") if group.strip()] if len(fields) > 3 else []
+        found[fields[0]] = User(fields[1], fields[2], (*groups, AUTHENTICATED_GROUP))
+    return found
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

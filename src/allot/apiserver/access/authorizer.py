@@ -1,0 +1,102 @@
+"""Whether a request may be made: system:masters, then the node authorizer, then RBAC; the first that allows decides.
+
+Fed with the changes of the store (`apply_change`), so that a decision is made from memory. Refusals become the Status that
+Kubernetes answers: 401 for somebody without a credential, 403 for everybody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver.errors import StatusError, forbidden, unauthorized
+from allot.core.access.attributes import ANONYMOUS, MASTERS_GROUP, Attributes, Decision, User, refusal
+from allot.core.access.default_policy import node_rules
+from allot.core.access.node_authorizer import NodeAuthorizer
+from allot.core.access.node_graph import NodeGraph
+from allot.core.access.rbac import GROUP, Policy
+from allot.core.access.rules import Rule
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.store.port import Event, EventType
+
+_ALLOWED = Decision(True)
+
+_RBAC_KINDS = {
+    "Role": "roles",
+    "ClusterRole": "clusterroles",
+    "RoleBinding": "rolebindings",
+    "ClusterRoleBinding": "clusterrolebindings",
+}
+_GRAPH_KINDS = {
+    ("", "Pod"): "pods",
+    ("", "PersistentVolume"): "persistentvolumes",
+    ("storage.k8s.io", "VolumeAttachment"): "volumeattachments",
+    ("resource.k8s.io", "ResourceSlice"): "resourceslices",
+    ("certificates.k8s.io", "PodCertificateRequest"): "podcertificaterequests",
+}
+# (group, plural) of everything that decisions are made from: what has to be read at start and watched.
+WATCHED = (
+    *((GROUP, plural) for plural in _RBAC_KINDS.values()),
+    *((group, plural) for (group, _), plural in _GRAPH_KINDS.items()),
+)
+
+
+class Authorizer:
+    """The chain of those who may say yes."""
+
+    def __init__(self, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self.policy = Policy()
+        self.graph = NodeGraph()
+        self._nodes = NodeAuthorizer(self.graph, node_rules(gates))
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """Whether the user may do it, and why or (where there is something to say) why not."""
+        user = attributes.user
+        if MASTERS_GROUP in user.groups:
+            return _ALLOWED
+        by_node = self._nodes.authorize(attributes)
+        if by_node.allowed:
+            return by_node
+        by_rule = self.policy.authorize(attributes)
+        if by_rule.allowed or not by_node.reason:
+            return by_rule
+        reasons = [reason for reason in (by_node.reason, by_rule.reason) if reason]
+        return Decision(False, "\n".join(reasons))
+
+    def check(self, attributes: Attributes) -> None:
+        """Pass, or raise 401 for a request without a credential and 403 otherwise."""
+        decision = self.authorize(attributes)
+        if not decision.allowed:
+            raise self.refused(attributes, decision.reason)
+
+    def refused(self, attributes: Attributes, reason: str = "") -> StatusError:
+        """The answer to somebody who may not."""
+        # The very object: whoever impersonates system:anonymous has a credential.
+        if attributes.user is ANONYMOUS:
+            return unauthorized()
+        return forbidden(attributes.group, attributes.resource, attributes.name, refusal(attributes, reason))
+
+    def rules_for(self, user: User, namespace: str) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
+        """The rules that a user has in a namespace, and what kept others from being found."""
+        rules, failures = self.policy.rules_for(user, namespace)
+        if self._nodes.is_node(user):
+            failures = ("node authorizer does not support user rule resolution", *failures)
+        return rules, failures
+
+    # --- feeding ---
+
+    def apply_change(self, event: Event) -> None:
+        """Take over a change in the store. Changes of other kinds are passed over."""
+        object_ = event.entry.object
+        self.apply(object_, deleted=event.type is EventType.DELETED)
+
+    def apply(self, object_: dict[str, Any], *, deleted: bool = False) -> None:
+        """Take over the present state of an object, as at start."""
+        kind = object_.get("kind", "")
+        group = object_.get("apiVersion", "").rpartition("/")[0]
+        metadata = object_.get("metadata") or {}
+        namespace, name = metadata.get("namespace") or "", metadata.get("name") or ""
+        state = None if deleted else object_
+        if group == GROUP and kind in _RBAC_KINDS:
+            self.policy.apply(_RBAC_KINDS[kind], namespace, name, state)
+        elif (group, kind) in _GRAPH_KINDS:
+            self.graph.apply(_GRAPH_KINDS[group, kind], namespace, name, state)

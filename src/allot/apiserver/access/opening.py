@@ -1,0 +1,51 @@
+"""Everything about access that a server needs, opened from its data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from allot.apiserver.access.authentication import Authenticator, read_static_tokens
+from allot.apiserver.access.authorizer import Authorizer
+from allot.apiserver.access.certificates import ADMIN, Certificates
+from allot.apiserver.access.kubeconfig import write_kubeconfig
+from allot.apiserver.access.lookup import Lookup
+from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
+from allot.apiserver.access.token_key import TokenKey
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+
+
+class Access(msgspec.Struct, frozen=True):
+    """The parts, each to be used by itself."""
+
+    certificates: Certificates
+    tokens: ServiceAccountTokens
+    authenticator: Authenticator
+    authorizer: Authorizer
+
+    def write_admin_kubeconfig(self, path: Path, server_url: str, name: str = "allot") -> None:
+        """A kubeconfig of somebody who may do everything."""
+        pair = self.certificates.client("admin", ADMIN)
+        write_kubeconfig(path, server_url, self.certificates.authority.pem, pair.certificate, pair.key, name)
+
+
+def open_access(
+    directory: Path,
+    lookup: Lookup,
+    clock: Clock,
+    ids: Ids,
+    *,
+    names: Sequence[str] = (),
+    token_file: Path | None = None,
+    gates: FeatureGates = DEFAULT_GATES,
+) -> Access:
+    """Open, or at first start make, keys and certificates below a directory. names: what the server is called besides."""
+    certificates = Certificates(directory, clock, names)
+    tokens = ServiceAccountTokens(TokenKey.open(directory), lookup, clock, ids)
+    static = read_static_tokens(token_file) if token_file is not None else None
+    authenticator = Authenticator(certificates.authority, clock, tokens, static)
+    return Access(certificates, tokens, authenticator, Authorizer(gates))

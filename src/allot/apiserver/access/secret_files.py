@@ -1,0 +1,55 @@
+"""Files that only their owner may read: keys, tokens, kubeconfigs.
+
+A file is written beside its place and moved there, so that nobody ever sees half of it or sees it with other modes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+
+
+class SecretFileError(Exception):
+    """A secret file cannot be read or written, or does not hold what it should; the text says which and why."""
+
+
+def make_private_directory(path: Path) -> None:
+    """Make the directory, or take group and others the right to look into it."""
+    try:
+        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        if path.stat().st_mode & 0o077:
+            path.chmod(DIRECTORY_MODE)
+    except OSError as error:
+        raise SecretFileError(f"directory {path}: {error.strerror or error}") from error
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, or leave the old one as it is."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            # The umask can only take rights away, and the owner's must stay.
+            os.fchmod(descriptor, FILE_MODE)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        beside.replace(path)
+    except OSError as error:
+        raise SecretFileError(f"file {path}: cannot be written: {error.strerror or error}") from error
+
+
+def read_secret(path: Path) -> bytes | None:
+    """The file's content, None if there is no file. What others may read is closed to them."""
+    try:
+        if path.stat().st_mode & 0o077:
+            path.chmod(FILE_MODE)
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SecretFileError(f"file {path}: cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,228 @@
+"""Tokens of service accounts: what they claim, and whether that still holds.
+
+A token is good while the service account it names exists with the same uid, and while the pod, secret or node that it is
+bound to does. Tokens in Secrets of type kubernetes.io/service-account-token never end, but die with their Secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from allot.apiserver.access.lookup import Lookup
+from allot.apiserver.access.token_key import TokenKey
+from allot.core.access.attributes import User
+from allot.core.access.service_accounts import (
+    CREDENTIAL_ID,
+    NODE_NAME,
+    NODE_UID,
+    POD_NAME,
+    POD_UID,
+    service_account_user,
+    user_name,
+)
+from allot.core.validation.fields import quote
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+
+Object = Mapping[str, Any]
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+LEGACY_ISSUER = "kubernetes/serviceaccount"
+SECRET_TYPE = "kubernetes.io/service-account-token"
+_CLAIM = "kubernetes.io"
+_LEGACY = "kubernetes.io/serviceaccount/"
+# How far clocks may differ, and how long tokens of a deleted object go on working.
+_LEEWAY_SECONDS = 60.0
+
+
+class InvalidToken(Exception):
+    """A token that does not hold; the text says why."""
+
+
+class Authenticated(msgspec.Struct, frozen=True):
+    """Whose token it is, and for which of the asked audiences."""
+
+    user: User
+    audiences: tuple[str, ...] = ()
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """What a new token is bound to besides its service account."""
+
+    pod: Object | None = None
+    secret: Object | None = None
+    node: Object | None = None
+
+
+UNBOUND = Binding()
+
+
+class ServiceAccountTokens:
+    """Makes and checks tokens."""
+
+    def __init__(self, key: TokenKey, lookup: Lookup, clock: Clock, ids: Ids, issuer: str = ISSUER) -> None:
+        self.key = key
+        self.issuer = issuer
+        # What the server itself accepts.
+        self.audiences: tuple[str, ...] = (issuer,)
+        self._lookup = lookup
+        self._clock = clock
+        self._ids = ids
+
+    # --- making ---
+
+    def issue(
+        self, account: Object, audiences: Sequence[str], seconds: int, binding: Binding = UNBOUND, warn_after: int = 0
+    ) -> str:
+        """A token that ends after a number of seconds. warn_after: when its use should be reported, 0 for never."""
+        now = int(self._clock.seconds())
+        metadata = account["metadata"]
+        bound: dict[str, Any] = {"namespace": metadata["namespace"], "serviceaccount": _reference(account)}
+        for kind in ("pod", "secret", "node"):
+            object_ = getattr(binding, kind)
+            if object_ is not None:
+                bound[kind] = _reference(object_)
+        if warn_after:
+            bound["warnafter"] = now + warn_after
+        return self.key.sign(
+            {
+                "aud": list(audiences),
+                "exp": now + seconds,
+                "iat": now,
+                "iss": self.issuer,
+                "jti": self._ids.new_uid(),
+                "kubernetes.io": bound,
+                "nbf": now,
+                "sub": user_name(metadata["namespace"], metadata["name"]),
+            }
+        )
+
+    def issue_legacy(self, account: Object, secret_name: str) -> str:
+        """The token for a Secret of type kubernetes.io/service-account-token."""
+        metadata = account["metadata"]
+        return self.key.sign(
+            {
+                "iss": LEGACY_ISSUER,
+                f"{_LEGACY}namespace": metadata["namespace"],
+                f"{_LEGACY}secret.name": secret_name,
+                f"{_LEGACY}service-account.name": metadata["name"],
+                f"{_LEGACY}service-account.uid": metadata.get("uid", ""),
+                "sub": user_name(metadata["namespace"], metadata["name"]),
+            }
+        )
+
+    # --- checking ---
+
+    async def authenticate(self, token: str, audiences: Sequence[str] = ()) -> Authenticated | None:
+        """Whose token it is; None if it is not one of ours, InvalidToken if it does not hold (any more)."""
+        claims = self.key.verify(token)
+        if claims is None:
+            return None
+        try:
+            if claims.get("iss") == LEGACY_ISSUER:
+                return await self._legacy(claims, token)
+            if claims.get("iss") == self.issuer:
+                return await self._bound(claims, tuple(audiences) or self.audiences)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            # Signed by our key, yet not of our making (kube-controller-manager may share the key).
+            raise InvalidToken(f"the token's claims are malformed: {error}") from error
+        return None
+
+    async def _bound(self, claims: Object, wanted: tuple[str, ...]) -> Authenticated:
+        self._check_times(claims)
+        audience = claims["aud"]
+        audiences = (audience,) if isinstance(audience, str) else tuple(audience)
+        accepted = tuple(value for value in wanted if value in audiences)
+        if not accepted:
+            raise InvalidToken(
+                f"token audiences {_listed(audiences)} is invalid for the target audiences {_listed(wanted)}"
+            )
+        bound = claims[_CLAIM]
+        namespace, account = bound["namespace"], bound["serviceaccount"]
+        if claims["sub"] != user_name(namespace, account["name"]):
+            raise InvalidToken("the token's subject is not the service account that it names")
+        await self._check("serviceaccounts", namespace, account, "service account")
+        if "secret" in bound:
+            await self._check("secrets", namespace, bound["secret"], "secret")
+        if "pod" in bound:
+            await self._check("pods", namespace, bound["pod"], "pod")
+        elif "node" in bound:
+            await self._check("nodes", "", bound["node"], "node")
+        return Authenticated(
+            service_account_user(namespace, account["name"], account["uid"], _extra(claims, bound)), accepted
+        )
+
+    def _check_times(self, claims: Object) -> None:
+        now = self._clock.seconds()
+        if now > float(claims["exp"]):
+            raise InvalidToken("service account token has expired")
+        if now < float(claims.get("nbf", 0)) - _LEEWAY_SECONDS:
+            raise InvalidToken("service account token is not valid yet")
+
+    async def _check(self, plural: str, namespace: str, reference: Object, told: str) -> Object:
+        """The object that a token refers to, if it is still the one and has not been deleted for a while."""
+        name, uid = reference["name"], reference.get("uid", "")
+        place = f"{namespace}/{name}" if namespace else name
+        object_ = await self._lookup.get(plural, "", namespace, name)
+        if object_ is None:
+            raise InvalidToken(f"{told} {place} has been deleted")
+        metadata = object_["metadata"]
+        if uid != metadata.get("uid", ""):
+            raise InvalidToken(
+                f"the {told} UID ({metadata.get('uid', '')}) does not match the UID in the token ({uid})"
+            )
+        deleted = metadata.get("deletionTimestamp")
+        if deleted and datetime.fromisoformat(deleted).timestamp() < self._clock.seconds() - _LEEWAY_SECONDS:
+            raise InvalidToken(f"{told} {place} has been deleted")
+        return object_
+
+    async def _legacy(self, claims: Object, token: str) -> Authenticated:
+        namespace = claims[f"{_LEGACY}namespace"]
+        name, uid = claims[f"{_LEGACY}service-account.name"], claims[f"{_LEGACY}service-account.uid"]
+        if claims["sub"] != user_name(namespace, name):
+            raise InvalidToken("the token's subject is not the service account that it names")
+        secret = await self._lookup.get("secrets", "", namespace, claims[f"{_LEGACY}secret.name"])
+        if secret is None or secret["metadata"].get("deletionTimestamp"):
+            raise InvalidToken("service account token has been invalidated")
+        if secret.get("type") != SECRET_TYPE or _token_in(secret) != token:
+            raise InvalidToken("service account token does not match the one in its secret")
+        await self._check("serviceaccounts", namespace, {"name": name, "uid": uid}, "service account")
+        return Authenticated(service_account_user(namespace, name, uid, {}), self.audiences)
+
+
+def _reference(object_: Object) -> dict[str, str]:
+    metadata = object_["metadata"]
+    reference = {"name": metadata["name"]}
+    if metadata.get("uid"):
+        reference["uid"] = metadata["uid"]
+    return reference
+
+
+def _extra(claims: Object, bound: Object) -> dict[str, tuple[str, ...]]:
+    """What a token adds to its user: which credential it is, and where its pod runs."""
+    extra: dict[str, tuple[str, ...]] = {}
+    if claims.get("jti"):
+        extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
+    for key, name_key, uid_key in (("node", NODE_NAME, NODE_UID), ("pod", POD_NAME, POD_UID)):
+        if key in bound:
+            extra[name_key] = (bound[key]["name"],)
+            if bound[key].get("uid"):
+                extra[uid_key] = (bound[key]["uid"],)
+    return extra
+
+
+def _token_in(secret: Object) -> str | None:
+    try:
+        return base64.b64decode((secret.get("data") or {}).get("token") or "", validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _listed(values: Sequence[str]) -> str:
+    return f"[{' '.join(quote(value) for value in values)}]"
