@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from allot.core.model.decoding import DEPTH_MAX
+from allot.core.patching.bounds import check_patch_bounds
 from allot.core.patching.errors import PatchError, malformed, too_large, unprocessable
 
 OPERATIONS_MAX = 10_000
@@ -45,11 +46,13 @@ def json_patch(object_: dict[str, Any], operations: Any) -> dict[str, Any]:
     if len(operations) > OPERATIONS_MAX:
         text = f"The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {len(operations)}"
         raise too_large(text)
+    check_patch_bounds(operations)
     document = _Document(object_)
     for operation in operations:
         _apply(document, operation)
     if not isinstance(document.root, dict):
         raise unprocessable("the patch does not leave an object")
+    check_patch_bounds(document.root)
     return document.root
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.core.model.decoding import DEPTH_MAX
+from allot.core.patching.bounds import check_patch_bounds
 from allot.core.patching.errors import malformed
 
 
@@ -12,21 +12,27 @@ def merge_patch(object_: dict[str, Any], patch: Any) -> dict[str, Any]:
     """The object with the patch merged into it; PatchError if the patch is no object. Input is never changed."""
     if not isinstance(patch, dict):
         raise malformed("Invalid JSON Patch")
-    return _merged(object_, patch, 0)
+    check_patch_bounds(patch)
+    return _merged(object_, patch)
 
 
-def _merged(target: Any, patch: dict[str, Any], depth: int) -> dict[str, Any]:
-    if depth >= DEPTH_MAX:
-        raise malformed(f"Invalid JSON Patch: nested too deeply, expected at most {DEPTH_MAX} levels")
+def _merged(target: Any, patch: dict[str, Any]) -> dict[str, Any]:
     merged = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
         elif isinstance(value, dict):
-            merged[name] = _merged(merged.get(name), value, depth + 1)
+            merged[name] = _merged(merged.get(name), value)
         else:
-            merged[name] = value
+            merged[name] = _without_nulls(value)
     return merged
+
+
+def _without_nulls(value: Any) -> Any:
+    """Objects in lists lose their nulls too: the RFC would keep them, Kubernetes' library does not."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def merge_diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
