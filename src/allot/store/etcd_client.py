@@ -1,0 +1,217 @@
+"""Calls to an etcd cluster: TLS, deadlines, failover between its members, and what its errors mean.
+
+Knows gRPC and etcd's error texts; knows nothing of Kubernetes objects. A call goes to one member; if that one cannot be reached
+or does not answer in time, to the next, until the time for the whole call is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import grpc
+import msgspec
+from google.protobuf.message import Message
+
+from allot.store.port import StoreUnavailable
+from allot.wire import etcd_pb2 as pb
+
+Answer = TypeVar("Answer", bound=Message)
+
+# etcd's own texts; it has no finer codes.
+COMPACTED_TEXT = "required revision has been compacted"
+FUTURE_TEXT = "required revision is a future revision"
+
+_OPTIONS = (
+    # Lists come in parts of bounded size, but one part can be larger than the default of 4 MiB.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A member that is gone without a word is noticed, also on an idle watch.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A member that comes back is used again soon.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Without this, equal channels in one process share a connection, and closing one store would disturb another.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class EtcdOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where etcd is and how to speak to it."""
+
+    servers: tuple[str, ...]
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    # What `/registry` at the beginning of keys becomes in etcd; kube-apiserver's --etcd-prefix.
+    prefix: str = "/registry"
+    # One attempt at one member, and all attempts together.
+    attempt_timeout_s: float = 5.0
+    call_timeout_s: float = 15.0
+    # Between attempts when no member can be reached.
+    retry_s: float = 0.2
+    # How often a watch asks how far it is.
+    progress_s: float = 5.0
+
+
+class Refused(Exception):
+    """An answer of etcd that another member would give as well."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """An answer. repeated: an earlier attempt may have been carried out too."""
+
+    answer: Any
+    repeated: bool
+
+
+class EtcdClient:
+    """Connections to the members of a cluster."""
+
+    def __init__(self, options: EtcdOptions) -> None:
+        if not options.servers:
+            raise StoreUnavailable("etcd: no servers given; give at least one, such as http://127.0.0.1:2379")
+        self.options = options
+        self._channels: list[grpc.aio.Channel] = []
+        self._current = 0
+
+    def __str__(self) -> str:
+        return f"etcd at {', '.join(self.options.servers)}"
+
+    def open(self) -> None:
+        """Make the channels; connections are made when needed."""
+        self._channels = [self._channel(server) for server in self.options.servers]
+
+    async def close(self) -> None:
+        """Close all connections; calls under way fail."""
+        channels, self._channels = self._channels, []
+        for channel in channels:
+            await channel.close()
+
+    def _channel(self, server: str) -> grpc.aio.Channel:
+        parts = urlsplit(server if "://" in server else f"http://{server}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise StoreUnavailable(f"etcd server {server!r}: expected http://host:port or https://host:port")
+        try:
+            port = parts.port or 2379
+        except ValueError as error:
+            raise StoreUnavailable(f"etcd server {server!r}: {error}") from error
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        if parts.scheme == "http":
+            return grpc.aio.insecure_channel(f"{host}:{port}", options=_OPTIONS)
+        return grpc.aio.secure_channel(f"{host}:{port}", self._credentials(), options=_OPTIONS)
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        def read(path: Path | None) -> bytes | None:
+            return None if path is None else path.read_bytes()
+
+        options = self.options
+        try:
+            return grpc.ssl_channel_credentials(
+                root_certificates=read(options.ca_file),
+                private_key=read(options.key_file),
+                certificate_chain=read(options.cert_file),
+            )
+        except OSError as error:
+            raise StoreUnavailable(f"{self}: cannot read certificate or key: {error}") from error
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    async def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
+        """Read keys."""
+        return (await self._call("/etcdserverpb.KV/Range", request, pb.RangeResponse)).answer  # type: ignore[no-any-return]
+
+    async def txn(self, request: pb.TxnRequest) -> Outcome:
+        """Compare and write."""
+        return await self._call("/etcdserverpb.KV/Txn", request, pb.TxnResponse)
+
+    async def compact(self, request: pb.CompactionRequest) -> None:
+        """Drop history."""
+        await self._call("/etcdserverpb.KV/Compact", request, pb.CompactionResponse)
+
+    async def status(self) -> pb.StatusResponse:
+        """About the member that answers."""
+        outcome = await self._call("/etcdserverpb.Maintenance/Status", pb.StatusRequest(), pb.StatusResponse)
+        return outcome.answer  # type: ignore[no-any-return]
+
+    def watch(self, requests: AsyncIterator[pb.WatchRequest]) -> Any:
+        """Open a stream of changes at the member in use."""
+        if not self._channels:
+            raise StoreUnavailable(f"{self}: is closed")
+        open_stream = self._channels[self._current].stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=pb.WatchRequest.SerializeToString,
+            response_deserializer=pb.WatchResponse.FromString,
+        )
+        return open_stream(requests)
+
+    def fail_over(self) -> None:
+        """Use the next member from now on."""
+        if self._channels:
+            self._current = (self._current + 1) % len(self._channels)
+
+    async def _call(self, method: str, request: Message, answer: type[Message]) -> Outcome:
+        repeated = False
+        problem = "no attempt was made"
+        try:
+            async with asyncio.timeout(self.options.call_timeout_s):
+                while True:
+                    for _ in self.options.servers:
+                        try:
+                            return Outcome(await self._attempt(method, request, answer), repeated)
+                        except grpc.aio.AioRpcError as error:
+                            problem = f"{_name(error.code())}: {error.details()}"
+                            if not _elsewhere(error):
+                                raise Refused(error.code(), error.details() or "") from error
+                            repeated = True
+                            self.fail_over()
+                    await asyncio.sleep(self.options.retry_s)
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"{self}: no answer within {self.options.call_timeout_s:g} s ({problem}); "
+                "the outcome of a write is not known; check that etcd runs, has a leader, and accepts these credentials"
+            ) from error
+        except Refused as error:
+            raise self._refusal(error) from error
+
+    async def _attempt(self, method: str, request: Message, answer: type[Message]) -> Message:
+        if not self._channels:
+            raise StoreUnavailable(f"{self}: is closed")
+        call = self._channels[self._current].unary_unary(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
+        )
+        return await call(request, timeout=self.options.attempt_timeout_s)
+
+    def _refusal(self, refused: Refused) -> Exception:
+        """The refusals that callers treat go on as they are; the rest is told to the operator."""
+        if refused.code is grpc.StatusCode.OUT_OF_RANGE:
+            return refused
+        if refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return StoreUnavailable(f"{self}: {refused.text}; compact and defragment etcd, or raise its quota")
+        if refused.code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return StoreUnavailable(f"{self}: {refused.text}; check the client certificate and etcd's users")
+        return StoreUnavailable(f"{self}: {_name(refused.code)}: {refused.text}")
+
+
+def _elsewhere(error: grpc.aio.AioRpcError) -> bool:
+    """Whether another member may do better."""
+    return error.code() in (
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.ABORTED,
+    )
+
+
+def _name(code: grpc.StatusCode) -> str:
+    return code.name.lower().replace("_", " ")
