@@ -35,14 +35,17 @@ class _Demand:
         self.devices: dict[Hashable, tuple[DeviceEntry, int]] = {}
 
 
-def may_fit(
+def why_not(
     rest: Sequence[tuple[int, Leaf]],
     draft: Draft,
     candidates: CandidatesOf,
     counts: Mapping[Leaf, int],
     likeness: Likeness,
-) -> bool:
-    """False if the requests (claim position, leaf) cannot all be met on top of the draft."""
+) -> list[tuple[int, Leaf]] | None:
+    """Requests (claim position, leaf) that cannot all be met on top of the draft; None if that could not be proved."""
+    contradicting = _contradicting(rest, draft, counts)
+    if contradicting:
+        return contradicting
     demands: dict[object, _Demand] = {}
     for claim, leaf in rest:
         assert leaf.signature is not None
@@ -54,16 +57,31 @@ def may_fit(
         demand.needed += counts[leaf]
         demand.requests += 1
         if sum(size for _, size in demand.devices.values()) < counts[leaf]:
-            return False
+            return [(claim, leaf)]
     everything = list(demands.values())
     limits = _Limits(everything, draft)
     if not _flows(everything, limits, None):
-        return False
-    return all(
-        _may_hold(claim, index, everything, draft, limits)
-        for claim, states in enumerate(draft.states)
-        for index in range(len(states))
-    )
+        return [(demand.claim, demand.leaf) for demand in everything]
+    for claim, states in enumerate(draft.states):
+        for index in range(len(states)):
+            covered = [d for d in everything if d.claim == claim and index in d.leaf.constraints and d.needed]
+            if covered and not _may_hold(claim, index, covered, draft, limits):
+                return [(demand.claim, demand.leaf) for demand in covered]
+    return None
+
+
+def _contradicting(
+    rest: Sequence[tuple[int, Leaf]], draft: Draft, counts: Mapping[Leaf, int]
+) -> list[tuple[int, Leaf]]:
+    """Requests for several devices that must have the same and different values of one attribute."""
+    for claim, plan in enumerate(draft.plans):
+        for same, different in plan.contradictions:
+            both = [
+                leaf for c, leaf in rest if c == claim and same in leaf.constraints and different in leaf.constraints
+            ]
+            if sum(counts[leaf] for leaf in both) > 1:
+                return [(claim, leaf) for leaf in both]
+    return []
 
 
 def _left(
@@ -87,11 +105,8 @@ def _left(
     return {look: found for look, found in left.items() if found is not None}
 
 
-def _may_hold(claim: int, index: int, demands: list[_Demand], draft: Draft, limits: _Limits) -> bool:
+def _may_hold(claim: int, index: int, covered: list[_Demand], draft: Draft, limits: _Limits) -> bool:
     """Whether one constraint can hold for the requests that it covers."""
-    covered = [d for d in demands if d.claim == claim and index in d.leaf.constraints and d.needed]
-    if not covered:
-        return True
     attribute = draft.plans[claim].constraints[index].attribute
     values: dict[Hashable, frozenset[Value]] = {}
     for demand in covered:

@@ -74,13 +74,15 @@ class ConstraintPlan(msgspec.Struct, frozen=True):
 class ClaimPlan:
     """A claim spec, digested. Shared by all claims with an equal spec."""
 
-    __slots__ = ("constraint_error", "constraints", "matched", "plain", "requests", "spec")
+    __slots__ = ("constraint_error", "constraints", "contradictions", "matched", "plain", "requests", "spec")
 
     def __init__(self, spec: api.ResourceClaimSpec, requests: tuple[RequestPlan, ...]) -> None:
         self.spec = spec
         self.requests = requests
         self.constraints: tuple[ConstraintPlan, ...] = ()
         self.constraint_error: str | None = None
+        # Positions of constraints that two devices cannot both keep: match and distinct of one attribute.
+        self.contradictions: tuple[tuple[int, int], ...] = ()
         # The common cases, worth a short cut: exact counts of devices without constraints; and equal requests whose
         # devices must all have the same value of one attribute (which is then named).
         self.plain = False
@@ -122,6 +124,12 @@ def plan_claim(
             leaf.constraints = tuple(
                 index for index, c in enumerate(spec.devices.constraints[: len(constraints)]) if _covers(c, leaf)
             )
+    plan.contradictions = tuple(
+        (i, j)
+        for i, one in enumerate(constraints)
+        for j, other in enumerate(constraints)
+        if one.match and not other.match and one.attribute == other.attribute
+    )
     simple = plan.constraint_error is None and all(_is_simple(request) for request in plan.requests)
     plan.plain = simple and not plan.constraints
     if simple and len(constraints) == 1 and constraints[0].match:

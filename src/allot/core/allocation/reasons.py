@@ -322,6 +322,10 @@ def _taint_text(taint: DeviceTaint) -> str:
 
 
 def _why_not_together(leaf: Leaf, plan: ClaimPlan, report: _Report, reader: AttributeReader) -> str:
+    for same, different in plan.contradictions:
+        if same in leaf.constraints and different in leaf.constraints:
+            attribute = plan.constraints[same].attribute
+            return f"the claim needs the same and different values of {attribute} at once, which contradict each other"
     for index in leaf.constraints:
         constraint = plan.constraints[index]
         values: dict[str, int] = {}
