@@ -19,7 +19,7 @@ from allot.core.model.codec import DecodeError, Envelope, decode_object, encode
 from allot.core.model.kinds import Kind, UnknownKind, kind_of
 from allot.core.model.meta import APIStruct, RawJSON
 from allot.core.quantity import Quantity, QuantityError
-from allot.core.validation import claim, claim_status, pod, pod_status, strategy, validate
+from allot.core.validation import claim, claim_status, strategy, validate
 from allot.core.validation.builtin.values import members
 from allot.core.validation.defaults import with_defaults
 from allot.core.validation.fields import FieldError, Findings
@@ -194,19 +194,25 @@ class PodStrategy(GenericStrategy):
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new pod."""
-        typed = pod.check_create(decode_typed(object_, self._kind))
+        typed = validate.validate_create(self._prepared(object_), gates=self._gates)
         return _merged(typed, self._rules.check(object_))
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
         """All field errors of a changed pod."""
-        new, before = decode_typed(object_, self._kind), decode_typed(old, self._kind)
-        if subresource == "status":
-            return _merged(pod_status.check_status_update(new, before), [])
-        typed: Findings = []
+        typed: tuple[FieldError, ...] = ()
         if subresource == "":
-            typed = pod.check_update(new, before, members(object_, "spec"), members(old, "spec"))
+            typed = validate.validate_update(self._prepared(object_), self._prepared(old).envelope, gates=self._gates)
+        elif subresource == "status":
+            typed = validate.validate_status_update(
+                self._prepared(object_), self._prepared(old).envelope, gates=self._gates
+            )
         return _merged(typed, self._rules.check_update(object_, old, subresource))
 
+    def _prepared(self, object_: Object) -> validate.Prepared:
+        decoded = decode_typed(object_, self._kind)
+        envelope = Envelope(kind=self._kind, api_version="v1", object=decoded, source=object_)
+        return validate.Prepared(envelope=envelope)
 
-def _merged(typed: Findings, untyped: Findings) -> tuple[FieldError, ...]:
-    return tuple(dict.fromkeys(finding.error for finding in (*typed, *untyped)))
+
+def _merged(typed: tuple[FieldError, ...], untyped: Findings) -> tuple[FieldError, ...]:
+    return tuple(dict.fromkeys((*typed, *(finding.error for finding in untyped))))
