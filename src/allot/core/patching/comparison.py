@@ -105,7 +105,7 @@ def _whole_list(value: list[Any], schema: Schema) -> Tree:
         elements.append(element)
         # Which of several items with the same keys is meant cannot be told: they are owned as one.
         nodes.append(whole(items[0], below) if len(items) == 1 else LEAF)
-    return interned(tuple(elements), tuple(nodes))
+    return interned(tuple(elements), tuple(nodes)) if len(elements) > 1 else LEAF
 
 
 def configured_fields(value: dict[str, Any], schema: Schema) -> Tree:

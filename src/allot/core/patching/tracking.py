@@ -1,0 +1,127 @@
+"""Ownership after a write that is no apply: create, update, and patches of all other types.
+
+The writer becomes the manager of every field that it changed or added; the managers of those fields before lose them, as
+everybody loses fields that are gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.core.patching.comparison import compare
+from allot.core.patching.fieldset import LEAF, Tree, difference, recursive_difference, union
+from allot.core.patching.managed import (
+    UNKNOWN_MANAGER,
+    UPDATE,
+    Convert,
+    Entries,
+    Managed,
+    capped,
+    encoded,
+    starting_entries,
+    tracked,
+)
+from allot.core.schema import Schema
+
+Object = dict[str, Any]
+
+
+def track_update(
+    live: Object | None,
+    new: Object,
+    *,
+    manager: str,
+    schema: Schema,
+    api_version: str,
+    now: str,
+    subresource: str = "",
+    reset: Tree = LEAF,
+    convert: Convert | None = None,
+) -> list[Object] | None:
+    """metadata.managedFields after the write; None if there are none. live is None for a create.
+
+    Both objects are in `api_version`, new as the writer sent it, with defaults and before the server sets its own fields.
+    `reset` names fields that this way of writing cannot change. Without `convert`, entries of other versions are taken to
+    name fields as this version does. An object that nobody manages yet stays so.
+    """
+    entries = starting_entries(live, new, subresource)
+    if not entries and live is not None and live.get("metadata", {}).get("uid"):
+        return None
+    entries, changed = disowned(live, new, entries, schema, api_version, reset, convert)
+    mine = tracked(changed)
+    if mine:
+        written = Managed(manager or UNKNOWN_MANAGER, UPDATE, api_version, subresource, now, mine)
+        known = entries.get(written.identity)
+        entries[written.identity] = written._replace(fields=union(mine, known.fields)) if known else written
+    return encoded(capped(entries))
+
+
+def disowned(
+    live: Object | None,
+    new: Object,
+    entries: Entries,
+    schema: Schema,
+    api_version: str,
+    reset: Tree,
+    convert: Convert | None,
+) -> tuple[Entries, Tree]:
+    """The entries without the fields that were changed, added or removed, and the changed and added fields."""
+    comparisons = Comparisons(live, new, schema, api_version, reset, convert)
+    left: Entries = {}
+    for identity, entry in entries.items():
+        comparison = comparisons.in_version(entry.api_version)
+        if comparison is None:
+            continue
+        removed, changed = comparison
+        tree = entry.fields
+        if changed:
+            tree = difference(tree, changed)
+        if removed:
+            tree = difference(tree, removed)
+        if tree:
+            left[identity] = entry.with_fields(tree)
+    own = comparisons.in_version(api_version)
+    assert own is not None
+    return left, own[1]
+
+
+class Comparisons:
+    """What differs between two states of an object, in every version in which somebody asks."""
+
+    def __init__(
+        self,
+        live: Object | None,
+        new: Object,
+        schema: Schema,
+        api_version: str,
+        reset: Tree,
+        convert: Convert | None,
+    ) -> None:
+        self._live = live
+        self._new = new
+        self._reset = reset
+        self._convert = convert
+        own = self._compare(live, new, schema)
+        self._own = own
+        self._versions: dict[str, tuple[Tree, Tree] | None] = {api_version: own}
+
+    def in_version(self, api_version: str) -> tuple[Tree, Tree] | None:
+        """Removed fields, and changed or added ones; None if there is no such version."""
+        if api_version not in self._versions:
+            self._versions[api_version] = self._other(api_version)
+        return self._versions[api_version]
+
+    def _other(self, api_version: str) -> tuple[Tree, Tree] | None:
+        if self._convert is None:
+            return self._own
+        new = self._convert(self._new, api_version)
+        live = self._convert(self._live, api_version) if self._live is not None else None
+        if new is None or (live is None and self._live is not None):
+            return None
+        return self._compare(live[0] if live is not None else None, new[0], new[1])
+
+    def _compare(self, live: Object | None, new: Object, schema: Schema) -> tuple[Tree, Tree]:
+        removed, changed = compare(live, new, schema)
+        if self._reset:
+            return recursive_difference(removed, self._reset), recursive_difference(changed, self._reset)
+        return removed, changed
