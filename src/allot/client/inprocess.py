@@ -1,0 +1,287 @@
+"""An API server in the same process, reached without sockets and without encoding anything.
+
+The handlers are given by whoever composes the process: this module knows the shape of their values, not the API server.
+Validation, authorization and watches are the server's; errors are those that a client elsewhere would get.
+Objects that come back are the server's own, shared with everybody: never change them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
+from urllib.parse import unquote
+
+import msgspec
+
+from allot.client.errors import DeadlineExceeded, Unreachable, error_from_answer
+from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, WatchEvent
+
+
+class PlainRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as the server's handlers take it, but for who asks: the composition root adds that."""
+
+    verb: str
+    group: str
+    version: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: Mapping[str, str] = {}
+    body: Any = None
+    content_type: str = JSON
+    user_agent: str = ""
+
+
+class AnsweredObject(Protocol):
+    """The shape of one object as an answer."""
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The object."""
+
+    @property
+    def status(self) -> int:
+        """The code."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the caller should know."""
+
+
+class _Stored(Protocol):
+    @property
+    def object(self) -> dict[str, Any]: ...
+
+
+class AnsweredList(Protocol):
+    """The shape of a list as an answer."""
+
+    @property
+    def api_version(self) -> str:
+        """Of the list."""
+
+    @property
+    def kind(self) -> str:
+        """Of the list."""
+
+    @property
+    def entries(self) -> Sequence[_Stored]:
+        """The objects."""
+
+    @property
+    def resource_version(self) -> str:
+        """As of when."""
+
+    @property
+    def continue_token(self) -> str:
+        """Where the next page starts."""
+
+    @property
+    def remaining(self) -> int | None:
+        """How many more there are."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the caller should know."""
+
+
+class _Told(Protocol):
+    @property
+    def type(self) -> str: ...
+    @property
+    def object(self) -> dict[str, Any]: ...
+
+
+class AnsweredWatch(Protocol):
+    """The shape of a watch as an answer."""
+
+    def __aiter__(self) -> AsyncIterator[_Told]:
+        """Events until the watch ends."""
+
+    async def close(self) -> None:
+        """Stop watching."""
+
+
+class _Refusal(Protocol):
+    """The shape of the server's error."""
+
+    code: int
+    headers: dict[str, str]
+
+    def status(self) -> dict[str, Any]: ...
+
+
+Answer = AnsweredObject | AnsweredList | AnsweredWatch
+Handle = Callable[[PlainRequest], Awaitable[Answer]]
+# Paths outside the API (discovery, /version, /openapi): path and headers to status and JSON value or bytes.
+HandlePath = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, Any]]]
+
+
+class InProcessTransport:
+    """Carries requests to handlers in this process. refused: the class of their errors."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        refused: type[Exception],
+        *,
+        handle_path: HandlePath | None = None,
+        user_agent: str = "allot",
+    ) -> None:
+        self._handle = handle
+        self._handle_path = handle_path
+        self._refused = refused
+        self._user_agent = user_agent
+        self._closed = False
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> Response:
+        """One request and its answer."""
+        text = f"{method} {path}"
+        self._check_open(text)
+        plain = plain_request(method, path, query or {}, body, content_type, self._user_agent)
+        try:
+            async with asyncio.timeout(timeout):
+                if plain is None:
+                    return await self._ask_path(path, headers or {})
+                answer = await self._handle(plain)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"no answer within {timeout:g} s", request=text) from error
+        except self._refused as error:
+            return _refusal_response(error)
+        if hasattr(answer, "close"):
+            await cast(AnsweredWatch, answer).close()
+            raise Unreachable("a watch is opened with stream()", request=text)
+        return _response(answer)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002
+        timeout: float = REQUEST_TIMEOUT_S,
+        duration: float | None = None,
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """An open watch."""
+        text = f"GET {path} (watch)"
+        self._check_open(text)
+        plain = plain_request("GET", path, {**(query or {}), "watch": "true"}, None, JSON, self._user_agent)
+        if plain is None:
+            raise error_from_answer(404, None, text)
+        try:
+            async with asyncio.timeout(timeout):
+                watch = cast(AnsweredWatch, await self._handle(plain))
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"no answer within {timeout:g} s", request=text) from error
+        except self._refused as error:
+            refusal = cast(_Refusal, error)
+            raise error_from_answer(refusal.code, refusal.status(), text) from error
+        try:
+            yield self._events(watch, text, duration)
+        finally:
+            await watch.close()
+
+    async def close(self) -> None:
+        """Refuse further requests, as after a server's end."""
+        self._closed = True
+
+    async def _ask_path(self, path: str, headers: Mapping[str, str]) -> Response:
+        if self._handle_path is None:
+            return Response(404, {}, b"404 page not found")
+        status, body = await self._handle_path(path, headers)
+        return Response(status, {}, body)
+
+    async def _events(self, watch: AnsweredWatch, text: str, duration: float | None) -> AsyncIterator[WatchEvent]:
+        deadline = None if duration is None else asyncio.get_running_loop().time() + duration
+        source = aiter(watch)
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    event = await anext(source)
+            except StopAsyncIteration:
+                return
+            except TimeoutError as error:
+                raise DeadlineExceeded(f"the watch did not end within {duration:g} s", request=text) from error
+            except self._refused as error:
+                refusal = cast(_Refusal, error)
+                raise error_from_answer(refusal.code, refusal.status(), text) from error
+            yield WatchEvent(event.type, event.object)
+
+    def _check_open(self, text: str) -> None:
+        if self._closed:
+            raise Unreachable("the transport is closed", request=text)
+
+
+def plain_request(
+    method: str, path: str, query: Mapping[str, str], body: Any, content_type: str, user_agent: str
+) -> PlainRequest | None:
+    """The request that a method and path mean; None for paths that are no API objects."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    if len(parts) >= 3 and parts[0] == "api":
+        group, version, rest = "", parts[1], parts[2:]
+    elif len(parts) >= 4 and parts[0] == "apis":
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    # /namespaces/x and its status are about the namespace itself, everything else below it about what is in there.
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    elif rest[0] == "namespaces" and len(rest) > 1 and not group:
+        namespace = rest[1]
+    name = rest[1] if len(rest) > 1 else ""
+    return PlainRequest(
+        verb=_verb(method, name, query),
+        group=group,
+        version=version,
+        resource=rest[0],
+        namespace=namespace,
+        name=name,
+        subresource="/".join(rest[2:]),
+        query=query,
+        body=body,
+        content_type=content_type,
+        user_agent=user_agent,
+    )
+
+
+def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
+    if method == "GET":
+        if query.get("watch") in ("true", "1"):
+            return "watch"
+        return "get" if name else "list"
+    if method == "DELETE":
+        return "delete" if name else "deletecollection"
+    return {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method, method.lower())
+
+
+def _response(answer: AnsweredObject | AnsweredList) -> Response:
+    if not hasattr(answer, "entries"):
+        return Response(answer.status, {}, answer.object, answer.warnings)
+    listed = cast(AnsweredList, answer)
+    metadata: dict[str, Any] = {"resourceVersion": listed.resource_version}
+    if listed.continue_token:
+        metadata["continue"] = listed.continue_token
+    if listed.remaining is not None:
+        metadata["remainingItemCount"] = listed.remaining
+    items = [entry.object for entry in listed.entries]
+    body = {"apiVersion": listed.api_version, "kind": listed.kind, "metadata": metadata, "items": items}
+    return Response(200, {}, body, listed.warnings)
+
+
+def _refusal_response(error: Exception) -> Response:
+    refusal = cast(_Refusal, error)
+    headers = {name.lower(): value for name, value in refusal.headers.items()}
+    return Response(refusal.code, headers, refusal.status())

@@ -1,0 +1,77 @@
+"""The port through which the client library reaches an API server, and the values that pass it.
+
+`HttpTransport` (in `http`) and `InProcessTransport` (in `inprocess`) implement it. Answers of any status are returned, not
+raised, so that errors are made in one place (`api`); only having no answer at all is an exception here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+REQUEST_TIMEOUT_S = 30.0
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer. body: a JSON value if the answer was JSON, else bytes. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any = None
+    # What the server wants the user to know (Warning headers), in order.
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """When to come back, if the server said so in seconds."""
+        text = self.headers.get("retry-after", "")
+        return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is shared and must not be changed."""
+
+    type: str
+    object: dict[str, Any]
+
+
+class Transport(Protocol):
+    """Carries requests to an API server."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> Response:
+        """One request and its answer. path is percent-encoded. body: a JSON value, or bytes as they are.
+
+        Unreachable (DeadlineExceeded) if no answer came within the timeout, repetitions included.
+        """
+
+    def stream(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+        duration: float | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """An open watch. ApiError if it is refused; Unreachable if it cannot be opened within the timeout, breaks, or
+        goes on beyond the duration."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
