@@ -12,100 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from allot.core.patching.fieldset import LEAF, SELF, Tree, encode_json, interned, key_element, union, value_element
-from allot.core.schema import Kind, Schema, Shape
+from allot.core.patching.elements import items_by_element
+from allot.core.patching.extent import added, is_implied, whole
+from allot.core.patching.fieldset import LEAF, SELF, Tree, union
+from allot.core.schema import Schema, Shape
 
 # Looked up once instead of for every value.
 _LEAF, _MAPPING, _LIST_MAP, _LIST_SET = Shape.LEAF, Shape.MAPPING, Shape.LIST_MAP, Shape.LIST_SET
 
 
-class ListError(ValueError):
-    """A list whose elements cannot be told apart."""
-
-
-# --- elements of lists ---
-
-
-def element_of(item: Any, schema: Schema) -> str:
-    """The element of a path for an item of a list that is a map or a set; ListError if it has none."""
-    if schema.shape is _LIST_SET:
-        if isinstance(item, (dict, list)) or item is None:
-            what = "a map type" if isinstance(item, dict) else "an explicit null" if item is None else "a list"
-            raise ListError(f"associative list without keys has an element that's {what}")
-        return value_element(item)
-    if not isinstance(item, dict):
-        what = "a null element" if item is None else "non-map elements"
-        raise ListError(f"associative list with keys may not have {what}")
-    keys = schema.map_keys
-    if len(keys) == 1:
-        key = item.get(keys[0])
-        if type(key) is str and key.isascii() and key.isalnum():
-            return f'k:{{"{keys[0]}":"{key}"}}'
-        if key is not None:
-            return f"k:{{{encode_json(keys[0])}:{encode_json(key)}}}"
-    found = {key: item[key] for key in keys if item.get(key) is not None}
-    if len(found) < len(keys):
-        found = {**{key: value for key, value in schema.key_defaults.items() if key in keys}, **found}
-    if not found:
-        names = " ".join(f'"{key}"' for key in keys)
-        raise ListError(
-            f"associative list with keys has an element that omits all key fields [{names}] "
-            "(and doesn't have default values for any key fields)"
-        )
-    return key_element(found)
-
-
-def items_by_element(items: Any, schema: Schema) -> dict[str, list[Any]]:
-    """The items of a list by element. An item that has none is left out; more than one item may have the same."""
-    found: dict[str, list[Any]] = {}
-    for item in items if isinstance(items, list) else ():
-        try:
-            element = element_of(item, schema)
-        except ListError:
-            continue
-        found.setdefault(element, []).append(item)
-    return found
-
-
 # --- one object ---
-
-
-def whole(value: Any, schema: Schema) -> Tree:
-    """What is below an element that is added or removed with everything in it."""
-    shape = schema.shape
-    if shape is _MAPPING:
-        return _whole_mapping(value, schema) if isinstance(value, dict) and value else LEAF
-    if shape is _LEAF:
-        return LEAF
-    if shape is _LIST_MAP or shape is _LIST_SET:
-        return _whole_list(value, schema) if isinstance(value, list) and value else LEAF
-    return _whole_mapping(value, schema) if isinstance(value, dict) and value else LEAF
-
-
-def _whole_mapping(value: dict[str, Any], schema: Schema) -> Tree:
-    fields, others = schema.fields, schema.elements or schema
-    elements, nodes = [SELF], [LEAF]
-    for name, item in value.items():
-        field = fields.get(name)
-        if field is None:
-            elements.append(f"f:{name}")
-            nodes.append(LEAF if others.shape is _LEAF else whole(item, others))
-        else:
-            elements.append(field[0])
-            node = field[1]
-            nodes.append(LEAF if node.shape is _LEAF else whole(item, node))
-    return interned(tuple(elements), tuple(nodes))
-
-
-def _whole_list(value: list[Any], schema: Schema) -> Tree:
-    elements, nodes = [SELF], [LEAF]
-    below = schema.items
-    assert below is not None
-    for element, items in items_by_element(value, schema).items():
-        elements.append(element)
-        # Which of several items with the same keys is meant cannot be told: they are owned as one.
-        nodes.append(whole(items[0], below) if len(items) == 1 else LEAF)
-    return interned(tuple(elements), tuple(nodes)) if len(elements) > 1 else LEAF
 
 
 def configured_fields(value: dict[str, Any], schema: Schema) -> Tree:
@@ -164,7 +80,9 @@ _MISSING: Any = _Missing()
 
 def compare(old: dict[str, Any] | None, new: dict[str, Any], schema: Schema) -> tuple[Tree, Tree]:
     """The fields that the new state no longer has, and those that it changed or added. None: there was no old state."""
-    removed, changed = _compare(old or {}, new, schema)
+    if not old:
+        return LEAF, added(new, schema) or LEAF
+    removed, changed = _compare(old, new, schema)
     return removed or LEAF, changed or LEAF
 
 
@@ -217,9 +135,9 @@ def _compare_mappings(old: dict[str, Any], new: dict[str, Any], schema: Schema) 
 
 def _implied(node: Schema, required: bool) -> Any:
     """What a field is that is not written."""
-    if node.always_there:
-        return {}
-    return None if required and node.kind in (Kind.LIST, Kind.MAP) and not node.structural else _MISSING
+    if not is_implied(node, required):
+        return _MISSING
+    return {} if node.always_there else None
 
 
 def _note(element: str, difference: _Difference, removed: Tree, changed: Tree) -> None:

@@ -5,8 +5,7 @@ keys, `v:<value>` an element of a list that is a set, `i:<index>` a position. `{
 and nothing below it; `.` beside others says that the element itself is in the set too; without `.` only things below it are.
 So reading and writing managedFields costs nothing, and the operations here share what they do not change.
 
-Trees are shared between objects and never changed. `interned` keeps one copy of trees that are made again and again: objects
-of one origin own the same fields, and an API server holds many of them.
+Trees are shared between objects and never changed.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ Path = tuple[str, ...]
 LEAF: Tree = {}
 SELF = "."
 
-_INTERNED_MAX = 20_000
-_interned: dict[Any, Tree] = {}
 _RANKS = {".": 0, "f": 1, "k": 2, "v": 3, "i": 4}
 
 
@@ -34,17 +31,9 @@ class FieldsError(ValueError):
     """Something that is no fieldsV1."""
 
 
-def interned(elements: tuple[str, ...], nodes: tuple[Tree, ...]) -> Tree:
-    """The tree with these elements and what is below each; one object for equal arguments, in canonical order."""
-    # Identity is enough of a key for nodes, as the tree itself keeps them alive.
-    key = (elements, tuple(map(id, nodes)))
-    tree = _interned.get(key)
-    if tree is None:
-        if len(_interned) >= _INTERNED_MAX:
-            _interned.clear()
-        tree = dict(sorted(zip(elements, nodes, strict=True), key=_canonical))
-        _interned[key] = tree
-    return tree
+def ordered(tree: Tree) -> Tree:
+    """The tree with its elements in canonical order."""
+    return dict(sorted(tree.items(), key=_canonical))
 
 
 def _canonical(item: tuple[str, Tree]) -> tuple[int, str]:
@@ -73,7 +62,7 @@ def union(one: Tree, other: Tree) -> Tree:
         if merged is None:
             merged = dict(one)
         merged[element] = new
-    return one if merged is None else dict(sorted(merged.items(), key=_canonical))
+    return one if merged is None else ordered(merged)
 
 
 def _node_union(one: Tree, other: Tree) -> Tree:

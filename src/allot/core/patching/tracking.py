@@ -47,13 +47,32 @@ def track_update(
     entries = starting_entries(live, new, subresource)
     if not entries and live is not None and live.get("metadata", {}).get("uid"):
         return None
-    entries, changed = disowned(live, new, entries, schema, api_version, reset, convert)
-    mine = tracked(changed)
+    if entries or live is not None:
+        entries, changed = disowned(live, new, entries, schema, api_version, reset, convert)
+        mine = tracked(changed)
+    else:
+        mine = _created(compare(None, new, schema)[1], reset)
     if mine:
         written = Managed(manager or UNKNOWN_MANAGER, UPDATE, api_version, subresource, now, mine)
         known = entries.get(written.identity)
         entries[written.identity] = written._replace(fields=union(mine, known.fields)) if known else written
     return encoded(capped(entries))
+
+
+_CREATED_MAX = 2000
+_created_fields: dict[tuple[int, int], tuple[Tree, Tree, Tree]] = {}
+
+
+def _created(tree: Tree, reset: Tree) -> Tree:
+    """What the creator manages. Objects that look the same share one tree, so the answer is mostly known."""
+    key = id(tree), id(reset)
+    known = _created_fields.get(key)
+    if known is None:
+        if len(_created_fields) >= _CREATED_MAX:
+            _created_fields.clear()
+        # The trees are kept with the answer: their identity is the key.
+        known = _created_fields[key] = (tree, reset, tracked(recursive_difference(tree, reset)))
+    return known[2]
 
 
 def disowned(

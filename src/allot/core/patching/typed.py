@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.core.patching.comparison import ListError, element_of, items_by_element
+from allot.core.patching.elements import ListError, element_of, items_by_element
 from allot.core.patching.fieldset import LEAF, SELF, Tree, element_text
 from allot.core.schema import Kind, Schema, Shape
 

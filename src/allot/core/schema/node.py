@@ -75,6 +75,7 @@ class Schema:
     __slots__ = (
         "_raw",
         "_schemas",
+        "added_plans",
         "additional",
         "always_there",
         "atomic",
@@ -94,6 +95,7 @@ class Schema:
         "name",
         "nullable",
         "patch_strategies",
+        "plans",
         "preserve_unknown",
         "properties",
         "required",
@@ -143,10 +145,15 @@ class Schema:
     elements: Schema | None
     # Unknown fields are no error in this node or below, because a node above keeps them.
     tolerant: bool
+    # Kept here for `core.patching`: how to get from the names of an object's members to the fields that it has.
+    plans: dict[tuple[str, ...], Any]
+    added_plans: dict[tuple[str, ...], Any]
 
     def __init__(self, raw: Raw, schemas: Schemas, definition: str, structural: bool, tolerant: bool = False) -> None:
         self._raw = raw
         self._schemas = schemas
+        self.plans = {}
+        self.added_plans = {}
         self.definition = definition
         self.name = definition.rpartition(".")[2]
         self.structural = structural

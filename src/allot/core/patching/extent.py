@@ -1,0 +1,138 @@
+"""Which fields there are in a value that appears, or goes, as a whole.
+
+This is what a create costs, so it is planned: objects of one kind mostly have the same members, and which elements those make
+is the same every time. A plan is kept with the node of the schema, per names of members, and with it the trees that it led
+to: equal objects get the same tree, which also keeps one copy of it instead of one per object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from allot.core.patching.elements import items_by_element
+from allot.core.patching.fieldset import LEAF, SELF, Tree, ordered
+from allot.core.schema import Kind, Schema, Shape
+
+_PLANS_MAX = 1000
+_TREES_MAX = 200
+
+_LEAF, _MAPPING, _LIST_MAP, _LIST_SET = Shape.LEAF, Shape.MAPPING, Shape.LIST_MAP, Shape.LIST_SET
+
+# A value's node -> what is below it; None if nothing is.
+_Extent = Callable[[Any, Schema], Tree | None]
+
+
+class _Plan:
+    """How to make the tree of an object with certain members."""
+
+    __slots__ = ("elements", "parts", "trees")
+
+    def __init__(self, elements: dict[str, Tree], parts: list[tuple[str, str, Schema, _Extent]]) -> None:
+        # Elements below which there is nothing, or nothing yet, in order.
+        self.elements = elements
+        # (name, element, node, how) of members that have parts.
+        self.parts = parts
+        self.trees: dict[tuple[int, ...], Tree] = {}
+
+    def tree(self, value: dict[str, Any]) -> Tree:
+        if not self.parts:
+            return self.elements
+        below = [how(value[name], node) for name, _, node, how in self.parts]
+        # Identity is enough of a key: the tree keeps what is below it alive.
+        key = tuple(map(id, below))
+        tree = self.trees.get(key)
+        if tree is None:
+            tree = dict(self.elements)
+            for (_, element, _, _), node in zip(self.parts, below, strict=True):
+                if node is None:
+                    del tree[element]
+                else:
+                    tree[element] = node
+            if len(self.trees) >= _TREES_MAX:
+                self.trees.clear()
+            self.trees[key] = tree
+        return tree
+
+
+def whole(value: Any, schema: Schema) -> Tree:
+    """What is below an element that is added or removed with everything in it, the element itself included."""
+    shape = schema.shape
+    if shape is _LEAF or not value:
+        return LEAF
+    if isinstance(value, dict):
+        if shape is _LIST_MAP or shape is _LIST_SET:
+            return LEAF
+        plan = schema.plans.get(tuple(value)) or _planned(value, schema)
+        return plan.tree(value)
+    if isinstance(value, list) and (shape is _LIST_MAP or shape is _LIST_SET):
+        return _list_tree(value, schema, schema.plans, (SELF,), (LEAF,)) or LEAF
+    return LEAF
+
+
+def added(value: Any, schema: Schema) -> Tree | None:
+    """What is below an element that was there without being written, or an object that is new; None if nothing is."""
+    if not value:
+        return None
+    if isinstance(value, dict) and schema.shape in (_MAPPING, Shape.DEDUCED):
+        plan = schema.added_plans.get(tuple(value)) or _planned_addition(value, schema)
+        return plan.tree(value) or None
+    if isinstance(value, list) and schema.shape in (_LIST_MAP, _LIST_SET):
+        return _list_tree(value, schema, schema.added_plans, (), ())
+    return LEAF
+
+
+def is_implied(node: Schema, required: bool) -> bool:
+    """Whether a field is there without being written: a struct, or a list or map that is required."""
+    return node.always_there or (required and node.kind in (Kind.LIST, Kind.MAP) and not node.structural)
+
+
+def _list_tree(
+    value: list[Any], schema: Schema, kept: dict[Any, Any], elements: tuple[str, ...], below: tuple[Tree, ...]
+) -> Tree | None:
+    """The tree of a list, the same one for lists with the same elements; None if no element can be told apart."""
+    items = schema.items
+    assert items is not None
+    found = items_by_element(value, schema)
+    if not found:
+        return None
+    elements += tuple(found)
+    # Which of several items with the same keys is meant cannot be told: they are owned as one.
+    below += tuple([whole(each[0], items) if len(each) == 1 else LEAF for each in found.values()])
+    key = (elements, tuple(map(id, below)))
+    tree: Tree | None = kept.get(key)
+    if tree is None:
+        if len(kept) >= _PLANS_MAX:
+            kept.clear()
+        tree = kept[key] = ordered(dict(zip(elements, below, strict=True)))
+    return tree
+
+
+def _planned(value: dict[str, Any], schema: Schema) -> _Plan:
+    plan = _plan(value, schema, {SELF: LEAF}, lambda _node, _name: whole)
+    return _kept(schema.plans, tuple(value), plan)
+
+
+def _planned_addition(value: dict[str, Any], schema: Schema) -> _Plan:
+    required = schema.required
+    plan = _plan(value, schema, {}, lambda node, name: added if is_implied(node, name in required) else whole)
+    return _kept(schema.added_plans, tuple(value), plan)
+
+
+def _plan(value: dict[str, Any], schema: Schema, start: Tree, how: Callable[[Schema, str], _Extent]) -> _Plan:
+    elements = dict(start)
+    parts = []
+    for name in value:
+        element, node = schema.fields.get(name) or (f"f:{name}", schema.elements or schema)
+        elements[element] = LEAF
+        extent = how(node, name)
+        if node.shape is not _LEAF or extent is added:
+            parts.append((name, element, node, extent))
+    return _Plan(ordered(elements), parts)
+
+
+def _kept(plans: dict[tuple[str, ...], Any], names: tuple[str, ...], plan: _Plan) -> _Plan:
+    if len(plans) >= _PLANS_MAX:
+        plans.clear()
+    plans[names] = plan
+    return plan
