@@ -242,6 +242,20 @@ async def test_a_closed_watch_ends_for_its_reader(store: Store) -> None:
     assert [item for item in reading.result() if isinstance(item, Event)] == []
 
 
+async def test_watches_end_when_the_store_is_closed(store: Store) -> None:
+    watch = store.watch(PODS, await store.revision())
+
+    async def read() -> list[Event | Progress]:
+        return [item async for item in watch]
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(read())
+        await asyncio.sleep(0.05)
+        await store.close()
+    assert [item for item in reading.result() if isinstance(item, Event)] == []
+    assert [item async for item in store.watch(PODS, 1)] == []
+
+
 async def test_a_watch_goes_on_after_its_reader_was_cancelled(store: Store) -> None:
     watch = store.watch(PODS, await store.revision())
     iterator = aiter(watch)

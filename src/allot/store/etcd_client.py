@@ -98,6 +98,11 @@ class EtcdClient:
         for channel in channels:
             await channel.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether there is no connection to use."""
+        return not self._channels
+
     def _channel(self, server: str) -> grpc.aio.Channel:
         parts = urlsplit(server if "://" in server else f"http://{server}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -190,7 +195,12 @@ class EtcdClient:
         call = self._channels[self._current].unary_unary(
             method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
         )
-        return await call(request, timeout=self.options.attempt_timeout_s)
+        try:
+            return await call(request, timeout=self.options.attempt_timeout_s)
+        except asyncio.CancelledError as error:
+            if reader_cancelled():
+                raise
+            raise StoreUnavailable(f"{self}: was closed during a call; the outcome of a write is not known") from error
 
     def _refusal(self, refused: Refused) -> Exception:
         """The refusals that callers treat go on as they are; the rest is told to the operator."""
@@ -201,6 +211,12 @@ class EtcdClient:
         if refused.code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             return StoreUnavailable(f"{self}: {refused.text}; check the client certificate and etcd's users")
         return StoreUnavailable(f"{self}: {_name(refused.code)}: {refused.text}")
+
+
+def reader_cancelled() -> bool:
+    """Whether the running task was cancelled, rather than gRPC's call, which raises CancelledError too when it is closed."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _elsewhere(error: grpc.aio.AioRpcError) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import grpc
 
 from allot.store.entry import Entry, LastState
-from allot.store.etcd_client import EtcdClient
+from allot.store.etcd_client import EtcdClient, reader_cancelled
 from allot.store.port import Compacted, Event, EventType, Progress, StoreUnavailable
 from allot.wire import etcd_pb2 as pb
 
@@ -61,7 +61,7 @@ class EtcdWatch:
 
     async def __anext__(self) -> Event | Progress:
         while not self._buffer:
-            if self._closed:
+            if self._closed or self._client.closed:
                 raise StopAsyncIteration
             try:
                 if self._stream is None:
@@ -76,13 +76,10 @@ class EtcdWatch:
             except grpc.aio.AioRpcError as error:
                 await self._lost(f"{error.code().name.lower().replace('_', ' ')}: {error.details()}")
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if self._closed and task is not None and not task.cancelling():
-                    # close() cancelled the stream, nobody cancelled the reader.
-                    raise StopAsyncIteration from None
                 # gRPC gives up the stream with the read; the next read begins a new one where this one stopped.
                 self._drop()
-                raise
+                if reader_cancelled():
+                    raise
         return self._buffer.popleft()
 
     async def close(self) -> None:
@@ -142,7 +139,7 @@ class EtcdWatch:
     async def _lost(self, why: str) -> None:
         """The stream broke: go to the next member after a moment, or give up if none has answered for too long."""
         self._drop()
-        if self._closed:
+        if self._closed or self._client.closed:
             return
         now = asyncio.get_running_loop().time()
         if self._unreachable_since is None:

@@ -1,0 +1,125 @@
+"""SIGKILL at random moments under concurrent writers: nothing acknowledged is lost, nothing is seen twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from allot.store.port import Event
+from allot.store.sqlite import SqliteStore
+
+KILLS = 60
+SEED = 20261115
+SCRIPT = Path(__file__).with_name("writer_process.py")
+
+
+class Notes:
+    """What the killed processes wrote down, all together."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[int, tuple[str, int]] = {}
+        self.seen: list[tuple[int, str, str, int]] = []
+        self.newest = 1
+
+    def read(self, path: Path) -> None:
+        """Add the notes of one process; a line that was cut off by the kill counts as not written."""
+        for line in path.read_text().splitlines(keepends=True):
+            if not line.endswith("\n"):
+                continue
+            what, revision_text, *rest = line.split()
+            revision = int(revision_text)
+            if what == "ready":
+                assert revision >= self.newest, f"revision went back from {self.newest} to {revision}"
+                self.newest = revision
+            elif what == "ack":
+                assert revision not in self.acknowledged, f"revision {revision} was given twice"
+                self.acknowledged[revision] = (rest[0], int(rest[1]))
+                self.newest = max(self.newest, revision)
+            else:
+                self.seen.append((revision, rest[0], rest[1], int(rest[2])))
+
+    @property
+    def seen_up_to(self) -> int:
+        return self.seen[-1][0] if self.seen else 1
+
+
+def run_and_kill(store: Path, notes: Path, after: int, seed: int, delay_s: float, *, wait: bool) -> None:
+    """wait: let it open the file before the delay begins."""
+    process = subprocess.Popen([sys.executable, str(SCRIPT), str(store), str(notes), str(after), str(seed)])
+    try:
+        for _ in range(2000 if wait else 0):
+            if notes.exists() and notes.stat().st_size:
+                break
+            assert process.poll() is None, "the writer ended by itself"
+            time.sleep(0.005)
+        time.sleep(delay_s)
+        assert process.poll() is None, "the writer ended by itself"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def rest_of_the_events(store: SqliteStore, after: int) -> list[tuple[int, str, str, int]]:
+    found: list[tuple[int, str, str, int]] = []
+    newest = await store.revision()
+    watch = store.watch("/registry/", after)
+    async with asyncio.timeout(30):
+        while (found[-1][0] if found else after) < newest:
+            item = await anext(aiter(watch))
+            if isinstance(item, Event):
+                found.append((item.revision, item.type.value, item.entry.key, item.entry.object["spec"]["n"]))
+    await watch.close()
+    return found
+
+
+def replay(seen: list[tuple[int, str, str, int]]) -> dict[str, tuple[int, int]]:
+    """The state that the events lead to; each event has to fit the state before."""
+    state: dict[str, tuple[int, int]] = {}
+    for revision, type_, key, number in seen:
+        if type_ == "ADDED":
+            assert key not in state and number == 0, (revision, type_, key, number)
+            state[key] = (number, revision)
+        elif type_ == "MODIFIED":
+            assert state[key][0] + 1 == number, (revision, type_, key, number, state[key])
+            state[key] = (number, revision)
+        else:
+            assert state.pop(key)[0] == number, (revision, type_, key, number)
+    return state
+
+
+@pytest.mark.slow
+async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    store_path = tmp_path / "store.db"
+    notes = Notes()
+    for kill in range(KILLS):
+        path = tmp_path / f"notes-{kill}"
+        # One in eight around the time when the file is opened and recovered.
+        wait = kill % 8 != 7
+        delay_s = dice.choice([0.0, dice.uniform(0, 0.02), dice.uniform(0, 0.2)]) if wait else dice.uniform(0.1, 0.3)
+        await asyncio.to_thread(run_and_kill, store_path, path, notes.seen_up_to, SEED + kill, delay_s, wait=wait)
+        if path.exists():
+            notes.read(path)
+
+    store = SqliteStore(store_path)
+    await store.open()
+    assert await store.revision() >= notes.newest
+    seen = notes.seen + await rest_of_the_events(store, notes.seen_up_to)
+
+    # Every event exactly once and in order: revisions without gap, each key's numbers without gap.
+    assert [event[0] for event in seen] == list(range(2, len(seen) + 2))
+    state = replay(seen)
+    by_revision = {revision: (key, number) for revision, _, key, number in seen}
+    lost = {revision: ack for revision, ack in notes.acknowledged.items() if by_revision.get(revision) != ack}
+    assert not lost
+    assert len(notes.acknowledged) > 1000
+
+    page = await store.list("/registry/")
+    assert {entry.key: (entry.object["spec"]["n"], entry.revision) for entry in page.entries} == state
+    await store.close()
