@@ -19,6 +19,7 @@ class StatusError(Exception):
         *,
         details: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
+        continue_token: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -26,20 +27,22 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.headers = headers or {}
+        # Lets a client go on with a list that can no longer be consistent.
+        self.continue_token = continue_token
 
     def status(self) -> dict[str, Any]:
         """The Status object."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.continue_token} if self.continue_token else {},
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
         }
         if not self.reason:
             del body["reason"]
-        if self.details:
+        if self.details is not None:
             body["details"] = self.details
         body["code"] = self.code
         return body
@@ -123,3 +126,38 @@ def method_not_supported(group: str, resource: str, verb: str) -> StatusError:
 def internal(message: str) -> StatusError:
     """500: our fault."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}")
+
+
+def timeout(message: str, *, retry_after_s: int = 0, causes: Sequence[dict[str, str]] = ()) -> StatusError:
+    """504: not now; clients may try again."""
+    details: dict[str, Any] = {}
+    if causes:
+        details["causes"] = list(causes)
+    if retry_after_s:
+        details["retryAfterSeconds"] = retry_after_s
+    headers = {"Retry-After": str(retry_after_s)} if retry_after_s else None
+    return StatusError(504, "Timeout", f"Timeout: {message}", details=details, headers=headers)
+
+
+def too_large_resource_version(asked: int, current: int) -> StatusError:
+    """504: the client has seen more than this server."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    text = f"Too large resource version: {asked}, current: {current}"
+    return timeout(text, retry_after_s=1, causes=[cause])
+
+
+def too_large(limit: int) -> StatusError:
+    """413."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def unavailable(message: str) -> StatusError:
+    """503: the store cannot be reached or written."""
+    return StatusError(
+        503, "ServiceUnavailable", message, details={"retryAfterSeconds": 1}, headers={"Retry-After": "1"}
+    )
+
+
+def path_not_found() -> StatusError:
+    """404 for a path that leads nowhere."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", details={})

@@ -1,0 +1,88 @@
+"""Server-side apply: a client says what it wants of an object, and owns the fields that it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver import objectmeta
+from allot.apiserver.errors import StatusError, bad_request
+from allot.apiserver.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
+from allot.apiserver.options import WriteOptions
+from allot.apiserver.parts import Parts
+from allot.apiserver.registry import Served
+from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.writes import replace_object
+from allot.core.patching.applying import ApplyConflict, apply
+from allot.core.patching.errors import PatchError
+from allot.store.port import Entry
+
+Object = dict[str, Any]
+
+
+async def apply_patch(
+    parts: Parts, served: Served, request: ApiRequest, given: Any, options: WriteOptions, subresource: str
+) -> ApiObject:
+    """PATCH with an apply configuration; creates the object if it is not there."""
+    if not isinstance(given, dict):
+        raise bad_request("error decoding patch: expected an object")
+    resource = served.resource
+    schema = served.schema
+    assert schema is not None, "every kind that can be applied has a schema"
+    name = objectmeta.text_of(objectmeta.metadata_of(given), "name")
+    if name and name != request.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
+    given = _placed(given, request, resource.namespaced)
+    errors = _field_errors(given, served, options)
+
+    def propose(entry: Entry | None) -> Object:
+        live = None if entry is None else served.present(entry.object)
+        try:
+            applied = apply(
+                live,
+                given,
+                manager=options.field_manager,
+                force=bool(options.force),
+                schema=schema,
+                api_version=resource.api_version,
+                kind=resource.kind,
+                now=parts.clock.now(),
+                subresource=subresource,
+            )
+        except ApplyConflict as error:
+            raise StatusError(409, "Conflict", error.message, details={"causes": error.causes}) from None
+        except PatchError as error:
+            # What upstream answers with 500 is the client's fault.
+            code, reason = (400, "BadRequest") if error.code == 500 else (error.code, error.reason)
+            raise StatusError(code, reason, error.message) from None
+        report = report_of(applied.object, served)
+        return applied.object if report is None else tidy(applied.object, served, report)
+
+    return await replace_object(
+        parts,
+        served,
+        request,
+        propose,
+        options,
+        errors,
+        subresource=subresource,
+        managed=True,
+        creates=True,
+    )
+
+
+def _placed(given: Object, request: ApiRequest, namespaced: bool) -> Object:
+    """The configuration with the name and namespace of the path."""
+    metadata = dict(objectmeta.metadata_of(given))
+    metadata["name"] = request.name
+    if namespaced:
+        metadata.setdefault("namespace", request.namespace)
+    return objectmeta.with_metadata(given, metadata)
+
+
+def _field_errors(given: Object, served: Served, options: WriteOptions) -> tuple[str, ...]:
+    report = report_of(given, served)
+    if report is None or not report.strict_errors or options.field_validation == IGNORE:
+        return ()
+    if options.field_validation == STRICT:
+        raise bad_request(f"error strict decoding patch: {strict_text(report.strict_errors)}")
+    return report.strict_errors

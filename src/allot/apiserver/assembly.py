@@ -1,0 +1,210 @@
+"""Puts an API server together and runs it: store, kinds, access, admission, HTTP, and the few controllers inside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from allot.apiserver.access.authorizer import WATCHED
+from allot.apiserver.access.opening import Access, open_access
+from allot.apiserver.admission.plugins import default_chain
+from allot.apiserver.bootstrap import bootstrap, furnish_namespace
+from allot.apiserver.http import HttpServer
+from allot.apiserver.kinds.strategies import strategy_for
+from allot.apiserver.kinds.table import builtin_resources
+from allot.apiserver.kinds.versions import from_storage
+from allot.apiserver.lookup import Lookup
+from allot.apiserver.metrics import Metrics
+from allot.apiserver.openapi import OpenApi
+from allot.apiserver.parts import Parts
+from allot.apiserver.questions import Questions
+from allot.apiserver.registry import Registry, Served
+from allot.apiserver.resources import Resource
+from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.server import ApiServer
+from allot.apiserver.services import ServiceAddresses
+from allot.apiserver.sites import Check, Sites
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.process.clock import Clock, SystemClock
+from allot.process.ids import Ids, SystemIds
+from allot.process.supervise import supervise
+from allot.store.port import Compacted, Event, EventType, Store, StoreUnavailable
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an administrator decides."""
+
+    # Keys and certificates are kept below it.
+    directory: Path
+    host: str = "127.0.0.1"
+    port: int = 6443
+    gates: FeatureGates = DEFAULT_GATES
+    # Host names and addresses of the server besides the usual ones.
+    names: tuple[str, ...] = ()
+    token_file: Path | None = None
+    audit_log: Path | None = None
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A server that is ready."""
+
+    server: ApiServer
+    access: Access
+    url: str
+    port: int
+
+
+def builtin_registry(gates: FeatureGates, clock: Clock) -> Registry:
+    """A registry with every built-in kind."""
+    return Registry(_row(resource, gates, clock) for resource in builtin_resources())
+
+
+def _row(resource: Resource, gates: FeatureGates, clock: Clock) -> Served:
+    schemas = builtin_schemas()
+    converts = resource.api_version != resource.storage_api_version
+    return Served(
+        resource,
+        strategy_for(resource, gates=gates, now=clock.now),
+        lambda: schemas.for_kind(resource.group, resource.version, resource.kind),
+        (lambda object_: from_storage(object_, resource)) if converts else None,
+    )
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings, store: Store, *, clock: Clock | None = None, ids: Ids | None = None
+) -> AsyncIterator[Running]:
+    """A server on a store, until the block ends. The store is opened and closed here."""
+    clock, ids = clock or SystemClock(), ids or SystemIds()
+    await store.open()
+    try:
+        registry = builtin_registry(settings.gates, clock)
+        lookup = Lookup(store, registry)
+        access = open_access(
+            settings.directory,
+            lookup,
+            clock,
+            ids,
+            names=(*settings.names, settings.host),
+            token_file=settings.token_file,
+            gates=settings.gates,
+        )
+        chain = default_chain(
+            lookup=lookup,
+            writer=lookup,
+            authorize=access.authorizer.authorize,
+            clock=clock,
+            ids=ids,
+            gates=settings.gates,
+            last_mutating=(ServiceAddresses(lookup, ids),),
+        )
+        parts = Parts(
+            store=store,
+            registry=registry,
+            admission=chain,
+            authorizer=access.authorizer,
+            clock=clock,
+            ids=ids,
+            gates=settings.gates,
+            questions=Questions(access, lookup),
+        )
+        server = ApiServer(parts)
+        metrics = Metrics()
+        state = _State(server, access)
+        sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks())
+        http = HttpServer(server, access, sites, metrics)
+        await state.load()
+        async with asyncio.TaskGroup() as tasks:
+            feeding = tasks.create_task(supervise("the feed of access rules", state.feed, clock))
+            furnishing = tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock))
+            port = await http.start(settings.host, settings.port)
+            try:
+                await bootstrap(server, settings.host, port)
+                state.ready = True
+                host = f"[{settings.host}]" if ":" in settings.host else settings.host
+                shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
+                yield Running(server, access, f"https://{shown}:{port}", port)
+            finally:
+                await http.stop()
+                feeding.cancel()
+                furnishing.cancel()
+    finally:
+        await store.close()
+
+
+class _State:
+    """What follows the store: who may do what, and namespaces that need furnishing."""
+
+    def __init__(self, server: ApiServer, access: Access) -> None:
+        self._server = server
+        self._access = access
+        self._revision = 0
+        self.ready = False
+
+    def checks(self) -> tuple[Check, ...]:
+        """For the health endpoints."""
+        return (("ping", self._ping), ("store", self._store), ("poststarthook/bootstrap", self._bootstrapped))
+
+    async def _ping(self) -> str | None:
+        return None
+
+    async def _store(self) -> str | None:
+        try:
+            async with asyncio.timeout(5):
+                await self._server.parts.store.revision()
+        except (StoreUnavailable, TimeoutError) as error:
+            return f"reason withheld: {type(error).__name__}"
+        return None
+
+    async def _bootstrapped(self) -> str | None:
+        return None if self.ready else "not finished"
+
+    async def load(self) -> None:
+        """Read everything that decisions about access are made from."""
+        parts = self._server.parts
+        self._revision = await parts.store.revision()
+        for group, plural in WATCHED:
+            served = parts.registry.storage_row(group, plural)
+            if served is None:
+                continue
+            page = await parts.store.list(served.prefix(""))
+            for entry in page.entries:
+                self._access.authorizer.apply(entry.object)
+
+    async def feed(self) -> None:
+        """Follow changes of what access is decided from."""
+        parts = self._server.parts
+        watch = parts.store.watch("/registry/", self._revision)
+        try:
+            async for change in watch:
+                if isinstance(change, Event):
+                    self._access.authorizer.apply_change(change)
+                self._revision = change.revision
+        except Compacted:
+            await self.load()
+            raise
+        finally:
+            await watch.close()
+
+    async def furnish(self) -> None:
+        """Give every namespace what it needs, as they appear."""
+        parts = self._server.parts
+        authority = self._access.certificates.authority.pem.decode()
+        served = parts.registry.find("", "v1", "namespaces")
+        assert served is not None, "namespaces are served"
+        page = await parts.store.list(served.prefix(""))
+        watch = parts.store.watch(served.prefix(""), page.revision)
+        try:
+            for entry in page.entries:
+                await furnish_namespace(self._server, entry.object["metadata"]["name"], authority)
+            async for change in watch:
+                if isinstance(change, Event) and change.type is not EventType.DELETED:
+                    metadata = change.entry.object["metadata"]
+                    if not metadata.get("deletionTimestamp"):
+                        await furnish_namespace(self._server, metadata["name"], authority)
+        finally:
+            await watch.close()

@@ -1,0 +1,239 @@
+"""Deletions: at once, after a grace period, or when the last finalizer is gone.
+
+An object that something still needs gets a deletionTimestamp instead of being removed; whoever holds it removes its
+finalizer, or for pods deletes it once more without grace. What depends on the object is the garbage collector's business,
+which is told by finalizers.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from allot.apiserver.admission.attributes import Operation
+from allot.apiserver.admission.chain import admission_of
+from allot.apiserver.bodies import read_value
+from allot.apiserver.errors import StatusError, bad_request, conflict, not_found
+from allot.apiserver.lists import list_objects
+from allot.apiserver.options import DeleteOptions, delete_options, list_options
+from allot.apiserver.parts import Parts
+from allot.apiserver.registry import Served
+from allot.apiserver.request import ApiList, ApiObject, ApiRequest
+from allot.apiserver.selection import selection
+from allot.apiserver.writes import MODIFIED, answer, at_revision, is_gone, owned
+from allot.process.clock import rfc3339
+from allot.store.port import Entry, KeyNotFound, RevisionConflict
+
+Object = dict[str, Any]
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+_ATTEMPTS = 5
+_DEFAULT_GRACE_S = 30
+
+
+def read_options(request: ApiRequest) -> DeleteOptions:
+    """The options of a deletion, from body or query."""
+    body = None
+    if request.body:
+        body = read_value(request.body, request.content_type)
+        if body is not None and not isinstance(body, dict):
+            raise bad_request("decoded object cannot be converted to DeleteOptions")
+    return delete_options(request.query, body)
+
+
+async def delete(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+    """DELETE of one object."""
+    options = read_options(request)
+    return await delete_object(parts, served, request, options)
+
+
+async def delete_object(parts: Parts, served: Served, request: ApiRequest, options: DeleteOptions) -> ApiObject:
+    """Delete as asked; what is left of the object, or a Status if nothing is."""
+    resource = served.resource
+    key = served.key(request.namespace, request.name)
+    for _ in range(_ATTEMPTS):
+        entry = await parts.store.get(key)
+        if entry is None:
+            raise not_found(resource.group, resource.plural, request.name)
+        _check_preconditions(served, entry, options)
+        admission = admission_of(
+            request,
+            Operation.DELETE,
+            resource,
+            None,
+            entry.object,
+            dry_run=options.dry_run,
+            options=_as_object(options),
+        )
+        await parts.admission.mutate(admission)
+        try:
+            async with parts.admission.judge(admission):
+                left, removed = await _delete_once(parts, served, entry, options)
+        except RevisionConflict:
+            continue
+        except KeyNotFound:
+            raise not_found(resource.group, resource.plural, request.name) from None
+        return _answer(served, left, options, removed=removed, warnings=tuple(admission.warnings))
+    raise conflict(resource.group, resource.plural, request.name, MODIFIED)
+
+
+def _check_preconditions(served: Served, entry: Entry, options: DeleteOptions) -> None:
+    resource, metadata = served.resource, entry.object["metadata"]
+    why = ""
+    if options.uid and options.uid != metadata.get("uid"):
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata.get('uid')}). "
+            "The object might have been deleted and then recreated"
+        )
+    elif options.resource_version and options.resource_version != metadata["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion in "
+            f"record ({metadata['resourceVersion']}). The object might have been modified"
+        )
+    if why:
+        raise conflict(resource.group, resource.kind, metadata["name"], why)
+
+
+async def _delete_once(parts: Parts, served: Served, entry: Entry, options: DeleteOptions) -> tuple[Entry, bool]:
+    """What is left of the object, and whether it was removed."""
+    marked = marked_for_deletion(entry.object, options, int(parts.clock.seconds()))
+    if not is_gone(marked) and marked is not entry.object:
+        if options.dry_run:
+            return Entry(entry.key, marked, entry.revision), False
+        return await parts.store.update(entry.key, owned(marked), entry.revision), False
+    if not is_gone(marked):
+        return entry, False
+    if options.dry_run:
+        return Entry(entry.key, marked, entry.revision), True
+    deleted = await parts.store.delete(entry.key, entry.revision)
+    if served.resource.returns_deleted:
+        return Entry(entry.key, at_revision(marked, deleted.revision), deleted.revision), True
+    return deleted, True
+
+
+def marked_for_deletion(object_: Object, options: DeleteOptions, now: int) -> Object:
+    """The object with what a deletion writes into it; the same object if there is nothing more to write."""
+    metadata = dict(object_["metadata"])
+    first = "deletionTimestamp" not in metadata
+    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+    grace = _grace(object_, options)
+    if first:
+        metadata["deletionTimestamp"] = rfc3339(now + grace)
+        metadata["deletionGracePeriodSeconds"] = grace
+        if metadata.get("generation"):
+            metadata["generation"] += 1
+    elif object_["kind"] == "Pod":
+        _shorten(metadata, options.grace_period_seconds, now)
+    marked = {**object_, "metadata": metadata}
+    if object_["kind"] == "Namespace" and (object_.get("spec") or {}).get("finalizers"):
+        marked["status"] = {**(object_.get("status") or {}), "phase": "Terminating"}
+    return object_ if marked == object_ else marked
+
+
+def _grace(object_: Object, options: DeleteOptions) -> int:
+    """Pods end gracefully if they may be running; other kinds have no grace period."""
+    if object_["kind"] != "Pod":
+        return 0
+    spec, status = object_.get("spec") or {}, object_.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
+        return 0
+    if options.grace_period_seconds is not None:
+        return options.grace_period_seconds
+    period = spec.get("terminationGracePeriodSeconds")
+    if period is None:
+        return _DEFAULT_GRACE_S
+    return period if period >= 0 else 1
+
+
+def _shorten(metadata: Object, asked: int | None, now: int) -> None:
+    """A later deletion may only shorten the grace period."""
+    present = metadata.get("deletionGracePeriodSeconds") or 0
+    if asked is None or asked >= present:
+        return
+    at = int(datetime.fromisoformat(metadata["deletionTimestamp"]).astimezone(UTC).timestamp()) - present + asked
+    if at < now:
+        at, asked = now, min(asked, 1)
+    metadata["deletionTimestamp"] = rfc3339(at)
+    metadata["deletionGracePeriodSeconds"] = asked
+
+
+def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
+    """What tells the garbage collector how to treat dependents."""
+    if options.orphan_dependents is not None:
+        wanted = ORPHAN if options.orphan_dependents else ""
+    elif options.propagation_policy:
+        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.propagation_policy, "")
+    else:
+        return present
+    kept = [finalizer for finalizer in present if finalizer not in (ORPHAN, FOREGROUND)]
+    return [*kept, wanted] if wanted else kept
+
+
+def _as_object(options: DeleteOptions) -> Object:
+    """The options as policies see them."""
+    told: Object = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
+    if options.grace_period_seconds is not None:
+        told["gracePeriodSeconds"] = options.grace_period_seconds
+    if options.propagation_policy:
+        told["propagationPolicy"] = options.propagation_policy
+    if options.dry_run:
+        told["dryRun"] = ["All"]
+    return told
+
+
+def _answer(
+    served: Served, left: Entry, options: DeleteOptions, *, removed: bool, warnings: tuple[str, ...]
+) -> ApiObject:
+    resource = served.resource
+    if not removed or resource.returns_deleted:
+        return answer(served, left, 202 if not removed and options.orphan_dependents is False else 200, warnings)
+    metadata = left.object["metadata"]
+    details = {
+        "name": metadata["name"],
+        "group": resource.group,
+        "kind": resource.plural,
+        "uid": metadata.get("uid", ""),
+    }
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {name: value for name, value in details.items() if value},
+    }
+    return ApiObject(object=status, warnings=warnings)
+
+
+# --- collections ---
+
+
+async def delete_collection(parts: Parts, served: Served, request: ApiRequest) -> ApiList:
+    """DELETE of everything that the selectors mean; what was deleted."""
+    asked = list_options(request.query, watch=False)
+    options = read_options(request)
+    chosen = selection(served.resource, asked.label_selector, asked.field_selector)
+    found = await list_objects(parts.store, served, request.namespace, asked, chosen)
+    for entry in found.entries:
+        metadata = entry.object["metadata"]
+        single = ApiRequest(
+            user=request.user,
+            verb="delete",
+            group=request.group,
+            version=request.version,
+            resource=request.resource,
+            namespace=metadata.get("namespace", ""),
+            name=metadata["name"],
+            user_agent=request.user_agent,
+        )
+        try:
+            await delete_object(parts, served, single, options)
+        except StatusError as error:
+            # Somebody else was faster.
+            if error.code != 404:
+                raise
+    return found

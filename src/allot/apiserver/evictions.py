@@ -1,0 +1,109 @@
+"""pods/eviction: a deletion that disruption budgets may refuse.
+
+The budget's status is charged by compare-and-swap before the pod is deleted, so that two evictions cannot share one
+allowance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver.bindings import SUCCESS
+from allot.apiserver.bodies import read_object
+from allot.apiserver.deletes import delete_object
+from allot.apiserver.errors import StatusError, bad_request, not_found, timeout
+from allot.apiserver.options import DeleteOptions, delete_options
+from allot.apiserver.parts import Parts
+from allot.apiserver.registry import Served
+from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.writes import owned
+from allot.core.model.codec import DecodeError, decode
+from allot.core.model.meta import LabelSelector
+from allot.core.selectors import SelectorError, label_requirements
+from allot.store.port import Entry, KeyNotFound, RevisionConflict
+
+Object = dict[str, Any]
+
+_ATTEMPTS = 5
+_RETRY_S = 10
+_DISRUPTED_PODS_MAX = 2000
+
+
+async def evict(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+    """POST of an Eviction."""
+    body = read_object(request, served, parts.registry, kind="Eviction", api_version="policy/v1")
+    name = (body.get("metadata") or {}).get("name") or request.name
+    if name != request.name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    given = body.get("deleteOptions")
+    options = delete_options(request.query, given if isinstance(given, dict) else None)
+    entry = await parts.store.get(served.key(request.namespace, request.name))
+    if entry is None:
+        raise not_found("", "pods", request.name)
+    if not _needs_no_budget(entry.object):
+        await _charge(parts, entry.object, request.namespace, options)
+    await delete_object(parts, served, request, options)
+    return ApiObject(object=SUCCESS, status=201)
+
+
+def _needs_no_budget(pod: Object) -> bool:
+    """Pods that are not running any more, or not yet, disrupt nothing."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+async def _charge(parts: Parts, pod: Object, namespace: str, options: DeleteOptions) -> None:
+    budgets = parts.registry.storage_row("policy", "poddisruptionbudgets")
+    if budgets is None:
+        return
+    for _ in range(_ATTEMPTS):
+        page = await parts.store.list(budgets.prefix(namespace))
+        matching = [entry for entry in page.entries if _selects(entry.object, pod)]
+        if not matching:
+            return
+        if len(matching) > 1:
+            text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            raise StatusError(500, "", text)
+        charged = _charged(matching[0], pod["metadata"]["name"], parts.clock.now())
+        if options.dry_run or charged is None:
+            return
+        try:
+            await parts.store.update(matching[0].key, owned(charged), matching[0].revision)
+            return
+        except (RevisionConflict, KeyNotFound):
+            continue
+    raise timeout("couldn't update PodDisruptionBudget due to conflicts", retry_after_s=_RETRY_S)
+
+
+def _selects(budget: Object, pod: Object) -> bool:
+    selector = (budget.get("spec") or {}).get("selector")
+    if not isinstance(selector, dict):
+        return False
+    try:
+        requirements = label_requirements(decode(selector, LabelSelector).object)
+    except (DecodeError, SelectorError):
+        return False
+    return requirements is not None and requirements.matches(pod["metadata"].get("labels") or {})
+
+
+def _charged(entry: Entry, pod: str, now: str) -> Object | None:
+    """The budget with one disruption less; None if the pod does not count."""
+    budget = entry.object
+    name, status = budget["metadata"]["name"], budget.get("status") or {}
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        raise _too_many(f"The disruption budget {name} is still being processed by the server.")
+    allowed = status.get("disruptionsAllowed", 0)
+    disrupted = status.get("disruptedPods") or {}
+    if allowed <= 0:
+        healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+        raise _too_many(f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+    if len(disrupted) > _DISRUPTED_PODS_MAX:
+        raise _too_many("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
+    changed = {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": {**disrupted, pod: now}}
+    return {**budget, "status": changed}
+
+
+def _too_many(cause: str) -> StatusError:
+    details = {"causes": [{"reason": "DisruptionBudget", "message": cause}], "retryAfterSeconds": _RETRY_S}
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    return StatusError(429, "TooManyRequests", text, details=details, headers={"Retry-After": str(_RETRY_S)})

@@ -1,0 +1,56 @@
+"""Field validation of bodies: unknown and duplicate fields, and values of the wrong type.
+
+`Ignore` drops what the kind does not have, `Warn` (the default) says so, `Strict` refuses; a value of the wrong type is
+always refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver.errors import StatusError, bad_request
+from allot.apiserver.registry import Served
+from allot.core.schema import FieldReport, check_fields, prune
+
+Object = dict[str, Any]
+
+STRICT = "Strict"
+IGNORE = "Ignore"
+
+
+def checked_fields(object_: Object, served: Served, validation: str) -> tuple[Object, tuple[str, ...]]:
+    """The object with nothing but fields that its kind has, and what to warn about; 400 if it is refused."""
+    report = report_of(object_, served)
+    if report is None:
+        return object_, ()
+    resource = served.resource
+    if report.wrong:
+        raise cannot_be_handled(resource.kind, resource.version, report.wrong[0])
+    errors = report.strict_errors
+    if errors and validation == STRICT:
+        raise cannot_be_handled(resource.kind, resource.version, strict_text(errors))
+    return tidy(object_, served, report), errors if validation != IGNORE else ()
+
+
+def report_of(object_: Object, served: Served) -> FieldReport | None:
+    """What strict decoding would say; None if nothing is known about the kind's fields."""
+    schema = served.schema
+    return None if schema is None else check_fields(object_, schema)
+
+
+def tidy(object_: Object, served: Served, report: FieldReport) -> Object:
+    """The object as it is after decoding."""
+    schema = served.schema
+    if not report.untidy or schema is None:
+        return object_
+    return prune(object_, schema)
+
+
+def strict_text(errors: tuple[str, ...]) -> str:
+    """How strict decoding tells what it found."""
+    return f"strict decoding error: {', '.join(errors)}"
+
+
+def cannot_be_handled(kind: str, version: str, why: str) -> StatusError:
+    """400 for an object with a value of the wrong type or an unknown field."""
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')

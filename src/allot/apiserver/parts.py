@@ -1,0 +1,53 @@
+"""What handlers work with: the store, what is served, who may do what, and the sources of time and names."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from allot.apiserver.admission.chain import AdmissionChain
+from allot.apiserver.registry import Registry, Served
+from allot.apiserver.request import ApiObject, ApiRequest, Attributes
+from allot.core.access.attributes import Decision
+from allot.core.features import FeatureGates
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.store.port import Store
+
+
+class Authorizer(Protocol):
+    """Decides whether somebody may do something."""
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """Yes or no, and why."""
+
+
+class Lookup(Protocol):
+    """Reads of the server itself."""
+
+    async def get(self, plural: str, group: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """One object; None if it is not there."""
+
+
+class Questions(Protocol):
+    """Answers what is asked and not stored."""
+
+    async def answer(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+        """POST of a review."""
+
+    async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+        """POST of a TokenRequest to a service account."""
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """Given to every handler."""
+
+    store: Store
+    registry: Registry
+    admission: AdmissionChain
+    authorizer: Authorizer
+    clock: Clock
+    ids: Ids
+    gates: FeatureGates
+    questions: Questions | None = None

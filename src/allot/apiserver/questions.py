@@ -1,0 +1,60 @@
+"""Kinds that are asked and not stored: access reviews, token reviews, who am I, and the older form of bindings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver import bindings
+from allot.apiserver.access import reviews
+from allot.apiserver.access.opening import Access
+from allot.apiserver.access.token_requests import request_token
+from allot.apiserver.bodies import read_object
+from allot.apiserver.errors import method_not_supported
+from allot.apiserver.fieldchecks import checked_fields
+from allot.apiserver.options import write_options
+from allot.apiserver.parts import Lookup, Parts
+from allot.apiserver.registry import Served
+from allot.apiserver.request import ApiObject, ApiRequest
+
+Object = dict[str, Any]
+
+
+class Questions:
+    """Answers with what is known about access."""
+
+    def __init__(self, access: Access, lookup: Lookup) -> None:
+        self._access = access
+        self._lookup = lookup
+
+    async def answer(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+        """POST of something that is not stored."""
+        resource, access = served.resource, self._access
+        if resource.kind == "Binding":
+            return await bindings.bind(parts, served, request)
+        options = write_options(request.query, request.user_agent, "Create")
+        review = read_object(request, served, parts.registry)
+        review, warnings = checked_fields(review, served, options.field_validation)
+        review = {**review, "metadata": review.get("metadata") or {}}
+        match resource.kind:
+            case "SelfSubjectAccessReview":
+                told = reviews.self_subject_access_review(access.authorizer, review, request.user)
+            case "SubjectAccessReview":
+                told = reviews.subject_access_review(access.authorizer, review)
+            case "LocalSubjectAccessReview":
+                told = reviews.local_subject_access_review(access.authorizer, review, request.namespace)
+            case "SelfSubjectRulesReview":
+                told = reviews.self_subject_rules_review(access.authorizer, review, request.user)
+            case "SelfSubjectReview":
+                told = reviews.self_subject_review(review, request.user, parts.clock)
+            case "TokenReview":
+                told = await reviews.token_review(access.authenticator, review, access.tokens.audiences)
+            case _:
+                raise method_not_supported(resource.group, resource.plural, request.verb)
+        return ApiObject(object=told, status=201, warnings=warnings)
+
+    async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+        """POST of a TokenRequest to a service account."""
+        body = read_object(request, served, parts.registry, kind="TokenRequest", api_version="authentication.k8s.io/v1")
+        access = self._access
+        told = await request_token(access.tokens, self._lookup, parts.clock, request.namespace, request.name, body)
+        return ApiObject(object=told, status=201)

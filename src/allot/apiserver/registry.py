@@ -1,0 +1,203 @@
+"""What the server serves at this moment: rows of kinds with all that handlers need to treat their objects.
+
+Built-in kinds are there from the start; custom resources come and go. Knows keys, versions and schemas; reads and writes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from allot.apiserver.resources import Resource, Strategy
+from allot.core.schema import Schema
+from allot.store.port import Entry
+
+Object = dict[str, Any]
+# An object in the storage version -> the same in the version of a row.
+Convert = Callable[[Object], Object]
+
+# Groups in the order in which upstream's discovery tells them: by priority.
+_GROUP_ORDER = (
+    "",
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "resource.k8s.io",
+)
+_STAGES = {"": 0, "beta": 1, "alpha": 2}
+
+
+class ScalePaths(msgspec.Struct, frozen=True):
+    """Where an object keeps its replicas, the replicas that it has, and the selector of its pods."""
+
+    spec: tuple[str, ...] = ("spec", "replicas")
+    status: tuple[str, ...] = ("status", "replicas")
+    selector: tuple[str, ...] = ("spec", "selector")
+
+
+class Served:
+    """One row with its treatment."""
+
+    __slots__ = (
+        "_convert",
+        "_schema",
+        "convert_needed",
+        "folder",
+        "openapi",
+        "resource",
+        "scale",
+        "strategy",
+        "type_prefix",
+    )
+
+    def __init__(
+        self,
+        resource: Resource,
+        strategy: Strategy,
+        schema: Callable[[], Schema | None],
+        convert: Convert | None = None,
+        scale: ScalePaths | None = None,
+        openapi: Object | None = None,
+    ) -> None:
+        self.resource = resource
+        self.strategy = strategy
+        self._schema: Callable[[], Schema | None] | Schema | None = schema
+        self._convert = convert
+        self.scale = scale or ScalePaths()
+        # The schema that a custom resource's definition gives, for OpenAPI documents.
+        self.openapi = openapi
+        self.convert_needed = convert is not None
+        self.folder = f"/registry/{resource.storage_resource}/"
+        # How the JSON of a stored object starts: lists of built-in kinds leave that out of their items.
+        self.type_prefix = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of the row's version, found when it is first needed."""
+        if callable(self._schema):
+            self._schema = self._schema()
+        return self._schema
+
+    def prefix(self, namespace: str) -> str:
+        """Where the keys of a namespace, or of all objects, begin."""
+        return f"{self.folder}{namespace}/" if namespace and self.resource.namespaced else self.folder
+
+    def key(self, namespace: str, name: str) -> str:
+        """The key of an object."""
+        return f"{self.folder}{namespace}/{name}" if self.resource.namespaced else self.folder + name
+
+    def present(self, object_: Object) -> Object:
+        """A stored object in the version of the row."""
+        return object_ if self._convert is None else self._convert(object_)
+
+    def present_entry(self, entry: Entry) -> Entry:
+        """A stored entry in the version of the row."""
+        if self._convert is None:
+            return entry
+        return Entry(entry.key, self._convert(entry.object), entry.revision)
+
+    @property
+    def custom(self) -> bool:
+        """Whether it is a custom resource."""
+        return "/" in self.resource.storage_resource and self.resource.storage_resource.startswith(
+            f"{self.resource.group}/"
+        )
+
+
+class Registry:
+    """All rows. `generation` changes whenever a row does, so that what is derived from the rows can be kept."""
+
+    def __init__(self, rows: Iterable[Served] = ()) -> None:
+        self._rows: dict[tuple[str, str, str], Served] = {}
+        self.generation = 0
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Served) -> None:
+        """Serve a row, in place of the one with the same names."""
+        resource = row.resource
+        self._rows[resource.group, resource.version, resource.plural] = row
+        self.generation += 1
+
+    def remove(self, group: str, version: str, plural: str) -> None:
+        """Serve a row no longer."""
+        if self._rows.pop((group, version, plural), None) is not None:
+            self.generation += 1
+
+    def find(self, group: str, version: str, plural: str) -> Served | None:
+        """The row of a path."""
+        return self._rows.get((group, version, plural))
+
+    def storage_row(self, group: str, plural: str) -> Served | None:
+        """A row of the resource in its storage version, else in any."""
+        found = None
+        for (row_group, _, row_plural), row in self._rows.items():
+            if row_group == group and row_plural == plural:
+                if not row.convert_needed:
+                    return row
+                found = row
+        return found
+
+    def of_kind(self, group: str, version: str, kind: str) -> Served | None:
+        """The row of an object's type."""
+        for row in self._rows.values():
+            resource = row.resource
+            if resource.kind == kind and resource.version == version and resource.group == group:
+                return row
+        return None
+
+    def knows_kind(self, api_version: str, kind: str) -> bool:
+        """Whether objects of the type are served."""
+        group, _, version = api_version.rpartition("/")
+        return self.of_kind(group, version, kind) is not None
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._rows.values())
+
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Groups in discovery's order with their versions, the preferred one first."""
+        versions: dict[str, set[str]] = {}
+        for group, version, _ in self._rows:
+            versions.setdefault(group, set()).add(version)
+        names = sorted(versions, key=lambda group: (group not in _GROUP_ORDER, _position(group), group))
+        return {group: tuple(sorted(versions[group], key=version_order)) for group in names}
+
+    def rows_of(self, group: str, version: str) -> list[Served]:
+        """The rows of a group and version by name."""
+        rows = [row for key, row in self._rows.items() if key[0] == group and key[1] == version]
+        return sorted(rows, key=lambda row: row.resource.plural)
+
+
+def _position(group: str) -> int:
+    return _GROUP_ORDER.index(group) if group in _GROUP_ORDER else 0
+
+
+def version_order(version: str) -> tuple[int, int, int, str]:
+    """Sorts versions as Kubernetes prefers them: v2, v1, v1beta2, v1beta1, v1alpha3, then others by name."""
+    text = version.removeprefix("v")
+    number = ""
+    while text[:1].isdigit():
+        number, text = number + text[0], text[1:]
+    stage = text.rstrip("0123456789")
+    if not version.startswith("v") or not number or stage not in _STAGES:
+        return 9, 0, 0, version
+    return _STAGES[stage], -int(number), -int(text.removeprefix(stage) or 0), version

@@ -1,0 +1,110 @@
+"""The API server without HTTP: a request value in, an object, a list or a watch out.
+
+Both transports come through `handle`: authorization first, then the verb's handler. Everything that the server does on its
+own account (bootstrap, admission's look-ups) reads and writes through here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver import deletes, lists, patches, subresources, watch, writes
+from allot.apiserver.errors import (
+    bad_request,
+    forbidden,
+    method_not_supported,
+    not_found,
+    path_not_found,
+    unavailable,
+)
+from allot.apiserver.options import list_options
+from allot.apiserver.parts import Parts
+from allot.apiserver.registry import Served
+from allot.apiserver.request import ApiList, ApiObject, ApiRequest
+from allot.apiserver.selection import selection
+from allot.core.access.attributes import refusal
+from allot.store.port import StoreUnavailable
+
+Object = dict[str, Any]
+Answer = ApiObject | ApiList | watch.ObjectWatch
+
+
+class ApiServer:
+    """Handles requests with the given parts."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    async def handle(self, request: ApiRequest) -> Answer:
+        """The answer to a request; StatusError for every other outcome."""
+        attributes = request.attributes()
+        decision = self.parts.authorizer.authorize(attributes)
+        if not decision.allowed:
+            raise forbidden(request.group, request.resource, request.name, refusal(attributes, decision.reason))
+        return await self.answer(request)
+
+    async def answer(self, request: ApiRequest) -> Answer:
+        """The answer to a request that is allowed."""
+        served = self.parts.registry.find(request.group, request.version, request.resource)
+        if served is None:
+            raise path_not_found()
+        resource = served.resource
+        if request.namespace and not resource.namespaced and resource.plural != "namespaces":
+            raise path_not_found()
+        try:
+            if request.subresource:
+                return await subresources.handle(self.parts, served, request)
+            if request.verb not in resource.verbs:
+                raise method_not_supported(resource.group, resource.plural, request.verb)
+            return await self._object(served, request)
+        except StoreUnavailable as error:
+            raise unavailable(str(error)) from error
+
+    async def _object(self, served: Served, request: ApiRequest) -> Answer:
+        parts = self.parts
+        match request.verb:
+            case "get":
+                return await self._get(served, request)
+            case "list":
+                return await self._list(served, request)
+            case "watch":
+                return await self._watch(served, request)
+            case "create":
+                if served.resource.namespaced and not request.namespace:
+                    raise bad_request("an empty namespace may not be set during creation")
+                if not served.resource.stored:
+                    assert parts.questions is not None, "a server that serves reviews answers them"
+                    return await parts.questions.answer(parts, served, request)
+                return await writes.create(parts, served, request)
+            case "update":
+                return await writes.update(parts, served, request)
+            case "patch":
+                return await patches.patch(parts, served, request)
+            case "delete":
+                return await deletes.delete(parts, served, request)
+            case "deletecollection":
+                return await deletes.delete_collection(parts, served, request)
+        raise method_not_supported(served.resource.group, served.resource.plural, request.verb)
+
+    async def _get(self, served: Served, request: ApiRequest) -> ApiObject:
+        resource = served.resource
+        version = request.query.get("resourceVersion", "")
+        if version not in ("", "0"):
+            lists.parse_resource_version(version)
+        entry = await self.parts.store.get(served.key(request.namespace, request.name))
+        if entry is None:
+            raise not_found(resource.group, resource.plural, request.name)
+        return writes.answer(served, entry, 200)
+
+    async def _list(self, served: Served, request: ApiRequest) -> ApiList:
+        options = list_options(request.query, watch=False)
+        chosen = selection(served.resource, options.label_selector, options.field_selector)
+        return await lists.list_objects(self.parts.store, served, request.namespace, options, chosen)
+
+    async def _watch(self, served: Served, request: ApiRequest) -> watch.ObjectWatch:
+        options = list_options(request.query, watch=True)
+        chosen = selection(served.resource, options.label_selector, options.field_selector, request.name)
+        parts = self.parts
+        return await watch.open_watch(
+            parts.store, served, request.namespace, options, chosen, clock=parts.clock, ids=parts.ids
+        )

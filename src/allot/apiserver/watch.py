@@ -1,0 +1,180 @@
+"""Watches: the changes of the objects that a request means, after a revision, as they happen.
+
+A change that makes an object match the selectors is told as ADDED, one that makes it stop matching as DELETED. Whoever
+cannot be told everything is told so (410 Expired) and lists again. Bookmarks tell how far a watcher is when nothing that it
+selects has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from allot.apiserver.errors import StatusError, expired, too_large_resource_version, unavailable
+from allot.apiserver.lists import parse_resource_version
+from allot.apiserver.options import ListOptions
+from allot.apiserver.registry import Served
+from allot.apiserver.request import WatchEvent
+from allot.apiserver.selection import Selection
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.store.port import (
+    Compacted,
+    Entry,
+    Event,
+    EventType,
+    FutureRevision,
+    Progress,
+    Store,
+    StoreUnavailable,
+    Watch,
+)
+
+BOOKMARK_EVERY_S = 60.0
+TIMEOUT_MIN_S = 1800
+_BOOKMARK_BEFORE_END_S = 2.0
+_INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+async def open_watch(
+    store: Store,
+    served: Served,
+    namespace: str,
+    options: ListOptions,
+    selection: Selection,
+    *,
+    clock: Clock,
+    ids: Ids,
+) -> ObjectWatch:
+    """A watch that has not delivered anything yet; StatusError if it cannot start."""
+    prefix = served.prefix(namespace)
+    revision = parse_resource_version(options.resource_version) if options.resource_version else 0
+    initial: tuple[Entry, ...] = ()
+    wanted = options.send_initial_events
+    if wanted or (wanted is None and revision == 0):
+        page = await store.list(prefix)
+        if revision > page.revision:
+            raise too_large_resource_version(revision, page.revision)
+        initial, revision = page.entries, page.revision
+    elif revision == 0:
+        revision = await store.revision()
+    duration = options.timeout_seconds or int(TIMEOUT_MIN_S * (1 + ids.jitter()))
+    watch = ObjectWatch(served, selection, clock, duration, bookmarks=options.allow_watch_bookmarks)
+    watch.begin(store, prefix, revision, initial, marks_end=bool(wanted))
+    return watch
+
+
+class ObjectWatch:
+    """An open watch. Iterate over it, or take what is ready in one go with `batch`."""
+
+    def __init__(self, served: Served, selection: Selection, clock: Clock, duration: float, *, bookmarks: bool) -> None:
+        self._served = served
+        self._selection = selection
+        self._clock = clock
+        self._ends = clock.monotonic() + duration
+        self._bookmarks = bookmarks
+        self._next_bookmark = clock.monotonic() + min(BOOKMARK_EVERY_S, max(duration - _BOOKMARK_BEFORE_END_S, 0.0))
+        self._initial: list[WatchEvent] = []
+        self._seen = 0
+        self._watch: Watch | None = None
+
+    def begin(self, store: Store, prefix: str, revision: int, initial: tuple[Entry, ...], *, marks_end: bool) -> None:
+        """Start to listen, and keep what is told first."""
+        self._seen = revision
+        self._watch = store.watch(prefix, revision)
+        for entry in initial:
+            if self._selection.matches(entry.object):
+                self._initial.append(self._told("ADDED", entry))
+        if marks_end and self._bookmarks:
+            self._initial.append(self._bookmark(_INITIAL_EVENTS_END))
+
+    @property
+    def served(self) -> Served:
+        """The row whose objects are watched."""
+        return self._served
+
+    async def __aiter__(self) -> AsyncIterator[WatchEvent]:
+        initial, self._initial = self._initial, []
+        for event in initial:
+            yield event
+        assert self._watch is not None, "a watch is iterated after it has begun"
+        try:
+            changes = aiter(self._watch)
+            while True:
+                change = await self._next(changes)
+                if change is None:
+                    if self._clock.monotonic() >= self._ends:
+                        return
+                    yield self._bookmark({})
+                    continue
+                event_ = self._event(change)
+                if event_ is not None:
+                    yield event_
+        except StopAsyncIteration:
+            return
+        except Compacted as error:
+            yield _failure(expired(f"too old resource version: {error.revision} ({error.oldest})"))
+        except FutureRevision as error:
+            yield _failure(too_large_resource_version(self._seen, error.current))
+        except StoreUnavailable as error:
+            yield _failure(unavailable(str(error)))
+        finally:
+            await self.close()
+
+    async def _next(self, changes: AsyncIterator[Event | Progress]) -> Event | Progress | None:
+        """The next change, or None when a bookmark is due or the time is up."""
+        until = min(self._ends, self._next_bookmark) if self._bookmarks else self._ends
+        remaining = until - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(remaining, 0)):
+                return await anext(changes)
+        except TimeoutError:
+            return None
+
+    def _event(self, change: Event | Progress) -> WatchEvent | None:
+        self._seen = change.revision
+        if isinstance(change, Progress):
+            return None
+        entry, before = change.entry, change.before
+        if self._selection.everything:
+            return self._told(change.type, entry)
+        is_selected = change.type is not EventType.DELETED and self._selection.matches(entry.object)
+        was_selected = before is not None and self._selection.matches(before.object)
+        if is_selected:
+            return self._told("MODIFIED" if was_selected else "ADDED", entry)
+        if not was_selected:
+            return None
+        if change.type is EventType.DELETED:
+            return self._told("DELETED", entry)
+        assert before is not None, "what was selected was there"
+        return self._told("DELETED", Entry(entry.key, _at_revision(before.object, change.revision), change.revision))
+
+    def _told(self, type_: str, entry: Entry) -> WatchEvent:
+        shown = self._served.present_entry(entry)
+        return WatchEvent(type_, shown.object, shown)
+
+    def _bookmark(self, annotations: dict[str, str]) -> WatchEvent:
+        now = self._clock.monotonic()
+        self._next_bookmark = now + BOOKMARK_EVERY_S
+        if now < self._ends - _BOOKMARK_BEFORE_END_S < self._next_bookmark:
+            self._next_bookmark = self._ends - _BOOKMARK_BEFORE_END_S
+        metadata: dict[str, Any] = {"resourceVersion": str(self._seen), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        resource = self._served.resource
+        object_ = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        return WatchEvent("BOOKMARK", object_)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        if self._watch is not None:
+            await self._watch.close()
+
+
+def _at_revision(object_: dict[str, Any], revision: int) -> dict[str, Any]:
+    return {**object_, "metadata": {**object_["metadata"], "resourceVersion": str(revision)}}
+
+
+def _failure(error: StatusError) -> WatchEvent:
+    return WatchEvent("ERROR", error.status())

@@ -1,0 +1,320 @@
+"""Creates and updates: what every write goes through, from the body to the store.
+
+In order: the body is read, judged by the schema and brought into the storage version; the server fills in metadata and notes
+who set which fields; admission may change the object; the kind's strategy prepares and validates it; admission may refuse
+it; the store takes it if nothing else has changed it meanwhile. Dry runs do all but the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from allot.apiserver import objectmeta
+from allot.apiserver.admission.attributes import Operation
+from allot.apiserver.admission.chain import admission_of
+from allot.apiserver.bodies import read_object
+from allot.apiserver.errors import StatusError, already_exists, bad_request, conflict, forbidden, invalid, not_found
+from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
+from allot.apiserver.options import WriteOptions, write_options
+from allot.apiserver.ownership import track
+from allot.apiserver.parts import Parts
+from allot.apiserver.registry import Served
+from allot.apiserver.request import ApiObject, ApiRequest, Attributes
+from allot.apiserver.resources import Refused
+from allot.core.access.attributes import refusal
+from allot.core.validation.fields import INVALID, FieldError
+from allot.store.port import Entry, KeyExists, KeyNotFound, RevisionConflict
+
+Object = dict[str, Any]
+# From the stored object, None if there is none, to what should be stored, in the version of the row.
+Propose = Callable[[Entry | None], Object]
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+_GENERATE_ATTEMPTS = 8
+_CONFLICT_ATTEMPTS = 5
+
+
+async def create(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+    """POST."""
+    options = write_options(request.query, request.user_agent, "Create")
+    object_ = read_object(request, served, parts.registry)
+    object_, warnings = checked_fields(object_, served, options.field_validation)
+    return await create_object(parts, served, request, object_, options, warnings)
+
+
+async def create_object(
+    parts: Parts,
+    served: Served,
+    request: ApiRequest,
+    object_: Object,
+    options: WriteOptions,
+    warnings: tuple[str, ...] = (),
+    *,
+    managed: bool = False,
+) -> ApiObject:
+    """Store a new object, given in the version of the row. managed: managedFields are as they shall be."""
+    resource = served.resource
+    object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=resource.namespaced)
+    if objectmeta.text_of(objectmeta.metadata_of(object_), "resourceVersion"):
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
+    if not managed:
+        object_ = track(served, None, object_, options, "", parts.clock)
+    object_, told = objectmeta.without_duplicate_owners(object_)
+    admission = admission_of(request, Operation.CREATE, resource, object_, None, dry_run=options.dry_run)
+    admitted = await parts.admission.mutate(admission)
+    assert admitted is not None, "admission of a create keeps an object"
+    object_ = served.strategy.prepare_create(admitted)
+    errors = served.strategy.validate_create(object_)
+    if errors:
+        raise invalid(resource.group, resource.kind, object_["metadata"].get("name", ""), errors)
+    admission.object = object_
+    async with parts.admission.judge(admission):
+        entry = await _store_new(parts, served, object_, options)
+    warnings = (*warnings, *told, *served.strategy.warnings(object_), *admission.warnings)
+    return answer(served, entry, 201, warnings)
+
+
+async def _store_new(parts: Parts, served: Served, object_: Object, options: WriteOptions) -> Entry:
+    metadata = object_["metadata"]
+    generated = bool(metadata.get("generateName"))
+    for _ in range(_GENERATE_ATTEMPTS):
+        key = served.key(metadata.get("namespace", ""), metadata["name"])
+        if options.dry_run:
+            if await parts.store.get(key) is None:
+                return Entry(key, object_, 0)
+        else:
+            try:
+                return await parts.store.create(key, owned(object_))
+            except KeyExists as error:
+                if not generated:
+                    raise _exists(served, error.entry, metadata["name"]) from None
+        if not generated:
+            raise _exists(served, await parts.store.get(key), metadata["name"])
+        object_ = objectmeta.renamed(object_, parts.ids)
+        metadata = object_["metadata"]
+    error_ = already_exists(served.resource.group, served.resource.plural, metadata["name"])
+    text = f"{error_.message}, the server was not able to generate a unique name for the object"
+    raise StatusError(409, "AlreadyExists", text, details={**(error_.details or {}), "retryAfterSeconds": 1})
+
+
+def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
+    error = already_exists(served.resource.group, served.resource.plural, name)
+    if entry is not None and entry.object["metadata"].get("deletionTimestamp"):
+        error.message = f"object is being deleted: {error.message}"
+    return error
+
+
+# --- updates ---
+
+
+async def update(parts: Parts, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
+    """PUT of an object or of a subresource that has the object's shape."""
+    options = write_options(request.query, request.user_agent, "Update")
+    object_ = read_object(request, served, parts.registry)
+    object_, warnings = checked_fields(object_, served, options.field_validation)
+    object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=served.resource.namespaced)
+    objectmeta.check_name(object_, request.name)
+    return await replace_object(parts, served, request, lambda _: object_, options, warnings, subresource=subresource)
+
+
+async def replace_object(
+    parts: Parts,
+    served: Served,
+    request: ApiRequest,
+    propose: Propose,
+    options: WriteOptions,
+    warnings: tuple[str, ...] = (),
+    *,
+    subresource: str = "",
+    managed: bool = False,
+    creates: bool = False,
+    status: int = 200,
+) -> ApiObject:
+    """Store what is proposed in place of what is there; tries again when somebody else was faster. creates: whether what is
+    not there is created in any case (apply)."""
+    resource = served.resource
+    key = served.key(request.namespace, request.name)
+    for _ in range(_CONFLICT_ATTEMPTS):
+        entry = await parts.store.get(key)
+        if entry is None:
+            return await _create_by_update(
+                parts,
+                served,
+                request,
+                propose,
+                options,
+                warnings,
+                managed=managed,
+                allowed=creates,
+                subresource=subresource,
+            )
+        try:
+            return await _replace_once(
+                parts,
+                served,
+                request,
+                entry,
+                propose(entry),
+                options,
+                warnings,
+                subresource,
+                managed=managed,
+                status=status,
+            )
+        except (RevisionConflict, KeyNotFound):
+            # Once more, from the newest state: whoever said which version is meant then learns that it is gone.
+            continue
+    raise conflict(resource.group, resource.plural, request.name, MODIFIED)
+
+
+async def _create_by_update(
+    parts: Parts,
+    served: Served,
+    request: ApiRequest,
+    propose: Propose,
+    options: WriteOptions,
+    warnings: tuple[str, ...],
+    *,
+    managed: bool,
+    allowed: bool,
+    subresource: str,
+) -> ApiObject:
+    resource = served.resource
+    if subresource or not (allowed or resource.create_on_update):
+        raise not_found(resource.group, resource.plural, request.name)
+    proposed = propose(None)
+    metadata = objectmeta.metadata_of(proposed)
+    if uid := objectmeta.text_of(metadata, "uid"):
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(resource.group, resource.plural, request.name, why)
+    if objectmeta.text_of(metadata, "resourceVersion") not in ("", "0"):
+        raise not_found(resource.group, resource.plural, request.name)
+    attributes = Attributes(
+        user=request.user,
+        verb="create",
+        group=resource.group,
+        version=resource.version,
+        resource=resource.plural,
+        namespace=request.namespace,
+        name=request.name,
+    )
+    decision = parts.authorizer.authorize(attributes)
+    if not decision.allowed:
+        raise forbidden(resource.group, resource.plural, request.name, refusal(attributes, decision.reason))
+    return await create_object(parts, served, request, proposed, options, warnings, managed=managed)
+
+
+async def _replace_once(
+    parts: Parts,
+    served: Served,
+    request: ApiRequest,
+    entry: Entry,
+    proposed: Object,
+    options: WriteOptions,
+    warnings: tuple[str, ...],
+    subresource: str,
+    *,
+    managed: bool,
+    status: int,
+) -> ApiObject:
+    resource, strategy, old = served.resource, served.strategy, entry.object
+    proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=resource.namespaced)
+    object_ = objectmeta.changed_object(_read(served, proposed), old)
+    object_ = _with_version(served, object_, entry, request.name)
+    if not managed:
+        object_ = track(served, old, object_, options, subresource, parts.clock)
+    object_, told = objectmeta.without_duplicate_owners(object_)
+    admission = admission_of(
+        request, Operation.UPDATE, resource, object_, old, subresource=subresource, dry_run=options.dry_run
+    )
+    admitted = await parts.admission.mutate(admission)
+    assert admitted is not None, "admission of an update keeps an object"
+    object_ = strategy.prepare_update(admitted, old, subresource)
+    errors = strategy.validate_update(object_, old, subresource)
+    if errors:
+        raise invalid(resource.group, resource.kind, request.name, errors)
+    warnings = (*warnings, *told, *strategy.warnings(object_))
+    admission.object = object_
+    async with parts.admission.judge(admission):
+        stored = await _store_changed(parts, entry, object_, options)
+    return answer(served, stored, status, (*warnings, *admission.warnings))
+
+
+async def _store_changed(parts: Parts, entry: Entry, object_: Object, options: WriteOptions) -> Entry:
+    if object_ == entry.object:
+        # Nothing changed: no revision is used up and nobody is woken.
+        return entry
+    if options.dry_run:
+        return Entry(entry.key, object_, entry.revision)
+    if is_gone(object_):
+        # The last finalizer went: the deletion that waited for it happens now, in place of the update.
+        deleted = await parts.store.delete(entry.key, entry.revision)
+        return Entry(entry.key, at_revision(object_, deleted.revision), deleted.revision)
+    return await parts.store.update(entry.key, owned(object_), entry.revision)
+
+
+def is_gone(object_: Object) -> bool:
+    """Whether nothing holds back the deletion of the object any more."""
+    metadata = object_["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if metadata.get("deletionGracePeriodSeconds"):
+        return False
+    # A namespace has finalizers of its own, for what is in it.
+    return object_["kind"] != "Namespace" or not (object_.get("spec") or {}).get("finalizers")
+
+
+def _with_version(served: Served, object_: Object, entry: Entry, name: str) -> Object:
+    """The object at the version that it replaces; 409 if it was made from another one, 422 if it must say it and does not."""
+    resource, metadata = served.resource, object_["metadata"]
+    uid, stored_uid = objectmeta.text_of(metadata, "uid"), entry.object["metadata"].get("uid", "")
+    if uid != stored_uid:
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: {entry.key}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}"
+        )
+        raise conflict(resource.group, resource.plural, name, why)
+    version = objectmeta.text_of(metadata, "resourceVersion")
+    current = entry.object["metadata"]["resourceVersion"]
+    if version == current:
+        return object_
+    if version in ("", "0"):
+        if not resource.unconditional_update:
+            text = "Invalid value: 0: must be specified for an update"
+            raise invalid(resource.group, resource.kind, name, [FieldError("metadata.resourceVersion", INVALID, text)])
+        return {**object_, "metadata": {**metadata, "resourceVersion": current}}
+    if not version.isdigit():
+        text = f'Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+        raise invalid(resource.group, resource.kind, name, [FieldError("metadata.resourceVersion", INVALID, text)])
+    raise conflict(resource.group, resource.plural, name, MODIFIED)
+
+
+# --- both ---
+
+
+def _read(served: Served, object_: Object) -> Object:
+    resource = served.resource
+    try:
+        return served.strategy.read(object_)
+    except Refused as error:
+        raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
+
+
+def owned(object_: Object) -> Object:
+    """An object that the store may stamp: its outermost parts are nobody else's."""
+    return {**object_, "metadata": {**object_["metadata"]}}
+
+
+def at_revision(object_: Object, revision: int) -> Object:
+    """The object with this resourceVersion."""
+    return {**object_, "metadata": {**object_["metadata"], "resourceVersion": str(revision)}}
+
+
+def answer(served: Served, entry: Entry, status: int, warnings: tuple[str, ...] = ()) -> ApiObject:
+    """A stored object as an answer, in the version of the row."""
+    if served.resource.warning:
+        warnings = (served.resource.warning, *warnings)
+    shown = served.present_entry(entry)
+    return ApiObject(object=shown.object, status=status, entry=shown, warnings=tuple(dict.fromkeys(warnings)))

@@ -1,0 +1,266 @@
+"""Running a server in the foreground: options, store, signals, and what is said about it.
+
+Shared by `allot apiserver` and `allot up`. The composition root: the only place that chooses a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from allot.apiserver.access.secret_files import SecretFileError
+from allot.apiserver.assembly import Running, Settings, running
+from allot.cli.errors import CommandError, Unreadable
+from allot.cli.output import talk
+from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates, UnknownGate
+from allot.store.etcd import EtcdStore
+from allot.store.etcd_client import EtcdOptions
+from allot.store.memory import MemoryStore
+from allot.store.port import Store, StoreUnavailable
+from allot.store.sqlite import SqliteStore
+
+EXIT_UNREACHABLE = 3
+EXIT_FORCED = 130
+_DATABASE = "state.db"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CannotServe(CommandError):
+    """The server cannot start or go on."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    data_dir: Path
+    bind_address: str
+    port: int
+    kubeconfig: Path | None
+    memory: bool
+    etcd_servers: tuple[str, ...]
+    etcd_ca: Path | None
+    etcd_cert: Path | None
+    etcd_key: Path | None
+    etcd_prefix: str
+    gates: FeatureGates
+    names: tuple[str, ...]
+    token_file: Path | None
+    audit_log: Path | None
+
+
+def default_data_dir() -> Path:
+    """Where data is kept unless said otherwise: $XDG_DATA_HOME/allot."""
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "allot"
+
+
+def parse_gates(_context: click.Context, _parameter: click.Parameter, value: str) -> FeatureGates:
+    """`default`, `all`, or changes as Kubernetes' components take them."""
+    gates = DEFAULT_GATES
+    enable: list[str] = []
+    disable: list[str] = []
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        name, equals, state = part.partition("=")
+        if name in ("all", "default") and not equals:
+            gates = ALL_GATES if name == "all" else DEFAULT_GATES
+        elif equals and state.lower() in ("true", "false"):
+            (enable if state.lower() == "true" else disable).append(name)
+        else:
+            raise Unreadable(f"feature gate {part!r}: expected NAME=true, NAME=false, all or default")
+    try:
+        return gates.changed(enable, disable)
+    except UnknownGate as error:
+        raise Unreadable(str(error)) from None
+
+
+_PATH = click.Path(path_type=Path, dir_okay=False)
+
+
+def server_options(function: Function) -> Function:
+    """The options of a command that runs a server."""
+    options = (
+        click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=default_data_dir,
+            show_default="$XDG_DATA_HOME/allot",
+            help="Where objects, keys and certificates are kept.",
+        ),
+        click.option("--bind-address", default="127.0.0.1", show_default=True, help="The address to listen on."),
+        click.option(
+            "--port",
+            type=click.IntRange(0, 65535),
+            default=6443,
+            show_default=True,
+            help="The port to listen on; 0 takes a free one.",
+        ),
+        click.option(
+            "--kubeconfig",
+            type=_PATH,
+            help="Where the administrator's kubeconfig is written.  [default: admin.kubeconfig in the data directory]",
+        ),
+        click.option(
+            "--memory", is_flag=True, help="Keep objects in memory only; they are gone when the server stops."
+        ),
+        click.option("--etcd-servers", default="", metavar="URLS", help="Keep objects in etcd, comma-separated URLs."),
+        click.option("--etcd-cafile", "etcd_ca", type=_PATH, help="The authority of etcd's certificate."),
+        click.option("--etcd-certfile", "etcd_cert", type=_PATH, help="The client certificate for etcd."),
+        click.option("--etcd-keyfile", "etcd_key", type=_PATH, help="The key of the client certificate for etcd."),
+        click.option(
+            "--etcd-prefix",
+            default="/registry",
+            show_default=True,
+            help="Where keys begin in etcd, as kube-apiserver's.",
+        ),
+        click.option(
+            "--feature-gates",
+            "gates",
+            default="default",
+            show_default=True,
+            metavar="GATES",
+            callback=parse_gates,
+            help="'default', 'all' or NAME=true,NAME=false.",
+        ),
+        click.option(
+            "--tls-san",
+            "names",
+            multiple=True,
+            metavar="NAME",
+            help="Another name or address of this server; repeatable.",
+        ),
+        click.option(
+            "--token-auth-file", "token_file", type=_PATH, help='A file of lines token,user,uid,"group,group".'
+        ),
+        click.option("--audit-log", type=_PATH, help="Write an audit log (JSON lines) to this file."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def options_of(arguments: dict[str, Any]) -> ServerOptions:
+    """The options from click's arguments."""
+    servers = tuple(filter(None, (url.strip() for url in arguments.pop("etcd_servers").split(","))))
+    if servers and arguments["memory"]:
+        raise click.UsageError("--memory and --etcd-servers cannot be used together.")
+    return ServerOptions(etcd_servers=servers, **arguments)
+
+
+def serve(options: ServerOptions) -> None:
+    """Run until a signal comes; CommandError if that is not possible."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    try:
+        if sys.platform == "win32":
+            asyncio.run(_serve(options))
+        else:
+            import uvloop
+
+            uvloop.run(_serve(options))
+    except BaseExceptionGroup as group:
+        raise _first_of(group) from None
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The failure that a person can act on, else the first."""
+    known, rest = group.split(CommandError)
+    chosen: BaseExceptionGroup[BaseException] = known or rest or group
+    found: BaseException = chosen
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _store(options: ServerOptions) -> Store:
+    if options.memory:
+        return MemoryStore()
+    if options.etcd_servers:
+        return EtcdStore(
+            EtcdOptions(
+                servers=options.etcd_servers,
+                ca_file=options.etcd_ca,
+                cert_file=options.etcd_cert,
+                key_file=options.etcd_key,
+                prefix=options.etcd_prefix,
+            )
+        )
+    return SqliteStore(options.data_dir / _DATABASE)
+
+
+async def _serve(options: ServerOptions) -> None:
+    stop = asyncio.Event()
+    _on_signals(stop)
+    settings = Settings(
+        directory=options.data_dir / "pki",
+        host=options.bind_address,
+        port=options.port,
+        gates=options.gates,
+        names=options.names,
+        token_file=options.token_file,
+        audit_log=options.audit_log,
+    )
+    try:
+        _make_data_dir(options.data_dir)
+        async with running(settings, _store(options)) as server:
+            _announce(server, options)
+            # What start-up made stays; the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            await stop.wait()
+            talk("stopping")
+    except StoreUnavailable as error:
+        raise CannotServe(str(error)) from error
+    except SecretFileError as error:
+        raise CannotServe(str(error)) from error
+    except OSError as error:
+        raise _cannot_listen(error, options) from error
+
+
+def _make_data_dir(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotServe(f"data directory {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _cannot_listen(error: OSError, options: ServerOptions) -> CommandError:
+    where = f"{options.bind_address}:{options.port}"
+    if error.errno == errno.EADDRINUSE:
+        return CannotServe(f"cannot listen on {where}: the port is in use", "choose another one with --port")
+    return CannotServe(f"cannot serve on {where}: {(error.strerror or str(error)).lower()}")
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    """The first signal stops cleanly, the second at once."""
+
+    def received() -> None:
+        if stop.is_set():
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, received)
+
+
+def _announce(server: Running, options: ServerOptions) -> None:
+    path = options.kubeconfig or options.data_dir / "admin.kubeconfig"
+    server.access.write_admin_kubeconfig(path, server.url)
+    talk(f"ready: {server.url}")
+    talk("")
+    talk(f"  export KUBECONFIG={path}")
+    talk("  kubectl get namespaces")
+    talk("")
