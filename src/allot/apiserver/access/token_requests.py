@@ -29,7 +29,7 @@ class _Reference(msgspec.Struct, frozen=True, rename={"api_version": "apiVersion
     kind: str = ""
     api_version: str = ""
     name: str = ""
-    uid: str = ""
+    uid: str | None = ""
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
