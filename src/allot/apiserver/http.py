@@ -206,8 +206,8 @@ class _Exchange:
     # --- answers ---
 
     async def _object(self, request: ApiRequest, query: Mapping[str, str]) -> web.StreamResponse:
-        include = query.get("includeObject", "")
-        if include not in ("", "None", "Metadata", "Object"):
+        include = query.get("includeObject", "") or "Metadata"
+        if include not in ("None", "Metadata", "Object"):
             raise bad_request(f'unrecognized includeObject value: "{include}"')
         parts = self._server.parts
         encoder = Encoder(parts.registry, self._format, parts.clock, include_object=include, pretty=self._pretty)
