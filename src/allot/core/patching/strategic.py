@@ -19,6 +19,7 @@ from allot.core.patching.strategic_lists import (
     in_element_order,
     merge_lists_by_key,
     merge_scalar_lists,
+    old_order,
     present,
 )
 from allot.core.schema import Schema
@@ -160,7 +161,7 @@ def _merge_ordered_lists(merged: dict[str, Any], patch: dict[str, Any], schema: 
             both = without_directives(values)[1]
         else:
             both = _merge_lists(before, values, node)
-        merged[name] = in_element_order(both, order, before or [], merge_key)
+        merged[name] = in_element_order(both, order, old_order(before or [], values or [], merge_key), merge_key)
         patch.pop(name, None)
 
 

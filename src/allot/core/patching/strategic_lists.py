@@ -84,6 +84,22 @@ def check_order(values: list[Any], order: list[Any], merge_key: str) -> None:
             raise internal(f"{texts}{str(order)[:200]}\n")
 
 
+def old_order(before: list[Any], values: list[Any], merge_key: str) -> list[Any]:
+    """The order that elements had, which decides where elements that only the object has go.
+
+    Kubernetes deletes elements in place and lets the first new ones take the free places, so that an element that only the
+    object has goes before those. Clients see the result, so we do the same.
+    """
+    if not merge_key or not any(isinstance(each, dict) and DIRECTIVE in each for each in values):
+        return before
+    left, new, replaced = _without_special_elements(before, values, merge_key)
+    if replaced:
+        return before
+    known = _places(left, merge_key)
+    additions = [each for each in new if _identity(each, merge_key) not in known]
+    return left + additions[: len(before) - len(left)]
+
+
 def in_element_order(both: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
     """A merged list in the order that the patch states."""
     element_kind(both, order)
