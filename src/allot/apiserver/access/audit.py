@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -84,6 +85,7 @@ class AuditLog:
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(queue_max)
         self._file: BinaryIO | None = None
         self._size = 0
+        self._rotates = True
         # Now, so that a log that cannot be written is reported when the server starts.
         try:
             self._open()
@@ -126,9 +128,13 @@ class AuditLog:
 
     def _open(self) -> BinaryIO:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
-        os.fchmod(descriptor, FILE_MODE)
+        found = os.fstat(descriptor)
+        # Pipes and devices (/dev/stderr) may be named as well; their modes are not ours to change.
+        if stat.S_ISREG(found.st_mode):
+            os.fchmod(descriptor, FILE_MODE)
+        self._rotates = stat.S_ISREG(found.st_mode)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
-        self._size = os.fstat(descriptor).st_size
+        self._size = found.st_size
         return self._file
 
     def _write(self, lines: list[bytes]) -> None:
@@ -136,7 +142,7 @@ class AuditLog:
         try:
             for line in lines:
                 file = self._file or self._open()
-                if self._size and self._size + len(line) > self._bytes_max:
+                if self._rotates and self._size and self._size + len(line) > self._bytes_max:
                     file = self._rotate(file)
                 rest = memoryview(line)
                 while rest:

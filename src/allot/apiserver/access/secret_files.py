@@ -6,6 +6,7 @@ A file is written beside its place and moved there, so that nobody ever sees hal
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 DIRECTORY_MODE = 0o700
@@ -46,7 +47,9 @@ def write_secret(path: Path, content: bytes) -> None:
 def read_secret(path: Path) -> bytes | None:
     """The file's content, None if there is no file. What others may read is closed to them."""
     try:
-        if path.stat().st_mode & 0o077:
+        mode = path.stat().st_mode
+        # Something like /dev/stdin may be named as well; its mode is not ours to change.
+        if mode & 0o077 and stat.S_ISREG(mode):
             path.chmod(FILE_MODE)
         return path.read_bytes()
     except FileNotFoundError:
