@@ -1,0 +1,80 @@
+"""What an informer knows: the objects by key, and indexes over them. Plain data, changed only by its informer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+# The values under which an object is found in an index.
+IndexFunction = Callable[[T], Iterable[str]]
+
+
+class Cache(Generic[T]):
+    """Objects by key (`namespace/name`, or `name` alone) and by index. Objects are shared: never change one."""
+
+    def __init__(self, indexers: Mapping[str, IndexFunction[T]] | None = None) -> None:
+        self._objects: dict[str, T] = {}
+        self._functions = dict(indexers or {})
+        # Index name -> value -> keys in order of arrival; dicts, because sets have no order.
+        self._indexes: dict[str, dict[str, dict[str, None]]] = {name: {} for name in self._functions}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(tuple(self._objects.values()))
+
+    def get(self, key: str) -> T | None:
+        """The object of a key."""
+        return self._objects.get(key)
+
+    def keys(self) -> tuple[str, ...]:
+        """All keys."""
+        return tuple(self._objects)
+
+    def by_index(self, index: str, value: str) -> tuple[T, ...]:
+        """The objects that an index has under a value."""
+        return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
+
+    def add_index(self, name: str, function: IndexFunction[T]) -> None:
+        """One more index; filled with what is there."""
+        if name in self._functions:
+            raise ValueError(f"index {name!r} exists")
+        self._functions[name] = function
+        self._indexes[name] = {}
+        for key, object_ in self._objects.items():
+            for value in function(object_):
+                self._indexes[name].setdefault(value, {})[key] = None
+
+    def put(self, key: str, object_: T) -> T | None:
+        """Set the object of a key; the one of before."""
+        before = self._objects.get(key)
+        self._objects[key] = object_
+        for name, function in self._functions.items():
+            self._reindex(name, key, () if before is None else function(before), function(object_))
+        return before
+
+    def remove(self, key: str) -> T | None:
+        """Forget a key; the object of before."""
+        before = self._objects.pop(key, None)
+        if before is not None:
+            for name, function in self._functions.items():
+                self._reindex(name, key, function(before), ())
+        return before
+
+    def _reindex(self, name: str, key: str, old: Iterable[str], new: Iterable[str]) -> None:
+        index = self._indexes[name]
+        old_values, new_values = tuple(old), tuple(new)
+        for value in old_values:
+            if value not in new_values:
+                keys = index.get(value, {})
+                keys.pop(key, None)
+                if not keys:
+                    index.pop(value, None)
+        for value in new_values:
+            index.setdefault(value, {})[key] = None

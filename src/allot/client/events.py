@@ -1,0 +1,297 @@
+"""Events about objects (events.k8s.io/v1), for people: recorded without waiting, sent in the background, never in the way.
+
+What repeats becomes a series: the second time tells the server so, from then on it is counted here and written when the
+series ends, and now and then before. Whoever says too much about one object is filtered. When the server is away the queue
+fills, and what does not fit is dropped and counted. The numbers are client-go's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client, PatchType
+from allot.client.backoff import TokenBucket
+from allot.client.errors import AlreadyExists, ApiError, NotFound, ServerFault, TooManyRequests, Unreachable
+from allot.core.model.kinds import kind_of_type
+from allot.core.model.meta import APIStruct, ObjectMeta
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+
+_log = logging.getLogger("allot.client")
+
+QUEUE_MAX = 1000
+TRIES_MAX = 12
+TRY_PAUSE_S = 10.0
+SERIES_FINISH_S = 360.0
+SERIES_REFRESH_S = 1800.0
+SERIES_MAX = 4096
+SPAM_BURST = 25
+SPAM_PER_SECOND = 1 / 300
+NOTE_BYTES_MAX = 1024
+_WORD_LENGTH_MAX = 128
+_NAME_LENGTH_MAX = 253
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @classmethod
+    def to(cls, object_: APIStruct | Mapping[str, Any]) -> Reference:
+        """To an object, typed or JSON."""
+        if isinstance(object_, APIStruct):
+            kind, metadata = kind_of_type(type(object_)), object_.metadata  # type: ignore[attr-defined]
+            assert isinstance(metadata, ObjectMeta)
+            return cls(
+                api_version=kind.hub_api_version,
+                kind=kind.name,
+                name=metadata.name,
+                namespace=metadata.namespace,
+                uid=metadata.uid,
+                resource_version=metadata.resource_version,
+            )
+        fields = object_.get("metadata") or {}
+        return cls(
+            api_version=str(object_.get("apiVersion", "")),
+            kind=str(object_.get("kind", "")),
+            name=str(fields.get("name", "")),
+            namespace=str(fields.get("namespace", "")),
+            uid=str(fields.get("uid", "")),
+            resource_version=str(fields.get("resourceVersion", "")),
+        )
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes it the same object, whatever its state."""
+        return self.api_version, self.kind, self.namespace, self.name, self.uid
+
+
+_Key = tuple[Any, ...]
+
+
+class _Series:
+    """An event as it was sent, and how often it has happened since."""
+
+    __slots__ = ("count", "event", "last_observed", "last_observed_at")
+
+    def __init__(self, event: dict[str, Any], now: str, at: float) -> None:
+        self.event = event
+        self.count = 1
+        self.last_observed = now
+        self.last_observed_at = at
+
+    def to_send(self) -> dict[str, Any]:
+        """The event as it should be on the server."""
+        if self.count == 1:
+            return self.event
+        return {**self.event, "series": {"count": self.count, "lastObservedTime": self.last_observed}}
+
+
+class EventCounts(msgspec.Struct):
+    """What has become of the events."""
+
+    sent: int = 0
+    # Said too often about one object.
+    filtered: int = 0
+    # The queue was full, or the server stayed away.
+    dropped: int = 0
+    # The server did not want them.
+    refused: int = 0
+
+
+class EventRecorder:
+    """Records events of one component. Run it, or nothing is sent."""
+
+    def __init__(
+        self, client: Client, clock: Clock, ids: Ids, *, controller: str, instance: str, queue_max: int = QUEUE_MAX
+    ) -> None:
+        self._events = client.resource("events.k8s.io", "v1", "events", namespaced=True)
+        self._clock = clock
+        self._ids = ids
+        self._controller = controller
+        self._instance = instance[:_WORD_LENGTH_MAX]
+        self._queue: asyncio.Queue[_Series] = asyncio.Queue(queue_max)
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._buckets: OrderedDict[_Key, TokenBucket] = OrderedDict()
+        self._last_nanoseconds = 0
+        self.counts = EventCounts()
+
+    def record(
+        self,
+        regarding: APIStruct | Mapping[str, Any] | Reference,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: APIStruct | Mapping[str, Any] | Reference | None = None,
+    ) -> None:
+        """Say that something has happened to an object. type is Normal or Warning. Returns at once."""
+        if type_ not in ("Normal", "Warning"):
+            raise ValueError(f"event {reason!r}: type must be Normal or Warning, got {type_!r}")
+        about = regarding if isinstance(regarding, Reference) else Reference.to(regarding)
+        other = related if related is None or isinstance(related, Reference) else Reference.to(related)
+        key = (type_, action, reason, about.key, other.key if other is not None else ())
+        now, at = self._clock.now_micro(), self._clock.monotonic()
+        series = self._series.get(key)
+        if series is not None:
+            self._series.move_to_end(key)
+            series.count += 1
+            series.last_observed, series.last_observed_at = now, at
+            # The second time is told; from the third on, counting is enough until the series ends.
+            if series.count > 2:
+                return
+        if self._is_spam((type_, about.key)):
+            self.counts.filtered += 1
+            return
+        if series is None:
+            event = self._make(about, other, type_, reason, action, note, now)
+            series = self._series[key] = _Series(event, now, at)
+            if len(self._series) > SERIES_MAX:
+                self._series.popitem(last=False)
+        self._enqueue(series)
+
+    async def run(self) -> None:
+        """Send what is recorded until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send_all())
+            tasks.create_task(self._keep_series())
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until everything recorded so far is sent or given up, but no longer than that."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._queue.join()
+        except TimeoutError:
+            _log.warning("events of %s: %d not sent within %g s", self._controller, self._queue.qsize(), timeout_s)
+
+    # --- recording ---
+
+    def _make(
+        self, about: Reference, other: Reference | None, type_: str, reason: str, action: str, note: str, now: str
+    ) -> dict[str, Any]:
+        event: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": self._name(about.name), "namespace": about.namespace or "default"},
+            "eventTime": now,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": action[:_WORD_LENGTH_MAX],
+            "reason": reason[:_WORD_LENGTH_MAX],
+            "regarding": msgspec.to_builtins(about),
+            "note": shorten(note),
+            "type": type_,
+        }
+        if other is not None:
+            event["related"] = msgspec.to_builtins(other)
+        return event
+
+    def _name(self, about: str) -> str:
+        """The object's name and the time, as everybody names events; never the same twice."""
+        nanoseconds = max(int(self._clock.seconds() * 1e9), self._last_nanoseconds + 1)
+        self._last_nanoseconds = nanoseconds
+        name = f"{about}.{nanoseconds:x}"
+        valid = len(name) <= _NAME_LENGTH_MAX and _NAME.fullmatch(name)
+        return name if valid else self._ids.new_uid()
+
+    def _is_spam(self, key: _Key) -> bool:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(self._clock, SPAM_PER_SECOND, SPAM_BURST)
+            if len(self._buckets) > SERIES_MAX:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        return not bucket.try_take()
+
+    def _enqueue(self, series: _Series) -> None:
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            self.counts.dropped += 1
+
+    # --- sending ---
+
+    async def _send_all(self) -> None:
+        while True:
+            series = await self._queue.get()
+            try:
+                await self._send(series)
+            finally:
+                self._queue.task_done()
+
+    async def _send(self, series: _Series) -> None:
+        for tries_left in range(TRIES_MAX - 1, -1, -1):
+            try:
+                await self._write(series.to_send())
+                self.counts.sent += 1
+                return
+            except (Unreachable, ServerFault, TooManyRequests) as error:
+                if not tries_left:
+                    _log.warning("event of %s given up: %s", self._controller, error)
+                    self.counts.dropped += 1
+                    return
+                await self._clock.sleep(TRY_PAUSE_S * (1 + 0.25 * self._ids.jitter()))
+            except AlreadyExists:
+                if series.count == 1:
+                    # A repetition of a write whose answer was lost.
+                    self.counts.sent += 1
+                    return
+            except ApiError as error:
+                _log.info("event of %s refused: %s", self._controller, error)
+                self.counts.refused += 1
+                return
+        self.counts.dropped += 1
+
+    async def _write(self, event: dict[str, Any]) -> None:
+        name, namespace = event["metadata"]["name"], event["metadata"]["namespace"]
+        if "series" in event:
+            try:
+                await self._events.patch(name, {"series": event["series"]}, PatchType.MERGE, namespace)
+                return
+            except NotFound:
+                # It has never arrived, or its time has run out: tell it anew.
+                pass
+        await self._events.create(event, namespace)
+
+    # --- series ---
+
+    async def _keep_series(self) -> None:
+        refreshed_at = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(SERIES_FINISH_S)
+            refreshes = self._clock.monotonic() - refreshed_at >= SERIES_REFRESH_S
+            if refreshes:
+                refreshed_at = self._clock.monotonic()
+            self._tell_series(refreshes)
+
+    def _tell_series(self, refreshes: bool) -> None:
+        """Write the counts of series that have ended, and of all of them when it is time to show that they go on."""
+        ended_before = self._clock.monotonic() - SERIES_FINISH_S
+        for key, series in tuple(self._series.items()):
+            has_ended = series.last_observed_at <= ended_before
+            if has_ended:
+                del self._series[key]
+            if series.count > 1 and (has_ended or refreshes):
+                self._enqueue(series)
+
+
+def shorten(note: str) -> str:
+    """A note that fits, with a sign that something is missing."""
+    data = note.encode(errors="replace")
+    if len(data) <= NOTE_BYTES_MAX:
+        return note
+    return data[: NOTE_BYTES_MAX - 3].decode(errors="ignore") + "..."

@@ -1,0 +1,410 @@
+"""Informers: the objects of a resource kept in memory, and every change of them told once and in order.
+
+An informer lists, then watches from there; when the watch ends it goes on after the last change that it saw, and only when
+the server no longer knows that point (410) it lists again and tells the difference. Deletions that happened unseen are told
+with the last state that was known. Handlers are plain functions, called one after the other as changes arrive: they hand a
+key to a work queue and return. Nothing is buffered, so a slow handler slows the reading of the watch and no memory grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from allot.client.backoff import Backoff
+from allot.client.cache import Cache, IndexFunction
+from allot.client.errors import (
+    ApiError,
+    BadRequest,
+    Gone,
+    Invalid,
+    ResourceVersionTooLarge,
+    UnexpectedAnswer,
+    Unreachable,
+    error_from_answer,
+)
+from allot.client.transport import WatchEvent
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+_log = logging.getLogger("allot.client")
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+# As client-go: between this and twice as much, so that watches do not all end together.
+WATCH_SECONDS_MIN = 300
+# A server that never tells the end of the initial events does not know them.
+_INITIAL_EVENTS_TIMEOUT_S = 60.0
+# A watch that ends sooner and tells nothing is a server in trouble.
+_SHORT_WATCH_S = 1.0
+_CHANGES_PER_BREATH = 500
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What happened to an object. Added: old is None. Deleted: new is None."""
+
+    key: str
+    old: T | None
+    new: T | None
+    # Deleted unseen: old is the last state that was known, perhaps not its last.
+    is_final_state_unknown: bool = False
+    # Added while the informer was filled for the first time, or told to a handler that came later.
+    is_initial: bool = False
+
+    @property
+    def object(self) -> T:
+        """The newest state."""
+        found = self.new if self.new is not None else self.old
+        assert found is not None, f"change of {self.key!r} without an object"
+        return found
+
+
+Handler = Callable[[Change[T]], None]
+
+
+class _Held(msgspec.Struct, Generic[T], frozen=True):
+    """An object in the cache. A version is never used twice, so it tells states and incarnations apart."""
+
+    object: T
+    version: str
+    uid: str
+
+
+class _Step(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A change that is decided but not made: held replaces what is cached, None removes it."""
+
+    key: str
+    held: _Held[T] | None
+    # The final state of a deleted object, if it was seen.
+    final: T | None = None
+    is_initial: bool = False
+
+
+class Page(Protocol):
+    """A list, as far as informers need it."""
+
+    @property
+    def items(self) -> tuple[Object, ...]:
+        """The objects."""
+
+    @property
+    def resource_version(self) -> str:
+        """As of when."""
+
+
+class Watched(Protocol):
+    """What an informer needs of a resource; `ResourceClient` is one."""
+
+    @property
+    def plural(self) -> str:
+        """Its name, for messages."""
+
+    async def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page:
+        """All objects."""
+
+    def watch(
+        self,
+        namespace: str = "",
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        bookmarks: bool = True,
+        send_initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """Changes."""
+
+
+class Informer(Generic[T]):
+    """Keeps the objects of a resource. decode makes of a JSON value what the cache holds and handlers get."""
+
+    def __init__(
+        self,
+        resource: Watched,
+        decode: Callable[[Object], T],
+        clock: Clock,
+        ids: Ids,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexers: Mapping[str, IndexFunction[T]] | None = None,
+        use_watch_list: bool = True,
+    ) -> None:
+        self._resource = resource
+        self._decode = decode
+        self._clock = clock
+        self._ids = ids
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._use_watch_list = use_watch_list
+        self.cache: Cache[T] = Cache(indexers)
+        self._held: dict[str, _Held[T]] = {}
+        self._handlers: list[Handler[T]] = []
+        # Steps stay here until they are made, so that a failing handler loses none. As many as one list has, at most.
+        self._pending: deque[_Step[T]] = deque()
+        self._resource_version = ""
+        self._synced = asyncio.Event()
+        self._backoff = Backoff(clock, ids)
+
+    # --- for users ---
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether everything of the first list is in the cache and told to the handlers."""
+        return self._synced.is_set()
+
+    @property
+    def resource_version(self) -> str:
+        """How far the informer is."""
+        return self._resource_version
+
+    async def wait_synced(self) -> None:
+        """Return as soon as the cache is filled. Somebody else runs the informer."""
+        await self._synced.wait()
+
+    def add_handler(self, handler: Handler[T]) -> Callable[[], None]:
+        """Tell a handler every change from now on, beginning with all objects that are there as additions. Returns how to
+        stop that."""
+        self._handlers.append(handler)
+        for key, held in tuple(self._held.items()):
+            handler(Change(key=key, old=None, new=held.object, is_initial=True))
+        return lambda: self._handlers.remove(handler)
+
+    async def run(self) -> None:
+        """Keep the cache until cancelled. After an exception of a handler it can be run again and goes on behind it."""
+        await self._settle()
+        while True:
+            try:
+                if not self._resource_version:
+                    await self._fill()
+                await self._follow()
+            except Gone:
+                _log.info("informer of %s: history is gone, listing again", self._resource.plural)
+                self._resource_version = ""
+                await self._pause_after_gone()
+            except ApiError as error:
+                if isinstance(error, UnexpectedAnswer | ResourceVersionTooLarge):
+                    # Whatever it was, the same place would give it again.
+                    self._resource_version = ""
+                pause = max(self._backoff.next_s(), error.retry_after_s or 0.0)
+                _log.warning("informer of %s: %s; next try in %.1f s", self._resource.plural, error, pause)
+                await self._clock.sleep(pause)
+
+    async def _pause_after_gone(self) -> None:
+        """Listing again is right at once, but not in a loop: a server that forgets at once would be asked without end."""
+        await self._clock.sleep(self._backoff.next_s() * 0.1)
+
+    # --- filling ---
+
+    async def _fill(self) -> None:
+        """Everything that is there, by a watch that begins with it where the server can do that, else by a list."""
+        if self._use_watch_list:
+            try:
+                await self._fill_by_watch()
+                return
+            except (Invalid, BadRequest, _NoInitialEvents) as error:
+                _log.info("informer of %s: listing instead of streaming: %s", self._resource.plural, error)
+                self._use_watch_list = False
+        page = await self._resource.list(
+            self._namespace, label_selector=self._label_selector, field_selector=self._field_selector
+        )
+        await self._replace({_key_of(item): item for item in page.items}, page.resource_version)
+
+    async def _fill_by_watch(self) -> None:
+        """The watch list: initial events up to a bookmark that says so, then changes on the same watch."""
+        found: dict[str, Object] = {}
+        async with self._watch(send_initial_events=True) as events:
+            try:
+                async with asyncio.timeout(_INITIAL_EVENTS_TIMEOUT_S) as waiting:
+                    async for event in events:
+                        if event.type == "ERROR":
+                            raise error_from_answer(0, event.object, f"watch of {self._resource.plural}")
+                        if event.type == "BOOKMARK":
+                            if _marks_end(event.object):
+                                break
+                        elif event.type == "DELETED":
+                            found.pop(_key_of(event.object), None)
+                        else:
+                            found[_key_of(event.object)] = event.object
+                        loop = asyncio.get_running_loop()
+                        waiting.reschedule(loop.time() + _INITIAL_EVENTS_TIMEOUT_S)
+                    else:
+                        raise Unreachable("the watch ended before the end of its initial events")
+            except TimeoutError:
+                raise _NoInitialEvents("the end of the initial events was not told") from None
+            await self._replace(found, _version_of(event.object))
+            await self._consume(events)
+
+    async def _replace(self, found: Mapping[str, Object], resource_version: str) -> None:
+        """Make the cache what was found and tell the difference."""
+        if not resource_version:
+            raise UnexpectedAnswer(f"a list of {self._resource.plural} without a resourceVersion")
+        steps: list[_Step[T]] = [_Step(key=key, held=None) for key in self._held if key not in found]
+        for count, (key, item) in enumerate(found.items(), 1):
+            if count % _CHANGES_PER_BREATH == 0:
+                await asyncio.sleep(0)
+            before = self._held.get(key)
+            if before is None or before.version != _version_of(item):
+                steps.extend(self._steps(key, item, is_initial=not self.has_synced))
+        self._pending.extend(steps)
+        # From here on the difference will be told, also over a handler's failure: what was found counts as seen.
+        self._resource_version = resource_version
+        await self._settle()
+
+    def _steps(self, key: str, item: Object, *, is_initial: bool = False) -> list[_Step[T]]:
+        """How an object gets from what is cached to a new state. One that was deleted and made anew unseen is told as that,
+        not as an update: it is another one."""
+        before, held = self._held.get(key), self._hold(key, item)
+        steps = [_Step(key=key, held=held, is_initial=is_initial)]
+        if before is not None and held is not None and before.uid != held.uid:
+            steps.insert(0, _Step(key=key, held=None))
+        return steps
+
+    async def _settle(self) -> None:
+        """Make all pending steps, with a breath now and then."""
+        while self._pending:
+            for _ in range(min(len(self._pending), _CHANGES_PER_BREATH)):
+                self._make(self._pending.popleft())
+            if self._pending:
+                await asyncio.sleep(0)
+        if self._resource_version:
+            self._synced.set()
+
+    # --- following ---
+
+    async def _follow(self) -> None:
+        """Changes after the last one seen, watch after watch."""
+        while True:
+            started = self._clock.monotonic()
+            async with self._watch() as events:
+                told = await self._consume(events)
+            if told:
+                self._backoff.reset()
+            elif self._clock.monotonic() - started < _SHORT_WATCH_S:
+                await self._clock.sleep(self._backoff.next_s())
+
+    async def _consume(self, events: AsyncIterator[WatchEvent]) -> int:
+        """Tell the changes of one watch until it ends; how many events there were."""
+        count = 0
+        async for event in events:
+            count += 1
+            if count % _CHANGES_PER_BREATH == 0:
+                # Events that have arrived together are read without waiting; let others have their turn.
+                await asyncio.sleep(0)
+            if event.type == "ERROR":
+                raise error_from_answer(0, event.object, f"watch of {self._resource.plural}")
+            version = _version_of(event.object)
+            if event.type != "DELETED" and _goes_back(self._resource_version, version):
+                raise Gone(f"the server's history went back from {self._resource_version} to {version}", code=410)
+            if event.type == "BOOKMARK":
+                self._resource_version = version or self._resource_version
+            elif event.type in ("ADDED", "MODIFIED", "DELETED"):
+                self._apply(event, version)
+            else:
+                _log.warning("informer of %s: unknown watch event %.50r", self._resource.plural, event.type)
+        return count
+
+    def _apply(self, event: WatchEvent, version: str) -> None:
+        key = _key_of(event.object)
+        if event.type == "DELETED":
+            last = self._hold(key, event.object) if key in self._held else None
+            self._pending.append(_Step(key=key, held=None, final=last.object if last is not None else None))
+        else:
+            self._pending.extend(self._steps(key, event.object))
+        self._resource_version = version or self._resource_version
+        while self._pending:
+            self._make(self._pending.popleft())
+
+    def _make(self, step: _Step[T]) -> None:
+        """Change the cache, then tell every handler."""
+        key, held, before = step.key, step.held, self._held.get(step.key)
+        if held is None:
+            if before is not None:
+                del self._held[key]
+                self.cache.remove(key)
+                old = before.object if step.final is None else step.final
+                self._tell(Change(key=key, old=old, new=None, is_final_state_unknown=step.final is None))
+            return
+        if before is not None and before.version == held.version:
+            return
+        self._held[key] = held
+        self.cache.put(key, held.object)
+        old_object = None if before is None else before.object
+        self._tell(Change(key=key, old=old_object, new=held.object, is_initial=step.is_initial and before is None))
+
+    def _tell(self, change: Change[T]) -> None:
+        # The stack calls every handler, also when one fails, and then raises.
+        with ExitStack() as stack:
+            for handler in reversed(self._handlers):
+                stack.callback(handler, change)
+
+    # --- small parts ---
+
+    def _watch(self, *, send_initial_events: bool = False) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        return self._resource.watch(
+            self._namespace,
+            resource_version="" if send_initial_events else self._resource_version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            bookmarks=True,
+            send_initial_events=send_initial_events,
+            timeout_seconds=int(WATCH_SECONDS_MIN * (1 + self._ids.jitter())),
+        )
+
+    def _hold(self, key: str, item: Object) -> _Held[T] | None:
+        """What to cache of an object. One that cannot be decoded is left out and reported; the others must not suffer."""
+        try:
+            object_ = self._decode(item)
+        except (ApiError, ValueError) as error:
+            _log.warning("informer of %s: leaving out %s: %s", self._resource.plural, key, error)
+            return None
+        return _Held(object_, _version_of(item), _uid_of(item))
+
+
+class _NoInitialEvents(Exception):
+    """The server does not begin watches with what is there."""
+
+
+def _metadata(item: Object) -> Mapping[str, Any]:
+    metadata = item.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _key_of(item: Object) -> str:
+    metadata = _metadata(item)
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if not isinstance(name, str) or not name:
+        raise UnexpectedAnswer("an object without a name in a list or watch")
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _uid_of(item: Object) -> str:
+    return str(_metadata(item).get("uid", ""))
+
+
+def _version_of(item: Object) -> str:
+    return str(_metadata(item).get("resourceVersion", ""))
+
+
+def _marks_end(item: Object) -> bool:
+    annotations = _metadata(item).get("annotations")
+    return isinstance(annotations, dict) and annotations.get(INITIAL_EVENTS_END) == "true"
+
+
+def _goes_back(before: str, now: str) -> bool:
+    """Whether a later event carries an earlier version: the server lost its history and began anew. Versions are numbers
+    since Kubernetes 1.35 by contract, and before in fact; anything else is not compared."""
+    if not (before.isdigit() and now.isdigit()):
+        return False
+    return (len(now), now) < (len(before), before)
