@@ -13,6 +13,8 @@ from allot.apiserver.access.authorizer import WATCHED
 from allot.apiserver.access.opening import Access, open_access
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.bootstrap import bootstrap, furnish_namespace
+from allot.apiserver.customresources.cleanup import delete_all_objects
+from allot.apiserver.customresources.controller import CustomResources
 from allot.apiserver.http import HttpServer
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
@@ -117,10 +119,13 @@ async def running(
         state = _State(server, access)
         sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks())
         http = HttpServer(server, access, sites, metrics)
+        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         await state.load()
+        await custom.load()
         async with asyncio.TaskGroup() as tasks:
             feeding = tasks.create_task(supervise("the feed of access rules", state.feed, clock))
             furnishing = tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock))
+            defining = tasks.create_task(supervise("the controller of custom resources", custom.run, clock))
             port = await http.start(settings.host, settings.port)
             try:
                 await bootstrap(server, settings.host, port)
@@ -132,6 +137,7 @@ async def running(
                 await http.stop()
                 feeding.cancel()
                 furnishing.cancel()
+                defining.cancel()
     finally:
         await store.close()
 

@@ -21,6 +21,7 @@ from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiList, ApiObject, ApiRequest
 from allot.apiserver.selection import selection
 from allot.apiserver.writes import MODIFIED, answer, at_revision, is_gone, owned
+from allot.core.customresources.conditions import with_termination
 from allot.process.clock import rfc3339
 from allot.store.port import Entry, KeyNotFound, RevisionConflict
 
@@ -132,6 +133,8 @@ def marked_for_deletion(object_: Object, options: DeleteOptions, now: int) -> Ob
     marked = {**object_, "metadata": metadata}
     if object_["kind"] == "Namespace" and (object_.get("spec") or {}).get("finalizers"):
         marked["status"] = {**(object_.get("status") or {}), "phase": "Terminating"}
+    if object_["kind"] == "CustomResourceDefinition" and first:
+        marked = with_termination(marked, rfc3339(now))
     return object_ if marked == object_ else marked
 
 

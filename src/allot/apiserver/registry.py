@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from allot.apiserver.printing.cells import Printer
 from allot.apiserver.resources import Resource, Strategy
 from allot.core.schema import Schema
 from allot.store.port import Entry
@@ -63,6 +64,7 @@ class Served:
         "convert_needed",
         "folder",
         "openapi",
+        "printer",
         "resource",
         "scale",
         "strategy",
@@ -77,6 +79,7 @@ class Served:
         convert: Convert | None = None,
         scale: ScalePaths | None = None,
         openapi: Object | None = None,
+        printer: Printer | None = None,
     ) -> None:
         self.resource = resource
         self.strategy = strategy
@@ -85,6 +88,8 @@ class Served:
         self.scale = scale or ScalePaths()
         # The schema that a custom resource's definition gives, for OpenAPI documents.
         self.openapi = openapi
+        # How tables show a custom resource; built-in kinds have theirs by name.
+        self.printer = printer
         self.convert_needed = convert is not None
         self.folder = f"/registry/{resource.storage_resource}/"
         # How the JSON of a stored object starts: lists of built-in kinds leave that out of their items.

@@ -17,7 +17,7 @@ def table_of(
     served: Served, entries: Sequence[Entry], api_version: str, include_object: str, now: str, metadata: Object
 ) -> Object:
     """The table of objects."""
-    told = table(served.resource, entries, now=now, include_object=include_object)
+    told = table(served.resource, entries, now=now, include_object=include_object, printer=served.printer)
     return {**told, "apiVersion": api_version, "metadata": metadata}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from allot.apiserver.customresources.definition_strategy import DefinitionStrategy
 from allot.apiserver.kinds.generic import GenericStrategy
 from allot.apiserver.kinds.typed import PodStrategy, TypedStrategy
 from allot.apiserver.resources import Resource, Strategy
@@ -27,6 +28,8 @@ def strategy_for(
         return TypedStrategy(resource, gates, clock)
     if (resource.group, resource.kind) == ("", "Pod"):
         return PodStrategy(resource, gates)
+    if resource.kind == "CustomResourceDefinition":
+        return DefinitionStrategy(resource)
     return GenericStrategy(resource)
 
 

@@ -2,7 +2,7 @@
 
 `device_environment` is Kubernetes' environment for device selectors. Upstream knows two variants of it: for new
 expressions only what the feature gates and the compatibility version allow, for stored ones everything that was ever
-allowed. `standard_environment` is plain CEL with every extension library, for the conformance suite.
+allowed. `kubernetes_environment` has the same functions for any other variables. `standard_environment` is plain CEL with every extension library, for the conformance suite.
 """
 
 from __future__ import annotations
@@ -109,6 +109,21 @@ def _kubernetes_functions(stored: bool, includes: bool) -> Mapping[str, Function
         libraries.LISTS,
         libraries.KUBERNETES_LISTS_V1 if stored else (),
         libraries.INCLUDES if includes else (),
+    )
+
+
+def kubernetes_environment(
+    variables: Mapping[str, CelType], objects: Mapping[str, Mapping[str, CelType]] | None = None
+) -> Environment:
+    """Kubernetes' environment for new expressions over any variables. objects: fields of object types, by name."""
+    return Environment(
+        variables=variables,
+        functions=_kubernetes_functions(False, False),
+        macros=KUBERNETES_MACROS,
+        types={**STANDARD_TYPES, "optional_type": optional_of(DYN), "net.IP": IP, "net.CIDR": CIDR},
+        objects=objects or {},
+        homogeneous_literals=True,
+        literal_validation=True,
     )
 
 

@@ -1,0 +1,29 @@
+"""How the objects of a deleted definition are deleted: as if somebody had asked for it, admission included."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from allot.apiserver.deletes import delete_collection
+from allot.apiserver.parts import Parts
+from allot.apiserver.registry import Served
+from allot.apiserver.request import ApiRequest, User
+
+_SERVER = User("system:apiserver", groups=("system:masters",))
+
+
+def delete_all_objects(parts: Parts) -> Callable[[Served], Awaitable[None]]:
+    """A function that deletes every object of a row; those with finalizers are marked."""
+
+    async def delete_all(served: Served) -> None:
+        resource = served.resource
+        request = ApiRequest(
+            user=_SERVER,
+            verb="deletecollection",
+            group=resource.group,
+            version=resource.version,
+            resource=resource.plural,
+        )
+        await delete_collection(parts, served, request)
+
+    return delete_all

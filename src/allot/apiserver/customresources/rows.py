@@ -1,0 +1,142 @@
+"""From a definition to rows of the registry: one for each version that is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from allot.apiserver.customresources.strategy import CustomStrategy, CustomVersion
+from allot.apiserver.printing.tables import UnreadableColumn, custom_printer
+from allot.apiserver.registry import ScalePaths, Served
+from allot.apiserver.resources import Object, Resource, Subresource
+from allot.core.customresources.conditions import is_terminating
+from allot.core.customresources.definition import storage_version, versions_of
+from allot.core.customresources.field_paths import PathError, field_path, read_text
+from allot.core.customresources.structural import any_schema
+from allot.core.schema import Schemas
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+# Nothing new while the definition goes away.
+_VERBS_TERMINATING = tuple(verb for verb in VERBS if verb != "create")
+_READ_WRITE = ("get", "patch", "update")
+
+
+def custom_rows(definition: Mapping[str, Any], schemas: Schemas) -> list[Served]:
+    """The rows of a definition that was accepted."""
+    stored = storage_version(definition)
+    versions = {str(one.get("name")): _version(one, schemas) for one in versions_of(definition)}
+    storage = versions.get(stored)
+    if storage is None:
+        return []
+    return [
+        _row(definition, one, versions[str(one["name"])], storage)
+        for one in versions_of(definition)
+        if one.get("served") is True
+    ]
+
+
+def _version(one: Mapping[str, Any], schemas: Schemas) -> CustomVersion:
+    raw = (one.get("schema") or {}).get("openAPIV3Schema") or {}
+    return CustomVersion(str(one.get("name")), raw, schemas.from_structural(raw))
+
+
+def _row(
+    definition: Mapping[str, Any], one: Mapping[str, Any], version: CustomVersion, storage: CustomVersion
+) -> Served:
+    resource = _resource(definition, one, version, storage.name)
+    try:
+        printer = custom_printer(one.get("additionalPrinterColumns") or ())
+    except UnreadableColumn:
+        printer = custom_printer(())
+    return Served(
+        resource,
+        CustomStrategy(resource, version, storage),
+        lambda: version.schema,
+        _convert(resource, version),
+        _scale(one),
+        dict(version.raw),
+        printer,
+    )
+
+
+def _resource(definition: Mapping[str, Any], one: Mapping[str, Any], version: CustomVersion, stored: str) -> Resource:
+    spec = definition["spec"]
+    names = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
+    group, plural = spec["group"], names["plural"]
+    warning = ""
+    if one.get("deprecated") is True:
+        warning = one.get("deprecationWarning") or f"{group}/{version.name} {names['kind']} is deprecated"
+    return Resource(
+        group=group,
+        version=version.name,
+        kind=names["kind"],
+        plural=plural,
+        singular=names.get("singular") or names["kind"].lower(),
+        namespaced=spec.get("scope") == "Namespaced",
+        storage_version=stored,
+        storage_resource=f"{group}/{plural}",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=_subresources(one),
+        selectable_fields=_selectable(one, version),
+        unconditional_update=False,
+        verbs=_VERBS_TERMINATING if is_terminating(definition) else VERBS,
+        warning=warning,
+    )
+
+
+def _subresources(one: Mapping[str, Any]) -> dict[str, Subresource]:
+    declared = one.get("subresources") or {}
+    found: dict[str, Subresource] = {}
+    if "status" in declared:
+        found["status"] = Subresource("status", _READ_WRITE)
+    if "scale" in declared:
+        found["scale"] = Subresource("scale", _READ_WRITE, group="autoscaling", version="v1", kind="Scale")
+    return found
+
+
+def _scale(one: Mapping[str, Any]) -> ScalePaths | None:
+    scale = (one.get("subresources") or {}).get("scale")
+    if not isinstance(scale, dict):
+        return None
+    read = {name: tuple(str(scale.get(name) or "").strip(".").split(".")) for name in scale}
+    selector = read.get("labelSelectorPath", ())
+    return ScalePaths(
+        read.get("specReplicasPath", ("spec", "replicas")),
+        read.get("statusReplicasPath", ("status", "replicas")),
+        selector if selector != ("",) else (),
+    )
+
+
+def _selectable(one: Mapping[str, Any], version: CustomVersion) -> dict[str, Callable[[Object], str]]:
+    found: dict[str, Callable[[Object], str]] = {}
+    for field in one.get("selectableFields") or ():
+        try:
+            path = field_path(str(field.get("jsonPath")), version.raw, allow_index=False)
+        except PathError:
+            continue
+        found[path.path] = _reader(path.steps)
+    return found
+
+
+def _reader(steps: tuple[str, ...]) -> Callable[[Object], str]:
+    return lambda object_: read_text(object_, steps)
+
+
+def _convert(resource: Resource, version: CustomVersion) -> Callable[[Object], Object] | None:
+    """Stored objects in the version of the row: the name of the version, and what its schema says today.
+
+    Objects may have been stored when the schema had other fields and defaults; in the storage version, without
+    defaults, they are served as they are.
+    """
+    has_defaults = any_schema(version.raw, lambda one: one.get("default") is not None)
+    if resource.version == resource.storage_version and not has_defaults:
+        return None
+
+    def converted(object_: Object) -> Object:
+        value = version.completed(object_)
+        if value.get("apiVersion") == resource.api_version:
+            return value
+        return {**value, "apiVersion": resource.api_version}
+
+    return converted

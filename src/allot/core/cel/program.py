@@ -1,0 +1,74 @@
+"""Expressions over any variables: compile once, evaluate with different values. For admission policies and custom resources.
+
+The language, its libraries and its prices are those of Kubernetes; the variables and their types come from the caller. Device
+selectors have a faster way of their own (`selector`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allot.core.cel.budget import COST_LIMIT
+from allot.core.cel.compile import compile_expression
+from allot.core.cel.environment import Environment, kubernetes_environment
+from allot.core.cel.errors import CelCompileError
+from allot.core.cel.interpret import Outcome, evaluate
+from allot.core.cel.plan import PlanError, plan
+from allot.core.cel.plan_nodes import Node
+from allot.core.cel.results import type_text
+from allot.core.cel.types import CelType, Checked
+from allot.core.cel.values import Value
+
+
+class ProgramError(ValueError):
+    """An expression that cannot be used; the text says why, as Kubernetes would."""
+
+
+class Program:
+    """A compiled expression."""
+
+    __slots__ = ("_checked", "_plan", "expression", "output")
+
+    def __init__(self, expression: str, checked: Checked, node: Node) -> None:
+        self.expression = expression
+        self._checked = checked
+        self._plan = node
+        # The type of the result.
+        self.output: CelType = checked.types[checked.parsed.root.id]
+
+    @property
+    def output_name(self) -> str:
+        """The type of the result as Kubernetes names it."""
+        return type_text(self.output)
+
+    def uses(self, variable: str) -> bool:
+        """Whether the expression mentions a variable."""
+        return any(reference.name == variable for reference in self._checked.references.values())
+
+    def evaluate(self, variables: Mapping[str, Value], limit: int = COST_LIMIT) -> Outcome:
+        """The result, or the error, and the cost. Never raises."""
+        return evaluate(self._plan, variables, min(limit, COST_LIMIT))
+
+
+def compile_program(
+    expression: str,
+    variables: Mapping[str, CelType],
+    objects: Mapping[str, Mapping[str, CelType]] | None = None,
+    environment: Environment | None = None,
+) -> Program:
+    """The program; raises ProgramError. objects: fields of the object types among the variables."""
+    environment = environment or kubernetes_environment(variables, objects or {})
+    try:
+        checked = compile_expression(expression, environment)
+    except CelCompileError as error:
+        raise ProgramError(f"compilation failed: {error}") from None
+    try:
+        return Program(expression, checked, plan(checked, environment))
+    except PlanError as error:
+        raise ProgramError(f"program instantiation failed: {error}") from None
+
+
+def native(value: Value) -> Any:
+    """A plain result (bool, string, number, null) as it is; anything else has no plain form and gives None."""
+    return value if value is None or value.__class__ in (bool, str, int, float) else None
