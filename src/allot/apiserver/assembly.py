@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -173,13 +174,14 @@ class _State:
         """Read everything that decisions about access are made from."""
         parts = self._server.parts
         self._revision = await parts.store.revision()
+        objects: list[dict[str, Any]] = []
         for group, plural in WATCHED:
             served = parts.registry.storage_row(group, plural)
             if served is None:
                 continue
             page = await parts.store.list(served.prefix(""))
-            for entry in page.entries:
-                self._access.authorizer.apply(entry.object)
+            objects.extend(entry.object for entry in page.entries)
+        self._access.authorizer.reload(objects)
 
     async def feed(self) -> None:
         """Follow changes of what access is decided from."""

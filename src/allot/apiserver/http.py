@@ -28,6 +28,7 @@ from allot.apiserver.server import ApiServer
 from allot.apiserver.sites import Site, Sites
 from allot.apiserver.subresources import CONNECTING
 from allot.apiserver.watch import ObjectWatch
+from allot.core.access.attributes import selected_name
 from allot.process.supervise import answer_or_none
 
 _log = logging.getLogger("allot.http")
@@ -173,6 +174,9 @@ class _Exchange:
     def _attributes(self, user: User, found: Target | None, path: str, query: Mapping[str, str]) -> Attributes:
         if found is None:
             return Attributes(user=user, verb=self._request.method.lower(), path=path)
+        selector, name = query.get("fieldSelector", ""), found.name
+        if not name and selector and found.verb in ("list", "watch"):
+            name = selected_name(selector)
         return Attributes(
             user=user,
             verb=found.verb,
@@ -181,9 +185,9 @@ class _Exchange:
             resource=found.resource,
             subresource=found.subresource,
             namespace=found.namespace,
-            name=found.name,
+            name=name,
             path=path,
-            field_selector=query.get("fieldSelector", ""),
+            field_selector=selector,
             label_selector=query.get("labelSelector", ""),
         )
 

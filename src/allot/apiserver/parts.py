@@ -6,21 +6,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.admission.chain import AdmissionChain
 from allot.apiserver.registry import Registry, Served
-from allot.apiserver.request import ApiObject, ApiRequest, Attributes
-from allot.core.access.attributes import Decision
+from allot.apiserver.request import ApiObject, ApiRequest
 from allot.core.features import FeatureGates
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.store.port import Store
-
-
-class Authorizer(Protocol):
-    """Decides whether somebody may do something."""
-
-    def authorize(self, attributes: Attributes) -> Decision:
-        """Yes or no, and why."""
 
 
 class Lookup(Protocol):

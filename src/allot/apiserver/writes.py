@@ -1,8 +1,9 @@
 """Creates and updates: what every write goes through, from the body to the store.
 
 In order: the body is read, judged by the schema and brought into the storage version; the server fills in metadata and notes
-who set which fields; admission may change the object; the kind's strategy prepares and validates it; admission may refuse
-it; the store takes it if nothing else has changed it meanwhile. Dry runs do all but the last.
+who set which fields; admission may change the object; the kind's strategy prepares and validates it, and its sender must be
+allowed to write just that; admission may refuse it; the store takes it if nothing else has changed it meanwhile. Dry runs do
+all but the last.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allot.apiserver import objectmeta
+from allot.apiserver.access.write_checks import check_write
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.bodies import read_object
@@ -66,7 +68,8 @@ async def create_object(
     admitted = await parts.admission.mutate(admission)
     assert admitted is not None, "admission of a create keeps an object"
     object_ = served.strategy.prepare_create(admitted)
-    errors = served.strategy.validate_create(object_)
+    errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
+    errors += served.strategy.validate_create(object_)
     if errors:
         raise invalid(resource.group, resource.kind, object_["metadata"].get("name", ""), errors)
     admission.object = object_
@@ -232,7 +235,8 @@ async def _replace_once(
     admitted = await parts.admission.mutate(admission)
     assert admitted is not None, "admission of an update keeps an object"
     object_ = strategy.prepare_update(admitted, old, subresource)
-    errors = strategy.validate_update(object_, old, subresource)
+    errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
+    errors += strategy.validate_update(object_, old, subresource)
     if errors:
         raise invalid(resource.group, resource.kind, request.name, errors)
     warnings = (*warnings, *told, *strategy.warnings(object_))

@@ -115,6 +115,14 @@ async def test_changes_in_the_store_count_as_soon_as_they_are_applied(authorizer
     assert allowed == [True, False]
 
 
+def test_a_reload_forgets_what_was_deleted_unseen(authorizer: Authorizer) -> None:
+    authorizer.apply(bind("view", "alice"))
+    assert authorizer.authorize(asked(ALICE, "list", "pods")).allowed
+    authorizer.reload(object_ for _, object_ in DEFAULTS)
+    assert not authorizer.authorize(asked(ALICE, "list", "pods")).allowed
+    authorizer.check(Attributes(user=ANONYMOUS, verb="get", path="/readyz"))
+
+
 def test_kinds_of_other_groups_with_the_same_names_change_nothing(authorizer: Authorizer) -> None:
     impostor = bind("cluster-admin", "alice") | {"apiVersion": "example.com/v1"}
     authorizer.apply(impostor)

@@ -6,6 +6,7 @@ Kubernetes answers: 401 for somebody without a credential, 403 for everybody els
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from allot.apiserver.errors import StatusError, forbidden, unauthorized
@@ -44,6 +45,7 @@ class Authorizer:
     """The chain of those who may say yes."""
 
     def __init__(self, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self._gates = gates
         self.policy = Policy()
         self.graph = NodeGraph()
         self._nodes = NodeAuthorizer(self.graph, node_rules(gates))
@@ -83,6 +85,13 @@ class Authorizer:
         return rules, failures
 
     # --- feeding ---
+
+    def reload(self, objects: Iterable[dict[str, Any]]) -> None:
+        """Forget everything and start from these objects: what was deleted unseen must not go on counting."""
+        fresh = Authorizer(self._gates)
+        for object_ in objects:
+            fresh.apply(object_)
+        self.policy, self.graph, self._nodes = fresh.policy, fresh.graph, fresh._nodes
 
     def apply_change(self, event: Event) -> None:
         """Take over a change in the store. Changes of other kinds are passed over."""

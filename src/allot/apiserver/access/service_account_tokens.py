@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from allot.apiserver.access.lookup import Lookup
-from allot.apiserver.access.token_key import TokenKey
+from allot.apiserver.access.token_key import ALGORITHM, TokenKey
 from allot.core.access.attributes import User
 from allot.core.access.service_accounts import (
     CREDENTIAL_ID,
@@ -74,6 +74,16 @@ class ServiceAccountTokens:
         self._lookup = lookup
         self._clock = clock
         self._ids = ids
+
+    def discovery(self, key_set_url: str) -> dict[str, Any]:
+        """The document at `/.well-known/openid-configuration`, for others who verify tokens."""
+        return {
+            "issuer": self.issuer,
+            "jwks_uri": key_set_url,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+        }
 
     # --- making ---
 
