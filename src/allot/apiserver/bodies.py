@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from allot.apiserver import protobuf
 from allot.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiRequest
@@ -32,7 +33,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 _BRACKETS_HARMLESS = 100
 _SUMMARY_LENGTH = 30
 _PROTOBUF_HINT = (
-    "; this server does not read protobuf: let the client send JSON, for Kubernetes' components with "
+    "; let the client send JSON instead of protobuf, for Kubernetes' components with "
     "--kube-api-content-type=application/json or contentType: application/json in their clientConnection"
 )
 
@@ -52,13 +53,15 @@ def read_value(body: Any, content_type: str) -> Any:
         return _read_json(data)
     if kind in (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml"):
         return _read_json(data) if data.lstrip()[:1] == b"{" else _read_yaml(data)
+    if kind == PROTOBUF:
+        return _read_protobuf(data)
     raise unknown_format(kind)
 
 
-def unknown_format(kind: str) -> StatusError:
+def unknown_format(kind: str, why: str = "") -> StatusError:
     """415."""
     text = f"the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}"
-    return unsupported_media_type(text + _PROTOBUF_HINT if kind == PROTOBUF else text)
+    return unsupported_media_type(text + why + _PROTOBUF_HINT if kind == PROTOBUF else text)
 
 
 def _read_json(data: bytes) -> Any:
@@ -69,6 +72,14 @@ def _read_json(data: bytes) -> Any:
         return value
     except DecodeError as error:
         raise bad_request(str(error)) from None
+
+
+def _read_protobuf(data: bytes) -> Any:
+    """What client-go's typed clients send. What cannot be read is refused with a hint at the setting for JSON."""
+    try:
+        return protobuf.read(data)
+    except protobuf.Unreadable as error:
+        raise unknown_format(PROTOBUF, f" (the body {error})") from None
 
 
 class _Loader(yaml.CSafeLoader):
