@@ -1,0 +1,246 @@
+"""Access on a real server over HTTPS, with curl-like requests and with kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from apiserver.live import Answer, LiveServer
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+
+async def until(ask: Callable[[], Awaitable[Answer]], status: int) -> Answer:
+    """The answer once it has the status: access follows the store within moments, not at once."""
+    answer = await ask()
+    async with asyncio.timeout(10):
+        while answer.status != status:
+            await asyncio.sleep(0.01)
+            answer = await ask()
+    return answer
+
+
+def role(name: str, *rules: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}, "rules": list(rules)}
+
+
+def rule(verbs: str, resources: str, group: str = "") -> dict[str, Any]:
+    return {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
+
+
+def binding(name: str, role_name: str, user: str, role_kind: str = "ClusterRole") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role_name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+
+
+async def bind(server: LiveServer, role_name: str, user: str) -> None:
+    answer = await server.post(f"{RBAC}/clusterrolebindings", binding(f"{user}-{role_name}", role_name, user))
+    assert answer.status == 201, answer.raw
+
+
+async def kubectl(server: LiveServer, *arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        "kubectl",
+        f"--kubeconfig={server.kubeconfig}",
+        f"--cache-dir={server.directory / 'kubectl-cache'}",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def test_the_default_roles_are_there_and_rights_come_and_go_with_bindings(server: LiveServer) -> None:
+    answer = await server.get(f"{RBAC}/clusterroles")
+    assert {"cluster-admin", "admin", "edit", "view", "system:node"} <= {
+        item["metadata"]["name"] for item in answer.json["items"]
+    }
+    async with server.as_user("alice") as alice:
+
+        def pods() -> Awaitable[Answer]:
+            return server.get("/api/v1/namespaces/default/pods", session=alice)
+
+        refused = await pods()
+        assert refused.status == 403
+        assert refused.json["message"] == (
+            'pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default"'
+        )
+        await bind(server, "view", "alice")
+        await until(pods, 200)
+        await server.delete(f"{RBAC}/clusterrolebindings/alice-view")
+        await until(pods, 403)
+
+
+async def test_an_admin_cannot_grant_what_they_do_not_have(server: LiveServer) -> None:
+    rights = rule("create update patch get", "clusterroles clusterrolebindings", "rbac.authorization.k8s.io")
+    await server.post(f"{RBAC}/clusterroles", role("granter", rights, rule("get", "pods")))
+    await bind(server, "granter", "alice")
+    async with server.as_user("alice") as alice:
+        roles = f"{RBAC}/clusterroles"
+        await until(lambda: server.post(roles, role("fine", rule("get", "pods")), session=alice), 201)
+        refused = await server.post(roles, role("more", rule("get", "secrets")), session=alice)
+        assert refused.status == 403
+        assert refused.json["message"] == (
+            'clusterroles.rbac.authorization.k8s.io "more" is forbidden: user "alice" (groups=["system:authenticated"]) is '
+            'attempting to grant RBAC permissions not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
+        )
+        changed = role("fine", rule("get", "pods secrets"))
+        assert (await server.put(f"{roles}/fine", changed, session=alice)).status == 403
+        bound = await server.post(f"{RBAC}/clusterrolebindings", binding("b", "cluster-admin", "alice"), session=alice)
+        assert bound.status == 403
+        missing = await server.post(f"{RBAC}/clusterrolebindings", binding("b", "gone", "alice"), session=alice)
+        assert (missing.status, missing.json["message"]) == (
+            404,
+            'clusterrole.rbac.authorization.k8s.io "gone" not found',
+        )
+
+
+async def test_allocating_takes_more_than_writing_the_status(server: LiveServer) -> None:
+    rights = rule("get update patch", "resourceclaims resourceclaims/status", "resource.k8s.io")
+    await server.post(f"{RBAC}/clusterroles", role("status-writer", rights))
+    await bind(server, "status-writer", "alice")
+    claim = {
+        "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+    }
+    created = await server.post(CLAIMS, claim)
+    assert created.status == 201, created.raw
+    allocated = created.json
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}
+    allocated["status"] = {"allocation": {"devices": {"results": [result]}}}
+    async with server.as_user("alice") as alice:
+        refused = await until(lambda: server.put(f"{CLAIMS}/c/status", allocated, session=alice), 422)
+        (cause,) = refused.json["details"]["causes"]
+        assert (cause["reason"], cause["field"]) == ("FieldValueForbidden", "status.allocation")
+        assert 'resource="resourceclaims/binding", verb="update" permission' in cause["message"]
+        binding_right = rule("update", "resourceclaims/binding", "resource.k8s.io")
+        await server.put(f"{RBAC}/clusterroles/status-writer", role("status-writer", rights, binding_right))
+        await until(lambda: server.put(f"{CLAIMS}/c/status", allocated, session=alice), 200)
+
+
+async def test_a_bound_token_works_until_its_service_account_goes(server: LiveServer) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    assert (await server.post(accounts, {"metadata": {"name": "bot"}})).status == 201
+    answer = await server.post(
+        f"{accounts}/bot/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    )
+    assert answer.status == 201, answer.raw
+    headers = {"Authorization": f"Bearer {answer.json['status']['token']}"}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    async with server.as_nobody() as nobody:
+        told = await server.post(path, review, headers=headers, session=nobody)
+        assert told.status == 201
+        assert told.json["status"]["userInfo"]["username"] == "system:serviceaccount:default:bot"
+        assert (await server.get("/api/v1/nodes", headers=headers, session=nobody)).status == 403
+        assert (await server.delete(f"{accounts}/bot")).status == 200
+        assert (await server.post(path, review, headers=headers, session=nobody)).status == 401
+        bad = {"Authorization": "Bearer rubbish"}
+        assert (await server.get("/readyz", headers=bad, session=nobody)).status == 401
+
+
+async def test_nobody_gets_401_everywhere_but_at_health_and_version(server: LiveServer) -> None:
+    async with server.as_nobody() as nobody:
+        for path in ("/livez", "/readyz", "/healthz", "/version"):
+            assert (await server.get(path, session=nobody)).status == 200
+        for path in ("/", "/api", "/apis", "/metrics", "/openapi/v3", "/api/v1/pods", "/nonsense", "/api/v1/nonsense"):
+            assert (await server.get(path, session=nobody)).status == 401
+
+
+async def test_a_node_sees_its_own_slices_and_no_others(server: LiveServer) -> None:
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+
+    async def make(session: aiohttp.ClientSession | None, node: str) -> Answer:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.example.com", "nodeName": node, "pool": pool, "devices": []}
+        return await server.post(slices, {"metadata": {"name": f"s-{node}"}, "spec": spec}, session=session)
+
+    assert (await make(None, "n2")).status == 201
+    async with server.as_user("system:node:n1", "system:nodes") as node:
+        assert (await make(node, "n1")).status == 201
+        assert (await make(node, "n3")).status == 403
+        await until(lambda: server.get(f"{slices}/s-n1", session=node), 200)
+        assert (await server.get(f"{slices}/s-n2", session=node)).status == 403
+        assert (await server.get(slices, session=node)).status == 403
+        listed = await server.get(f"{slices}?fieldSelector=spec.nodeName%3Dn1", session=node)
+        assert [item["metadata"]["name"] for item in listed.json["items"]] == ["s-n1"]
+        assert (await server.get("/api/v1/nodes/n2", session=node)).status == 403
+
+
+async def test_a_node_may_watch_the_one_configmap_of_its_pod(server: LiveServer) -> None:
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "c", "image": "i", "envFrom": [{"configMapRef": {"name": "mine"}}]}],
+        },
+    }
+    assert (await server.post("/api/v1/namespaces/default/pods", pod)).status == 201
+    maps = "/api/v1/namespaces/default/configmaps"
+    async with server.as_user("system:node:n1", "system:nodes") as node:
+        await until(lambda: server.get(f"{maps}?fieldSelector=metadata.name%3Dmine", session=node), 200)
+        assert (await server.get(f"{maps}?fieldSelector=metadata.name%3Dother", session=node)).status == 403
+        assert (await server.get(maps, session=node)).status == 403
+
+
+async def test_impersonation_needs_rights_and_then_has_those_of_the_other(server: LiveServer) -> None:
+    headers = {"Impersonate-User": "bob", "Impersonate-Group": "dev"}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    told = await server.post(path, review, headers=headers)
+    assert told.json["status"]["userInfo"] == {"username": "bob", "groups": ["dev", "system:authenticated"]}
+    assert (await server.get("/api/v1/nodes", headers=headers)).status == 403
+    async with server.as_user("alice") as alice:
+        assert (await server.post(path, review, headers=headers, session=alice)).status == 403
+        assert (await server.get("/version", headers={"Impersonate-Group": "g"}, session=alice)).status == 400
+
+
+@needs_kubectl
+@pytest.mark.slow
+async def test_kubectl_asks_who_it_is_and_what_it_may_do(server: LiveServer) -> None:
+    code, output = await kubectl(server, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    assert (code, output) == (0, "kubernetes-admin")
+    assert await kubectl(server, "auth", "can-i", "create", "pods") == (0, "yes\n")
+    assert (await kubectl(server, "auth", "can-i", "create", "pods", "--as=alice"))[1].startswith("no")
+    code, output = await kubectl(server, "auth", "can-i", "--list", "--as=alice", "--as-group=system:authenticated")
+    assert code == 0
+    assert "selfsubjectaccessreviews.authorization.k8s.io" in output
+    await bind(server, "view", "carol")
+    async with asyncio.timeout(20):
+        while (await kubectl(server, "auth", "can-i", "list", "pods", "--as=carol"))[1] != "yes\n":
+            await asyncio.sleep(0.1)
+    assert (await kubectl(server, "auth", "can-i", "get", "/metrics", "--as=carol"))[1].startswith("no")
+
+
+@needs_kubectl
+@pytest.mark.slow
+async def test_kubectl_creates_tokens_and_roles(server: LiveServer) -> None:
+    assert (await kubectl(server, "create", "serviceaccount", "bot"))[0] == 0
+    code, token = await kubectl(server, "create", "token", "bot", "--duration=20m")
+    assert code == 0
+    headers = {"Authorization": f"Bearer {token.strip()}"}
+    async with server.as_nobody() as nobody:
+        assert (await server.get("/api", headers=headers, session=nobody)).status == 200
+    code, output = await kubectl(server, "create", "token", "bot", "--duration=1m")
+    assert code == 1
+    assert "may not specify a duration less than 10 minutes" in output
+    assert (await kubectl(server, "create", "role", "r", "--verb=get", "--resource=pods"))[0] == 0
+    assert (await kubectl(server, "create", "rolebinding", "b", "--role=r", "--serviceaccount=default:bot"))[0] == 0
+    async with asyncio.timeout(20):
+        while (await kubectl(server, "auth", "can-i", "get", "pods", "--as=system:serviceaccount:default:bot"))[
+            1
+        ] != "yes\n":
+            await asyncio.sleep(0.1)
