@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from allot.apiserver.access.audit import AuditLog
 from allot.apiserver.access.authorizer import WATCHED
 from allot.apiserver.access.opening import Access, open_access
 from allot.apiserver.admission.plugins import default_chain
@@ -118,14 +119,21 @@ async def running(
         server = ApiServer(parts)
         metrics = Metrics()
         state = _State(server, access)
+        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
+        audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
         sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks())
         http = HttpServer(server, access, sites, metrics)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         await state.load()
         await custom.load()
         async with asyncio.TaskGroup() as tasks:
-            feeding = tasks.create_task(supervise("the feed of access rules", state.feed, clock))
-            furnishing = tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock))
+            followers = [
+                tasks.create_task(supervise("the feed of access rules", state.feed, clock)),
+                tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock)),
+                tasks.create_task(supervise("the controller of custom resources", custom.run, clock)),
+            ]
+            if audit is not None:
+                followers.append(tasks.create_task(audit.run()))
             defining = tasks.create_task(supervise("the controller of custom resources", custom.run, clock))
             port = await http.start(settings.host, settings.port)
             try:
@@ -136,8 +144,8 @@ async def running(
                 yield Running(server, access, f"https://{shown}:{port}", port)
             finally:
                 await http.stop()
-                feeding.cancel()
-                furnishing.cancel()
+                for follower in followers:
+                    follower.cancel()
                 defining.cancel()
     finally:
         await store.close()

@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import WSMsgType, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
@@ -49,11 +50,14 @@ _WARNING_LENGTH_MAX = 4096
 class HttpServer:
     """Serves an ApiServer over HTTPS."""
 
-    def __init__(self, server: ApiServer, access: Access, sites: Sites, metrics: Metrics) -> None:
+    def __init__(
+        self, server: ApiServer, access: Access, sites: Sites, metrics: Metrics, audit: AuditLog | None = None
+    ) -> None:
         self._server = server
         self._access = access
         self._sites = sites
         self._metrics = metrics
+        self._audit = audit
         self._runner: web.ServerRunner | None = None
         self._stopping = asyncio.Event()
 
@@ -110,6 +114,10 @@ class _Exchange:
         self._format = Format()
         self._pretty = False
         self._target: Target | None = None
+        # Who asks for what, and who did before impersonation.
+        self._asked: Attributes | None = None
+        self._sender: User | None = None
+        self._received = self._clock.now_micro() if http._audit is not None else ""
 
     async def run(self) -> web.StreamResponse:
         """The answer, whatever it is."""
@@ -122,7 +130,25 @@ class _Exchange:
         except (HttpProcessingError, UnicodeError) as error:
             response = self.failure(bad_request(f"malformed request: {type(error).__name__}"))
         self._count(response.status)
+        if self._http._audit is not None:
+            self._record(self._http._audit, response.status)
         return response
+
+    def _record(self, audit: AuditLog, status: int) -> None:
+        request = self._request
+        asked = self._asked or Attributes(user=ANONYMOUS, verb=request.method.lower(), path=request.rel_url.raw_path)
+        audit.record(
+            AuditRecord(
+                audit_id=self._headers["Audit-Id"],
+                attributes=asked,
+                uri=request.rel_url.raw_path_qs,
+                code=status,
+                received=self._received,
+                impersonator=self._sender,
+                source_ips=(request.remote,) if request.remote else (),
+                user_agent=request.headers.get(hdrs.USER_AGENT, ""),
+            )
+        )
 
     async def _answer(self) -> web.StreamResponse:
         request = self._request
@@ -135,6 +161,8 @@ class _Exchange:
         attributes = self._attributes(user, found, path, query)
         if any(name.lower().startswith("impersonate-") for name in request.headers):
             attributes, _ = impersonated(self._http._access.authorizer, attributes, request.headers.items())
+            self._sender = user
+        self._asked = attributes
         self._http._access.authorizer.check(attributes)
         agent = request.headers.get(hdrs.USER_AGENT, "")
         self._pretty = wants_pretty(query.get("pretty"), agent)

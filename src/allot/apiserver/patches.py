@@ -121,9 +121,10 @@ class _Patcher:
             if report.wrong:
                 raise self._refused(patched, report.wrong[0])
             errors += report.strict_errors
-            patched = tidy(patched, served, report)
         if errors and self._options.field_validation == STRICT:
             raise self._refused(patched, strict_text(errors))
+        if report is not None:
+            patched = tidy(patched, served, report)
         objectmeta.check_name(patched, self._request.name)
         return patched, errors if self._options.field_validation != IGNORE else ()
 
