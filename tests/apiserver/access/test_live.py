@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -206,6 +207,29 @@ async def test_impersonation_needs_rights_and_then_has_those_of_the_other(server
     async with server.as_user("alice") as alice:
         assert (await server.post(path, review, headers=headers, session=alice)).status == 403
         assert (await server.get("/version", headers={"Impersonate-Group": "g"}, session=alice)).status == 400
+
+
+async def test_credentials_that_are_no_text_never_break_the_server(server: LiveServer) -> None:
+    """Sent byte by byte, because clients refuse to."""
+    context = ssl.create_default_context(cadata=server.ca.decode())
+    context.load_cert_chain(server.directory / "pki" / "admin.crt", server.directory / "pki" / "admin.key")
+    port = int(server.url.rpartition(":")[2])
+    for header, statuses in (
+        (b"Impersonate-User: bob\xff", (400,)),
+        (b"Impersonate-User: alice\r\nImpersonate-Extra-\xff: x", (400,)),
+        (b"Impersonate-User: alice\r\nImpersonate-Extra-%ff%00: x", (403, 201)),
+        (b"Authorization: Bearer \xff\xfe.\xfd.\xfc", (201,)),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        body = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
+        path = b"/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        lines = (b"POST " + path + b" HTTP/1.1", b"Host: localhost", header, b"Content-Type: application/json")
+        writer.write(b"\r\n".join((*lines, b"Connection: close", b"Content-Length: %d" % len(body), b"", body)))
+        async with asyncio.timeout(10):
+            status = int((await reader.readline()).split()[1])
+            await reader.read()
+        writer.close()
+        assert status in statuses, (header, status)
 
 
 @needs_kubectl

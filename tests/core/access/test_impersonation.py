@@ -126,6 +126,11 @@ def test_groups_without_a_user_make_no_sense() -> None:
     )
 
 
+def test_headers_that_are_no_text_are_refused() -> None:
+    with pytest.raises(BadImpersonation, match="is not UTF-8"):
+        wanted_user([("Impersonate-User", "bob\udcff")])
+
+
 @settings(max_examples=60)
 @given(
     st.lists(

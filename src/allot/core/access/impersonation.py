@@ -60,6 +60,9 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
         key = header.lower()
         if not key.startswith(_PREFIX):
             continue
+        if not _is_text(header) or not _is_text(value):
+            # Such a name could not be told to anybody, neither in an answer nor in the audit log.
+            raise BadImpersonation(f"header {quote(header)} is not UTF-8")
         if key == "impersonate-user":
             name = name or value
         elif key == "impersonate-uid":
@@ -73,6 +76,11 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
     if uid or groups or extra:
         raise BadImpersonation(f"requested {_go_text(uid, groups, extra)} without impersonating a user name")
     return None
+
+
+def _is_text(value: str) -> bool:
+    """Whether all bytes of a header were characters; servers turn the others into lone surrogates."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _go_text(uid: str, groups: list[str], extra: dict[str, list[str]]) -> str:
