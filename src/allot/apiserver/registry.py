@@ -134,6 +134,8 @@ class Registry:
     def __init__(self, rows: Iterable[Served] = ()) -> None:
         self._rows: dict[tuple[str, str, str], Served] = {}
         self.generation = 0
+        self._stored: dict[tuple[str, str], Served] = {}
+        self._stored_generation = -1
         for row in rows:
             self.add(row)
 
@@ -154,13 +156,13 @@ class Registry:
 
     def storage_row(self, group: str, plural: str) -> Served | None:
         """A row of the resource in its storage version, else in any."""
-        found = None
-        for (row_group, _, row_plural), row in self._rows.items():
-            if row_group == group and row_plural == plural:
-                if not row.convert_needed:
-                    return row
-                found = row
-        return found
+        if self._stored_generation != self.generation:
+            self._stored_generation = self.generation
+            self._stored.clear()
+            for (row_group, _, row_plural), row in self._rows.items():
+                if not row.convert_needed or (row_group, row_plural) not in self._stored:
+                    self._stored[row_group, row_plural] = row
+        return self._stored.get((group, plural))
 
     def of_kind(self, group: str, version: str, kind: str) -> Served | None:
         """The row of an object's type."""
