@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allot.core.patching import PatchError, merge_diff, merge_patch
@@ -55,11 +55,16 @@ values = st.recursive(
 objects = st.dictionaries(st.sampled_from("abcd"), values, max_size=4)
 
 
+few = settings(max_examples=40)
+
+
+@few
 @given(objects, objects)
 def test_the_patch_between_two_objects_leads_from_one_to_the_other(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert merge_patch(one, merge_diff(one, other)) == other
 
 
+@few
 @given(objects, objects)
 def test_a_patch_applied_twice_is_a_patch_applied_once(object_: dict[str, Any], patch: dict[str, Any]) -> None:
     once = merge_patch(object_, patch)

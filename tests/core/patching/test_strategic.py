@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allot.apiserver.schemas import builtin_schemas
@@ -196,6 +196,10 @@ json_values = st.recursive(
 )
 
 
+few = settings(max_examples=40)
+
+
+@few
 @given(st.dictionaries(st.sampled_from(["spec", "metadata", "$patch"]), json_values), json_values)
 def test_no_patch_does_worse_than_a_refusal(object_: dict[str, Any], patch: Any) -> None:
     before = copy.deepcopy((object_, patch))

@@ -91,11 +91,13 @@ def _elements(items: list[Any], schema: Schema) -> list[tuple[str, Any]]:
 
 
 def without(value: dict[str, Any], fields: Tree, schema: Schema) -> dict[str, Any]:
-    """The object without the given fields. Objects and lists that lose everything go as well."""
-    if not fields:
-        return value
-    left = _without(value, fields, schema)
-    return left if left is not _NONE else {}
+    """The object without the given fields. An object or list that loses everything and is not given itself is empty then.
+
+    Kubernetes makes it null, which for most fields is the same; but who states an empty object wants to have it.
+    """
+    left = _without(value, fields, schema) if fields else value
+    assert isinstance(left, dict)
+    return left
 
 
 def _without(value: Any, fields: Tree, schema: Schema) -> Any:
@@ -107,7 +109,7 @@ def _without(value: Any, fields: Tree, schema: Schema) -> Any:
             kept = item if below is None else _NONE if _is_member(below) else _without(item, below, node)
             if kept is not _NONE:
                 left[name] = kept
-        return left or _NONE
+        return left
     if isinstance(value, list) and schema.shape in _LISTS:
         assert schema.items is not None
         items = []
@@ -119,7 +121,7 @@ def _without(value: Any, fields: Tree, schema: Schema) -> Any:
             kept = item if below is None else _NONE if _is_member(below) else _without(item, below, schema.items)
             if kept is not _NONE:
                 items.append(kept)
-        return items or _NONE
+        return items
     return _NONE if value is None or isinstance(value, (dict, list)) else value
 
 
