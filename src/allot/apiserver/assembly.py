@@ -119,10 +119,9 @@ async def running(
         server = ApiServer(parts)
         metrics = Metrics()
         state = _State(server, access)
-        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
         sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks())
-        http = HttpServer(server, access, sites, metrics)
+        http = HttpServer(server, access, sites, metrics, audit)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         await state.load()
         await custom.load()
@@ -131,10 +130,10 @@ async def running(
                 tasks.create_task(supervise("the feed of access rules", state.feed, clock)),
                 tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock)),
                 tasks.create_task(supervise("the controller of custom resources", custom.run, clock)),
+                tasks.create_task(supervise("the renewal of certificates", access.certificates.keep_renewed, clock)),
             ]
             if audit is not None:
                 followers.append(tasks.create_task(audit.run()))
-            defining = tasks.create_task(supervise("the controller of custom resources", custom.run, clock))
             port = await http.start(settings.host, settings.port)
             try:
                 await bootstrap(server, settings.host, port)
@@ -146,7 +145,6 @@ async def running(
                 await http.stop()
                 for follower in followers:
                     follower.cancel()
-                defining.cancel()
     finally:
         await store.close()
 

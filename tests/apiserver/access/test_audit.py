@@ -67,6 +67,14 @@ async def test_an_event_says_who_did_what_with_which_outcome(tmp_path: Path, clo
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
+async def test_what_is_no_text_is_written_all_the_same(tmp_path: Path, clock: ManualClock) -> None:
+    log = AuditLog(tmp_path / "audit.log", clock)
+    log.record(record(name="a\udcff", user_agent="b\udcfe", uri="/\udcfd", message="é\udcfc"))
+    log.close()
+    (event,) = lines(log.path)
+    assert (event["objectRef"]["name"], event["userAgent"], event["requestURI"]) == ("a?", "b?", "/?")
+
+
 async def test_refusals_and_impersonation_are_told(tmp_path: Path, clock: ManualClock) -> None:
     log = AuditLog(tmp_path / "audit.log", clock)
     log.record(record(code=403, reason="Forbidden", message="no", decision=Decision(False), impersonator=User("root")))

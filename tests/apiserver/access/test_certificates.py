@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import ssl
@@ -153,6 +154,22 @@ def test_certificates_are_renewed_a_month_before_their_end_and_for_new_names(tmp
     before = (tmp_path / "server.crt").read_bytes()
     Certificates(tmp_path, clock, ["other.example.com"])
     assert (tmp_path / "server.crt").read_bytes() != before
+
+
+async def test_a_running_server_renews_its_certificate_by_itself(tmp_path: Path) -> None:
+    clock = ManualClock()
+    certificates = Certificates(tmp_path, clock)
+    context = certificates.server_context()
+    before = (tmp_path / "server.crt").read_bytes()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(certificates.keep_renewed())
+        async with asyncio.timeout(5):
+            while (tmp_path / "server.crt").read_bytes() == before:
+                await asyncio.sleep(0)
+                clock.advance(10 * DAY)
+        running.cancel()
+    assert context.cert_store_stats()["x509_ca"] == 1
+    assert (clock.seconds() - ManualClock().seconds()) / DAY < 366
 
 
 @pytest.mark.parametrize("broken", [b"", b"rubbish", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])

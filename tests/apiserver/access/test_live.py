@@ -6,12 +6,17 @@ import asyncio
 import shutil
 import ssl
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
-from apiserver.live import Answer, LiveServer
+from allot.apiserver.access.certificates import ADMIN
+from allot.apiserver.assembly import Settings, running
+from allot.store.memory import MemoryStore
+from apiserver.live import Answer, LiveServer, client_session
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -207,6 +212,22 @@ async def test_impersonation_needs_rights_and_then_has_those_of_the_other(server
     async with server.as_user("alice") as alice:
         assert (await server.post(path, review, headers=headers, session=alice)).status == 403
         assert (await server.get("/version", headers={"Impersonate-Group": "g"}, session=alice)).status == 400
+
+
+async def test_requests_are_audited_with_who_asked_as_whom(tmp_path: Path) -> None:
+    settings = Settings(directory=tmp_path / "pki", port=0, audit_log=tmp_path / "audit.log")
+    async with running(settings, MemoryStore()) as live, client_session(live, "admin", ADMIN) as session:
+        server = LiveServer(live, tmp_path, session)
+        await server.get("/api/v1/nodes", headers={"Impersonate-User": "bob", "User-Agent": "tester"})
+        async with server.as_nobody() as nobody:
+            await server.get("/api/v1/pods", session=nobody)
+    events = [msgspec.json.decode(line) for line in (tmp_path / "audit.log").read_bytes().splitlines()]
+    refused = next(event for event in events if event.get("userAgent") == "tester")
+    assert refused["user"]["username"] == "kubernetes-admin"
+    assert refused["impersonatedUser"]["username"] == "bob"
+    assert refused["objectRef"]["resource"] == "nodes"
+    assert refused["responseStatus"]["code"] == 403
+    assert [event["responseStatus"]["code"] for event in events if event["requestURI"] == "/api/v1/pods"] == [401]
 
 
 async def test_credentials_that_are_no_text_never_break_the_server(server: LiveServer) -> None:

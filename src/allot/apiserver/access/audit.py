@@ -180,8 +180,8 @@ class AuditLog:
             "level": self._level.value,
             "auditID": record.audit_id,
             "stage": record.stage,
-            "requestURI": record.uri,
-            "verb": attributes.verb,
+            "requestURI": _text(record.uri),
+            "verb": _text(attributes.verb),
             "user": user_info(record.impersonator or attributes.user),
         }
         if record.impersonator is not None:
@@ -189,7 +189,7 @@ class AuditLog:
         if record.source_ips:
             event["sourceIPs"] = list(record.source_ips)
         if record.user_agent:
-            event["userAgent"] = record.user_agent
+            event["userAgent"] = _text(record.user_agent)
         if attributes.is_resource:
             event["objectRef"] = _reference(attributes)
         event["responseStatus"] = _response_status(record)
@@ -215,7 +215,12 @@ def _reference(attributes: Attributes) -> dict[str, str]:
         "apiVersion": attributes.version,
         "subresource": attributes.subresource,
     }
-    return {key: value for key, value in named.items() if value}
+    return {key: _text(value) for key, value in named.items() if value}
+
+
+def _text(value: str) -> str:
+    """The text as it can be written: bytes of a request that were no characters become question marks."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _response_status(record: AuditRecord) -> dict[str, Any]:
@@ -223,7 +228,7 @@ def _response_status(record: AuditRecord) -> dict[str, Any]:
     if record.code >= 400:
         status["status"] = "Failure"
     if record.message:
-        status["message"] = record.message
+        status["message"] = _text(record.message)
     if record.reason:
         status["reason"] = record.reason
     return status

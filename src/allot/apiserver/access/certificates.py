@@ -30,6 +30,7 @@ from allot.process.clock import Clock
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
 RENEWAL_DAYS = 30
+RENEWAL_CHECK_SECONDS = 12 * 3600.0
 # Clocks differ a little between machines.
 _BACKDATED = timedelta(minutes=5)
 # A place in the subject for the user's uid, as Kubernetes has had it since 1.33.
@@ -212,6 +213,12 @@ class Certificates:
         for context in self._contexts:
             context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
         return True
+
+    async def keep_renewed(self) -> None:
+        """Renew the server's certificate in time, for as long as the server runs."""
+        while True:
+            await self._clock.sleep(RENEWAL_CHECK_SECONDS)
+            self.renew()
 
     def client(self, file_name: str, identity: Identity) -> KeyPair:
         """The kept certificate of a client, made anew when it is missing, ends soon or is somebody else's."""
