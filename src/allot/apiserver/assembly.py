@@ -120,7 +120,7 @@ async def running(
         metrics = Metrics()
         state = _State(server, access)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
-        sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks())
+        sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks(), access.tokens)
         http = HttpServer(server, access, sites, metrics, audit)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         await state.load()

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
 from allot.apiserver.discovery import V2, V2BETA1, Discovery
 from allot.apiserver.metrics import CONTENT_TYPE, Metrics
 from allot.apiserver.negotiation import parse_accept
@@ -48,12 +49,20 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 class Sites:
     """All paths outside the API's objects."""
 
-    def __init__(self, registry: Registry, openapi: OpenApi, metrics: Metrics, checks: tuple[Check, ...]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        openapi: OpenApi,
+        metrics: Metrics,
+        checks: tuple[Check, ...],
+        tokens: ServiceAccountTokens,
+    ) -> None:
         self._registry = registry
         self._discovery = Discovery(registry)
         self._openapi = openapi
         self._metrics = metrics
         self._checks = checks
+        self._tokens = tokens
 
     async def find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> Site | None:
         """The answer for a path, None if it leads nowhere."""
@@ -70,6 +79,12 @@ class Sites:
                 return _found(self._discovery.group(group))
             case ("apis", group, version):
                 return _found(self._discovery.resources(group, version))
+            case (".well-known", "openid-configuration"):
+                document = self._tokens.discovery(f"{self._tokens.issuer}/openid/v1/jwks")
+                return Site(body=msgspec.json.encode(document), media_type="application/json")
+            case ("openid", "v1", "jwks"):
+                keys = msgspec.json.encode(self._tokens.key.key_set())
+                return Site(body=keys, media_type="application/jwk-set+json")
             case ("metrics",):
                 return Site(body=self._metrics.text(), media_type=CONTENT_TYPE)
             case ("openapi", *rest):
@@ -134,7 +149,7 @@ class Sites:
 
     def _paths(self) -> list[str]:
         paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"]
-        paths.append("/version")
+        paths += ["/.well-known/openid-configuration", "/openid/v1/jwks", "/version"]
         for group, versions in self._registry.groups().items():
             if group:
                 paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]

@@ -214,6 +214,17 @@ async def test_impersonation_needs_rights_and_then_has_those_of_the_other(server
         assert (await server.get("/version", headers={"Impersonate-Group": "g"}, session=alice)).status == 400
 
 
+async def test_tokens_can_be_verified_with_what_the_server_publishes(server: LiveServer) -> None:
+    document = (await server.get("/.well-known/openid-configuration")).json
+    assert document["jwks_uri"] == f"{document['issuer']}/openid/v1/jwks"
+    keys = await server.get("/openid/v1/jwks")
+    assert keys.headers["Content-Type"] == "application/jwk-set+json"
+    assert keys.json["keys"][0]["kid"] == server.live.access.tokens.key.key_id
+    async with server.as_nobody() as nobody, server.as_user("alice") as alice:
+        assert (await server.get("/openid/v1/jwks", session=nobody)).status == 401
+        assert (await server.get("/openid/v1/jwks", session=alice)).status == 403
+
+
 async def test_requests_are_audited_with_who_asked_as_whom(tmp_path: Path) -> None:
     settings = Settings(directory=tmp_path / "pki", port=0, audit_log=tmp_path / "audit.log")
     async with running(settings, MemoryStore()) as live, client_session(live, "admin", ADMIN) as session:
