@@ -18,6 +18,7 @@ from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import StatusError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
+from allot.apiserver.kinds.typed import admin_access_errors, needs_namespace_labels
 from allot.apiserver.options import WriteOptions, write_options
 from allot.apiserver.ownership import track
 from allot.apiserver.parts import Parts
@@ -67,9 +68,13 @@ async def create_object(
     admission = admission_of(request, Operation.CREATE, resource, object_, None, dry_run=options.dry_run)
     admitted = await parts.admission.mutate(admission)
     assert admitted is not None, "admission of a create keeps an object"
-    object_ = served.strategy.prepare_create(admitted)
-    errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
-    errors += served.strategy.validate_create(object_)
+    try:
+        object_ = served.strategy.prepare_create(admitted)
+        errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
+        errors += await _admin_access_errors(parts, served, request, object_, None, "")
+        errors += served.strategy.validate_create(object_)
+    except Refused as error:
+        raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
     if errors:
         raise invalid(resource.group, resource.kind, object_["metadata"].get("name", ""), errors)
     admission.object = object_
@@ -234,9 +239,13 @@ async def _replace_once(
     )
     admitted = await parts.admission.mutate(admission)
     assert admitted is not None, "admission of an update keeps an object"
-    object_ = strategy.prepare_update(admitted, old, subresource)
-    errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
-    errors += strategy.validate_update(object_, old, subresource)
+    try:
+        object_ = strategy.prepare_update(admitted, old, subresource)
+        errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
+        errors += await _admin_access_errors(parts, served, request, object_, old, subresource)
+        errors += strategy.validate_update(object_, old, subresource)
+    except Refused as error:
+        raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
     if errors:
         raise invalid(resource.group, resource.kind, request.name, errors)
     warnings = (*warnings, *told, *strategy.warnings(object_))
@@ -304,6 +313,19 @@ def _read(served: Served, object_: Object) -> Object:
         return served.strategy.read(object_)
     except Refused as error:
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
+
+
+async def _admin_access_errors(
+    parts: Parts, served: Served, request: ApiRequest, object_: Object, old: Object | None, subresource: str
+) -> tuple[FieldError, ...]:
+    """Whether the namespace of a claim allows it to use devices that others use."""
+    if not needs_namespace_labels(served.resource, object_, subresource):
+        return ()
+    namespaces = parts.registry.storage_row("", "namespaces")
+    assert namespaces is not None, "namespaces are served"
+    entry = await parts.store.get(namespaces.key("", request.namespace))
+    labels = (entry.object["metadata"].get("labels") or {}) if entry is not None else {}
+    return admin_access_errors(served.resource, object_, old, subresource, labels)
 
 
 def owned(object_: Object) -> Object:
