@@ -152,7 +152,7 @@ class HttpTransport:
                 credential, raw = await self._send(method, url, headers, data, text)
                 response = await self._read(raw, text)
             except Unreachable as error:
-                if not tries_left or not (method == "GET" or isinstance(error, _NotConnected)):
+                if self._closed or not tries_left or not (method == "GET" or isinstance(error, _NotConnected)):
                     raise
                 last.append(error)
                 await self._clock.sleep(backoff.next_s())
