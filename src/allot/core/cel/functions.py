@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from allot.core.cel import (
+    functions_authorization,
     functions_collections,
     functions_format,
     functions_kubernetes,
@@ -54,6 +55,7 @@ OVERLOADS: Final[Library] = {
     **functions_network.OVERLOADS,
     **functions_url.OVERLOADS,
     **functions_kubernetes.OVERLOADS,
+    **functions_authorization.OVERLOADS,
     **named_formats.OVERLOADS,
     "string_format": functions_format.format_old,
 }

@@ -70,7 +70,8 @@ def plan(checked: Checked, environment: Environment) -> Node:
     return _Planner(checked, environment).run()
 
 
-def _children(node: ast.Expr) -> Iterator[ast.Expr]:
+def children(node: ast.Expr) -> Iterator[ast.Expr]:
+    """The nodes directly below a node."""
     if isinstance(node, ast.Select):
         yield node.operand
     elif isinstance(node, ast.Call):
@@ -114,7 +115,7 @@ class _Planner:
             else:
                 stack.append((node, True))
                 if node.id not in self._references or not isinstance(node, ast.Select):
-                    stack.extend((child, False) for child in reversed(list(_children(node))))
+                    stack.extend((child, False) for child in reversed(list(children(node))))
         return self._planned[id(self._root)]
 
     def _of(self, node: ast.Expr) -> Node:
@@ -281,4 +282,4 @@ def _folded(call: Call, binding: Binding, argument: Value) -> Node:
         raise PlanError(error.message) from None
 
 
-__all__ = ["HEIGHT_MAX", "PlanError", "plan"]
+__all__ = ["HEIGHT_MAX", "PlanError", "children", "plan"]

@@ -6,15 +6,16 @@ selectors have a faster way of their own (`selector`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from allot.core.cel.ast import Expr, Ident, Select
 from allot.core.cel.budget import COST_LIMIT
 from allot.core.cel.compile import compile_expression
 from allot.core.cel.environment import Environment, kubernetes_environment
 from allot.core.cel.errors import CelCompileError
 from allot.core.cel.interpret import Outcome, evaluate
-from allot.core.cel.plan import PlanError, plan
+from allot.core.cel.plan import PlanError, children, plan
 from allot.core.cel.plan_nodes import Node
 from allot.core.cel.results import type_text
 from allot.core.cel.types import CelType, Checked
@@ -46,6 +47,10 @@ class Program:
         """Whether the expression mentions a variable."""
         return any(reference.name == variable for reference in self._checked.references.values())
 
+    def members_of(self, variable: str) -> frozenset[str]:
+        """The fields of a variable that the expression names."""
+        return frozenset(_members(self._checked.parsed.root, variable))
+
     def evaluate(self, variables: Mapping[str, Value], limit: int = COST_LIMIT) -> Outcome:
         """The result, or the error, and the cost. Never raises."""
         return evaluate(self._plan, variables, min(limit, COST_LIMIT))
@@ -67,6 +72,16 @@ def compile_program(
         return Program(expression, checked, plan(checked, environment))
     except PlanError as error:
         raise ProgramError(f"program instantiation failed: {error}") from None
+
+
+def _members(root: Expr, variable: str) -> Iterator[str]:
+    """Field names that are selected from a variable. A loop variable of the same name counts, too."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == variable:
+            yield node.field
+        waiting.extend(children(node))
 
 
 def native(value: Value) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from allot.core.cel.ast import UInt
+from allot.core.cel.authorization import Authorizer, Decision, GroupCheck, PathCheck, ResourceCheck
 from allot.core.cel.types import CelType, Kind
 from allot.core.cel.values import (
     CIDR,
@@ -43,6 +44,9 @@ _NOT_BOOL: Final[dict[type, str]] = {
     URL: "type conversion error from 'URL' to 'bool'",
     NamedFormat: "type conversion error from 'Format' to 'bool'",
     TypeValue: "type conversion not supported for 'type'",
+    **dict.fromkeys(
+        (Authorizer, PathCheck, GroupCheck, ResourceCheck, Decision), "type conversion not supported to 'bool'"
+    ),
 }
 # Go's types of the values, for messages.
 _NATIVE: Final[dict[type, str]] = {

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from allot.core.cel.ast import UInt
+from allot.core.cel.authorization import Authorizer, Decision, GroupCheck, PathCheck, ResourceCheck
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 
@@ -172,6 +173,11 @@ TYPE_NAMES: Final[dict[type, str]] = {
     CIDR: "net.CIDR",
     URL: "kubernetes.URL",
     NamedFormat: "kubernetes.NamedFormat",
+    Authorizer: "kubernetes.authorization.Authorizer",
+    PathCheck: "kubernetes.authorization.PathCheck",
+    GroupCheck: "kubernetes.authorization.GroupCheck",
+    ResourceCheck: "kubernetes.authorization.ResourceCheck",
+    Decision: "kubernetes.authorization.Decision",
     **dict.fromkeys(LIST_CLASSES, "list"),
     **dict.fromkeys(MAP_CLASSES, "map"),
 }
@@ -191,6 +197,11 @@ GO_TYPES: Final[dict[type, str]] = {
     CIDR: "cel.CIDR",
     URL: "cel.URL",
     NamedFormat: "cel.Format",
+    Authorizer: "library.authorizerVal",
+    PathCheck: "library.pathCheckVal",
+    GroupCheck: "library.groupCheckVal",
+    ResourceCheck: "library.resourceCheckVal",
+    Decision: "library.decisionVal",
     list: "*types.baseList",
     tuple: "*types.baseList",
     ConcatList: "*types.concatList",
