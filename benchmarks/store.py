@@ -233,10 +233,13 @@ async def run(name: str, etcd: str, objects: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stores", nargs="*", choices=["memory", "sqlite", "etcd", []], default=["memory", "sqlite"])
+    parser.add_argument("stores", nargs="*", metavar="store", help="memory, sqlite, etcd; default: the first two")
     parser.add_argument("--etcd", default="http://127.0.0.1:2379")
     parser.add_argument("--objects", type=int, default=100_000)
     options = parser.parse_args()
+    options.stores = options.stores or ["memory", "sqlite"]
+    if unknown := set(options.stores) - {"memory", "sqlite", "etcd"}:
+        parser.error(f"no such store: {', '.join(sorted(unknown))}")
     if len(options.stores) > 1:
         # Each in a process of its own: memory that one has freed would hide what the next one takes.
         for name in options.stores:

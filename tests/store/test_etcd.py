@@ -154,6 +154,70 @@ async def test_a_store_that_was_closed_says_so(etcd_server: EtcdServer) -> None:
         await store.get(PODS + "a")
 
 
+class Proxy:
+    """Stands between store and etcd. While `lossy`, requests go through, answers do not, and the connection then breaks."""
+
+    def __init__(self, server: EtcdServer) -> None:
+        self._port = int(server.address.rpartition(":")[2])
+        self.lossy = False
+
+    async def __aenter__(self) -> str:
+        self._listening = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._listening.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._listening.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+        async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool) -> None:
+            try:
+                while data := await source.read(65536):
+                    if answers and self.lossy:
+                        # Time enough for etcd to do what it was asked to do.
+                        await asyncio.sleep(0.1)
+                        self.lossy = False
+                        break
+                    target.write(data)
+                    await target.drain()
+            except ConnectionError:
+                pass
+            finally:
+                writer.close()
+                up_writer.close()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pass_on(reader, up_writer, answers=False))
+            tasks.create_task(pass_on(up_reader, writer, answers=True))
+
+
+@pytest.mark.slow
+async def test_a_write_whose_answer_is_lost_is_known_again(etcd_server: EtcdServer) -> None:
+    proxy = Proxy(etcd_server)
+    async with proxy as address:
+        store = await opened(address, prefix="/registry-lost")
+        start = await store.revision()
+        proxy.lossy = True
+        created = await store.create(PODS + "a", pod(1))
+        assert (created.revision, created.object["spec"]) == (start + 1, {"n": 1})
+        proxy.lossy = True
+        updated = await store.update(PODS + "a", pod(2), created.revision)
+        assert (updated.revision, updated.object["spec"]) == (start + 2, {"n": 2})
+        proxy.lossy = True
+        with pytest.raises(StoreUnavailable, match=r"'/registry/pods/default/a' is gone, .* is not known"):
+            await store.delete(PODS + "a", updated.revision)
+        # Somebody else's objects are not taken for one's own.
+        created = await store.create(PODS + "a", pod(1))
+        proxy.lossy = True
+        with pytest.raises(KeyExists):
+            await store.create(PODS + "a", pod(3))
+        proxy.lossy = True
+        with pytest.raises(RevisionConflict):
+            await store.update(PODS + "a", pod(3), created.revision - 1)
+        await store.close()
+
+
 @pytest.mark.slow
 async def test_watches_and_writers_go_on_when_etcd_is_killed_and_comes_back(tmp_path: Path) -> None:
     with EtcdServer(tmp_path) as server:

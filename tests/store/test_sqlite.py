@@ -206,6 +206,22 @@ async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_nobody_waits_for_a_writer_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await opened(tmp_path / "s.db")
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("allot.store.sqlite_file.SqliteFile.append", broken)
+    async with asyncio.timeout(5):
+        results = await asyncio.gather(*(store.create(f"{PODS}{n}", pod(n)) for n in range(5)), return_exceptions=True)
+        assert {str(result).partition("; ")[0].rpartition(": ")[2] for result in results} == {"a bug)"}
+        with pytest.raises(StoreUnavailable, match="is not open"):
+            await store.create(PODS + "a", pod(1))
+        await store.close()
+
+
 # -- what can be wrong with a file ------------------------------------------------------------------------------------
 
 

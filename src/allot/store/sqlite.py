@@ -96,7 +96,7 @@ class SqliteStore(TimelineReads):
 
     async def close(self) -> None:
         """Finish the writes that wait, end the watches, close the file."""
-        if self._closed or self._thread is None:
+        if self._thread is None:
             return
         self._closed = True
         self._jobs.put(None)
@@ -186,6 +186,14 @@ class SqliteStore(TimelineReads):
         if dropped and not self._closed:
             self._jobs.put(_Prune(dropped, self._timeline.compacted, None))
 
+    def _stopped(self, why: str) -> None:
+        """The writer thread has ended by itself."""
+        self._closed = True
+        error = StoreUnavailable(
+            f"store file {self._path}: the writer stopped ({why}); the outcome of the write is not known; restart the server"
+        )
+        self._finish(list(self._pending.values()), error)
+
     # -- the writer thread --------------------------------------------------------------------------------------------
 
     def _run(self, opened: asyncio.Future[Contents]) -> None:
@@ -205,6 +213,10 @@ class SqliteStore(TimelineReads):
         try:
             while self._work(file):
                 pass
+        except BaseException as error:
+            # A bug of ours. Nobody may wait for a writer that is gone; what was not acknowledged may or may not be on disk.
+            self._report(self._stopped, f"{type(error).__name__}: {error}")
+            raise
         finally:
             file.close()
 
