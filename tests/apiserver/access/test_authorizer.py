@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from allot.apiserver.access.authorizer import WATCHED, Authorizer
 from allot.apiserver.access.escalation import check_rbac_write
+from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
 from allot.apiserver.access.reviews import (
@@ -113,6 +114,34 @@ async def test_changes_in_the_store_count_as_soon_as_they_are_applied(authorizer
     await watch.close()
     await store.close()
     assert allowed == [True, False]
+
+
+async def test_own_writes_count_before_the_watch_tells_of_them(authorizer: Authorizer) -> None:
+    store = FollowedStore(MemoryStore(), authorizer)
+    await store.open()
+    watch = store.watch("/registry/", await store.revision())
+    key = "/registry/rolebindings/default/alice-view"
+    pods = asked(ALICE, "list", "pods")
+    entry = await store.create(key, bind("view", "alice"))
+    assert authorizer.authorize(pods).allowed
+    changed = {**entry.object, "metadata": {**entry.object["metadata"]}, "subjects": []}
+    entry = await store.update(key, changed, entry.revision)
+    assert not authorizer.authorize(pods).allowed
+    await store.delete(key, entry.revision)
+    seen = []
+    async for event in watch:
+        if isinstance(event, Event):
+            authorizer.apply_change(event)
+            # What the watch tells late never brings back what is gone.
+            assert not authorizer.authorize(pods).allowed
+            seen.append(event)
+            if event.type is EventType.DELETED:
+                break
+    # Nor does a writer that wakes up after the watch.
+    authorizer.apply_write(seen[0].entry)
+    assert not authorizer.authorize(pods).allowed
+    await watch.close()
+    await store.close()
 
 
 def test_a_reload_forgets_what_was_deleted_unseen(authorizer: Authorizer) -> None:

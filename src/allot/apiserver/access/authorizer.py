@@ -17,7 +17,7 @@ from allot.core.access.node_graph import NodeGraph
 from allot.core.access.rbac import GROUP, Policy
 from allot.core.access.rules import Rule
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.store.port import Event, EventType
+from allot.store.port import Entry, Event, EventType
 
 _ALLOWED = Decision(True)
 
@@ -49,6 +49,9 @@ class Authorizer:
         self.policy = Policy()
         self.graph = NodeGraph()
         self._nodes = NodeAuthorizer(self.graph, node_rules(gates))
+        # The revision of the last change that was followed, and revisions of own writes that are ahead of it.
+        self._followed = 0
+        self._written: dict[str, int] = {}
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Whether the user may do it, and why or (where there is something to say) why not."""
@@ -92,11 +95,27 @@ class Authorizer:
         for object_ in objects:
             fresh.apply(object_)
         self.policy, self.graph, self._nodes = fresh.policy, fresh.graph, fresh._nodes
+        self._written.clear()
 
     def apply_change(self, event: Event) -> None:
-        """Take over a change in the store. Changes of other kinds are passed over."""
-        object_ = event.entry.object
-        self.apply(object_, deleted=event.type is EventType.DELETED)
+        """Take over a change in the store, in order. Changes of other kinds are passed over."""
+        self._followed = event.revision
+        if self._written and self._written.get(event.entry.key, 0) > event.revision:
+            # Something newer is in force already; its own event is on the way.
+            return
+        self._written.pop(event.entry.key, None)
+        self.apply(event.entry.object, deleted=event.type is EventType.DELETED)
+
+    def apply_write(self, entry: Entry, *, deleted: bool = False) -> None:
+        """Take over a role or binding that this server has just written, before the store's watch tells of it."""
+        object_ = entry.object
+        if object_.get("kind") not in _RBAC_KINDS:
+            return
+        # Writers may wake up in another order than they wrote, or after the watch.
+        if entry.revision <= self._followed or entry.revision <= self._written.get(entry.key, 0):
+            return
+        self._written[entry.key] = entry.revision
+        self.apply(object_, deleted=deleted)
 
     def apply(self, object_: dict[str, Any], *, deleted: bool = False) -> None:
         """Take over the present state of an object, as at start."""
