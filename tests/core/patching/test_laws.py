@@ -22,7 +22,10 @@ Object = dict[str, Any]
 words = st.sampled_from(["a", "b", "c"])
 maps = st.dictionaries(words, words, min_size=1, max_size=3)
 environments = st.lists(
-    st.fixed_dictionaries({"name": words}, optional={"value": words}), max_size=3, unique_by=lambda each: each["name"]
+    st.fixed_dictionaries({"name": words}, optional={"value": words}),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda each: each["name"],
 )
 container = st.fixed_dictionaries(
     {"name": words}, optional={"image": words, "env": environments, "args": st.lists(words, min_size=1, max_size=2)}
