@@ -14,6 +14,7 @@ from allot.apiserver.access.audit import AuditLog
 from allot.apiserver.access.authorizer import WATCHED
 from allot.apiserver.access.opening import Access, open_access
 from allot.apiserver.admission.plugins import default_chain
+from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.bootstrap import bootstrap, furnish_namespace
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
@@ -105,6 +106,7 @@ async def running(
             ids=ids,
             gates=settings.gates,
             last_mutating=(ServiceAddresses(lookup, ids),),
+            last_validating=(ValidatingPolicies(lookup, registry, access.authorizer.authorize),),
         )
         parts = Parts(
             store=store,
