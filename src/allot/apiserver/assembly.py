@@ -12,6 +12,7 @@ import msgspec
 
 from allot.apiserver.access.audit import AuditLog
 from allot.apiserver.access.authorizer import WATCHED
+from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.opening import Access, open_access
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
@@ -109,7 +110,7 @@ async def running(
             last_validating=(ValidatingPolicies(lookup, registry, access.authorizer.authorize),),
         )
         parts = Parts(
-            store=store,
+            store=FollowedStore(store, access.authorizer),
             registry=registry,
             admission=chain,
             authorizer=access.authorizer,
