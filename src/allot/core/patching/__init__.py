@@ -10,6 +10,8 @@ from allot.core.patching.fieldset import LEAF, Tree, fields
 from allot.core.patching.json_patch import json_patch, operation_errors
 from allot.core.patching.managed import Convert, without_new_times
 from allot.core.patching.merge_patch import merge_diff, merge_patch
+from allot.core.patching.resets import reset_fields
+from allot.core.patching.scale import resource_managed_fields, scale_managed_fields
 from allot.core.patching.strategic import strategic_merge_patch
 from allot.core.patching.tracking import track_update
 
@@ -27,6 +29,9 @@ __all__ = [
     "merge_diff",
     "merge_patch",
     "operation_errors",
+    "reset_fields",
+    "resource_managed_fields",
+    "scale_managed_fields",
     "strategic_merge_patch",
     "track_update",
     "without_new_times",
