@@ -301,3 +301,35 @@ async def test_kubectl_creates_tokens_and_roles(server: LiveServer) -> None:
             1
         ] != "yes\n":
             await asyncio.sleep(0.1)
+
+
+WRONG_SHAPES: tuple[Any, ...] = (
+    {"rules": 7},
+    {"rules": [1]},
+    {"rules": [None]},
+    {"rules": [{"verbs": 7}]},
+    {"rules": [{"verbs": [None], "apiGroups": [{}], "resources": ["a"]}]},
+    {"rules": None, "aggregationRule": 7},
+    {"aggregationRule": {"clusterRoleSelectors": [7]}},
+    {"aggregationRule": {"clusterRoleSelectors": [{"matchExpressions": [{"operator": "Odd"}]}]}},
+    {"roleRef": 7},
+    {"roleRef": None, "subjects": [None]},
+    {"roleRef": {"kind": "Odd", "name": []}, "subjects": [{"kind": 7}]},
+    {"metadata": {"name": "x", "labels": []}},
+)
+
+
+@pytest.mark.parametrize("resource", ["clusterroles", "clusterrolebindings"])
+async def test_roles_and_bindings_of_any_shape_are_answered_by_client_errors(server: LiveServer, resource: str) -> None:
+    rights = rule("create", "clusterroles clusterrolebindings", "rbac.authorization.k8s.io")
+    await server.post(f"{RBAC}/clusterroles", role("granter", rights))
+    await bind(server, "granter", "alice")
+    async with server.as_user("alice") as alice:
+        for shape in WRONG_SHAPES:
+            for session in (alice, None):
+                answer = await server.post(f"{RBAC}/{resource}", {"metadata": {"name": "x"}, **shape}, session=session)
+                assert answer.status in (201, 400, 403, 404, 422), (shape, answer.raw)
+                await server.delete(f"{RBAC}/{resource}/x")
+        assert (await server.get("/readyz", session=alice)).status == 200
+        decided = await server.get("/api/v1/pods", session=alice)
+        assert decided.status == 403
