@@ -8,6 +8,7 @@ from allot.apiserver import objectmeta
 from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
 from allot.apiserver.options import WriteOptions
+from allot.apiserver.ownership import resets
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
@@ -47,6 +48,7 @@ async def apply_patch(
                 kind=resource.kind,
                 now=parts.clock.now(),
                 subresource=subresource,
+                reset=resets(served, subresource),
             )
         except ApplyConflict as error:
             raise StatusError(409, "Conflict", error.message, details={"causes": error.causes}) from None

@@ -6,6 +6,8 @@ from typing import Any
 
 from allot.apiserver.options import WriteOptions
 from allot.apiserver.registry import Served
+from allot.core.patching.fieldset import Tree
+from allot.core.patching.resets import reset_fields
 from allot.core.patching.tracking import track_update
 from allot.process.clock import Clock
 
@@ -27,8 +29,15 @@ def track(
         api_version=served.resource.api_version,
         now=clock.now(),
         subresource=subresource,
+        reset=resets(served, subresource),
     )
     return with_managed_fields(new, managed)
+
+
+def resets(served: Served, subresource: str) -> Tree:
+    """The fields that a write of the resource or one of its subresources cannot change."""
+    resource = served.resource
+    return reset_fields(resource.group, resource.plural, subresource, "status" in resource.subresources)
 
 
 def with_managed_fields(object_: Object, managed: list[Object] | None) -> Object:
