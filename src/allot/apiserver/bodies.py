@@ -75,11 +75,13 @@ def _read_json(data: bytes) -> Any:
 
 
 def _read_protobuf(data: bytes) -> Any:
-    """What client-go's typed clients send. What cannot be read is refused with a hint at the setting for JSON."""
+    """What client-go's typed clients send. Kinds that cannot be read are refused with a hint at the setting for JSON."""
     try:
         return protobuf.read(data)
-    except protobuf.Unreadable as error:
-        raise unknown_format(PROTOBUF, f" (the body {error})") from None
+    except protobuf.NotReadable as error:
+        raise unknown_format(PROTOBUF, f" ({error})") from None
+    except protobuf.Malformed as error:
+        raise bad_request(str(error)) from None
 
 
 class _Loader(yaml.CSafeLoader):

@@ -9,25 +9,36 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import ssl
 from collections.abc import Mapping
-from typing import Any
 
 from aiohttp import WSMsgType, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials
+from allot.apiserver.access.certificates import Identity
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
-from allot.apiserver.errors import StatusError, bad_request, internal, path_not_found, timeout, too_large
+from allot.apiserver.errors import (
+    StatusError,
+    bad_request,
+    internal,
+    method_not_supported,
+    path_not_found,
+    timeout,
+    too_large,
+)
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.negotiation import Format, negotiate, wants_pretty
+from allot.apiserver.nodeproxy import upstream
 from allot.apiserver.paths import Target, split, target
 from allot.apiserver.request import ANONYMOUS, ApiList, ApiObject, ApiRequest, Attributes, User
 from allot.apiserver.responses import Encoder
 from allot.apiserver.server import ApiServer
 from allot.apiserver.sites import Site, Sites
 from allot.apiserver.subresources import CONNECTING
+from allot.apiserver.tunnel import client_context, pass_through
 from allot.apiserver.watch import ObjectWatch
 from allot.core.access.attributes import selected_name
 from allot.process.supervise import answer_or_none
@@ -42,7 +53,7 @@ KEEP_ALIVE_S = 180.0
 _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
 _WRITE_S = 30.0
-_BATCH_BYTES_MAX = 256 * 1024
+KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client", ("kubeadm:cluster-admins", "system:masters"))
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
 
@@ -60,6 +71,7 @@ class HttpServer:
         self._audit = audit
         self._runner: web.ServerRunner | None = None
         self._stopping = asyncio.Event()
+        self._node_context: ssl.SSLContext | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port, which is a free one if 0 was asked for. OSError if that is not possible."""
@@ -90,14 +102,20 @@ class HttpServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
+    def node_context(self) -> ssl.SSLContext:
+        """TLS towards nodes, with the server's own client certificate."""
+        if self._node_context is None:
+            certificates = self._access.certificates
+            certificates.client("apiserver-kubelet-client", KUBELET_CLIENT)
+            path = certificates.directory / "apiserver-kubelet-client"
+            self._node_context = client_context(f"{path}.crt", f"{path}.key")
+        return self._node_context
+
     # --- one request ---
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         exchange = _Exchange(self, request)
-        try:
-            answer = await answer_or_none(f"{request.method} {request.rel_url.raw_path}", exchange.run)
-        except asyncio.CancelledError:
-            raise
+        answer = await answer_or_none(f"{request.method} {request.rel_url.raw_path}", exchange.run)
         return answer if answer is not None else exchange.failure(internal("the request could not be handled"))
 
 
@@ -170,7 +188,7 @@ class _Exchange:
             return await self._site(segments, query)
         self._format = negotiate(request.headers.get(hdrs.ACCEPT, ""))
         if found.subresource in CONNECTING:
-            raise path_not_found()
+            return await self._connect(found)
         api_request = ApiRequest(
             user=attributes.user,
             verb=found.verb,
@@ -294,6 +312,22 @@ class _Exchange:
         if self._warnings:
             # One header per warning would need a multi-valued header; clients accept them joined.
             self._headers["Warning"] = ", ".join(self._warnings)[:_WARNING_LENGTH_MAX]
+
+    async def _connect(self, found: Target) -> web.StreamResponse:
+        """Logs, exec and the like: the node answers."""
+        request = self._request
+        parts = self._server.parts
+        served = parts.registry.find(found.group, found.version, found.resource)
+        subresource = served.resource.subresources.get(found.subresource) if served is not None else None
+        if served is None or subresource is None:
+            raise path_not_found()
+        if found.verb not in subresource.verbs:
+            raise method_not_supported(found.group, f"{found.resource}/{found.subresource}", found.verb)
+        to = await upstream(parts, found, list(request.rel_url.query.items()))
+        if to is None:
+            return self._bytes(b"", 200, "text/plain")
+        body = await self._body() if request.can_read_body and not request.headers.get(hdrs.UPGRADE) else b""
+        return await pass_through(request, to, self._http.node_context(), body, self._headers)
 
     async def _site(self, segments: tuple[str, ...], query: Mapping[str, str]) -> web.StreamResponse:
         if self._request.method not in ("GET", "HEAD"):
@@ -434,7 +468,3 @@ def parse_duration(text: str) -> float | None:
 def _header_text(text: str) -> str:
     plain = "".join(letter if letter.isprintable() and letter.isascii() else "?" for letter in text)
     return plain.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _ignored(_: Any) -> None:
-    """Nothing."""
