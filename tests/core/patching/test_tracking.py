@@ -309,3 +309,22 @@ def test_times_alone_are_no_reason_to_store_an_object() -> None:
     other = [{**entry, "fieldsV1": {}} for entry in newer]
     assert without_new_times(live, other) == other
     assert without_new_times(live, None) is None
+
+
+def test_free_form_values_may_become_objects_and_back() -> None:
+    free = builtin_schemas().from_structural({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+    def write(live: Object | None, value: Any, manager: str) -> Object:
+        new = {"apiVersion": "e/v1", "kind": "E", "metadata": {"name": "x", "uid": "u"}, "free": value}
+        managed = track_update(live, new, manager=manager, schema=free, api_version="e/v1", now=NOW)
+        return stored(new, managed)
+
+    live = write(None, {"a": {"b": 1}}, "one")
+    live = write(live, "text", "two")
+    assert [(each["manager"], each["fieldsV1"]) for each in live["metadata"]["managedFields"]] == [
+        ("two", {"f:free": {}})
+    ]
+    live = write(live, {"c": 1}, "three")
+    assert [(each["manager"], each["fieldsV1"]) for each in live["metadata"]["managedFields"]] == [
+        ("three", {"f:free": {".": {}, "f:c": {}}})
+    ]

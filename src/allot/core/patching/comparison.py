@@ -98,6 +98,10 @@ def _compare(old: Any, new: Any, schema: Schema) -> _Difference:
             return _SAME if _alike(old, new) else (None, LEAF)
         if _mapping_or_null(old) and _mapping_or_null(new):
             return _compare_mappings(old or {}, new or {}, schema)
+        if shape is Shape.DEDUCED and not _alike(old, new):
+            # From an object to something else, or the other way round: what was in it is gone, or new.
+            gone = {element: below for element, below in whole(old, schema).items() if element != SELF}
+            return gone or None, whole(new, schema)
     elif shape is not _LEAF:
         if _empty(old, list) and _empty(new, list):
             return _SAME if _alike(old, new) else (None, LEAF)
