@@ -49,11 +49,11 @@ class _Expression(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class _Failed(Exception):
+class EvaluationFailed(Exception):
     """An evaluation that gave no value; the message is upstream's."""
 
 
-class _OutOfBudget(_Failed):
+class _OutOfBudget(EvaluationFailed):
     """Nothing more is evaluated."""
 
 
@@ -117,18 +117,17 @@ class Policy:
 
     def evaluate(self, bindings: Mapping[str, Any]) -> Findings:
         """What the policy says. bindings: the variables of `environment`, with params and authorizer where there are."""
-        asking = _Asking(self._variables, bindings, MATCH_COST_BUDGET)
         try:
-            if not self._meets_conditions(asking):
+            if not self.meets_conditions(bindings):
                 return Findings()
-        except _Failed as error:
+        except EvaluationFailed as error:
             return Findings((Denial(message=str(error)),)) if self.fails else Findings()
         asking = _Asking(self._variables, bindings, COST_BUDGET)
         denials: list[Denial] = []
         for index, (validation, expression) in enumerate(self._validations):
             try:
                 passed = asking.value(expression) is True
-            except _Failed as error:
+            except EvaluationFailed as error:
                 if self.fails:
                     denials.append(Denial(message=str(error), index=index))
                 if isinstance(error, _OutOfBudget):
@@ -140,17 +139,18 @@ class Policy:
         annotations, failures = self._annotated(_Asking(self._variables, bindings, COST_BUDGET))
         return Findings((*denials, *failures), annotations)
 
-    def _meets_conditions(self, asking: _Asking) -> bool:
-        """One false condition decides, whatever errors the others have."""
+    def meets_conditions(self, bindings: Mapping[str, Any]) -> bool:
+        """The matchConditions. One that is false decides, whatever errors the others have; else EvaluationFailed."""
+        asking = _Asking(self._variables, bindings, MATCH_COST_BUDGET)
         errors: list[str] = []
         for _, expression in self._conditions:
             try:
                 if asking.value(expression) is False:
                     return False
-            except _Failed as error:
+            except EvaluationFailed as error:
                 errors.append(str(error))
         if errors:
-            raise _Failed(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+            raise EvaluationFailed(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
         return True
 
     def _message(self, validation: Object, index: int, asking: _Asking) -> str:
@@ -158,7 +158,7 @@ class Policy:
         if expression is not None:
             try:
                 value = asking.value(expression)
-            except _Failed:
+            except EvaluationFailed:
                 value = None
             text = value.strip() if isinstance(value, str) else ""
             if text and "\n" not in text and len(text.encode("utf-8", "replace")) <= MESSAGE_BYTES_MAX:
@@ -172,7 +172,7 @@ class Policy:
         for key, expression in self._annotations:
             try:
                 value = asking.value(expression)
-            except _Failed as error:
+            except EvaluationFailed as error:
                 if self.fails:
                     failures.append(Denial(message=str(error)))
                 continue
@@ -221,12 +221,12 @@ class _Asking:
         self._failed: dict[str, str] = {}
 
     def value(self, expression: _Expression) -> Any:
-        """The value of an expression; _Failed with upstream's text if it has none."""
+        """The value of an expression; EvaluationFailed with upstream's text if it has none."""
         if expression.program is None:
-            raise _Failed(f"compilation error: {expression.problem}")
+            raise EvaluationFailed(f"compilation error: {expression.problem}")
         value, error = self._run(expression.program)
         if error:
-            raise _Failed(f"expression '{expression.source}' resulted in error: {error}")
+            raise EvaluationFailed(f"expression '{expression.source}' resulted in error: {error}")
         return value
 
     def _run(self, program: Program) -> tuple[Any, str]:
