@@ -108,7 +108,7 @@ def test_no_kind_trips_over_odd_values(resource: Resource, value: Any) -> None:
     strategy = strategy_for(resource, now=lambda: NOW)
     metadata = {"name": "x", "resourceVersion": "1"} | ({"namespace": "d"} if resource.namespaced else {})
     object_ = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-    for name in ("spec", "status", "data", "subsets", "rules", "type", "webhooks", "metadata"):
+    for name in ("spec", "status", "data", "subsets", "rules", "type", "webhooks"):
         try:
             new = strategy.prepare_create(strategy.read({**object_, name: value}))
             strategy.validate_create(new)

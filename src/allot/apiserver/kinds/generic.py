@@ -55,7 +55,7 @@ class GenericStrategy:
             value["status"] = copied(old.get("status", {}))
         value["metadata"] = carried_over(members(value, "metadata"), members(old, "metadata"), self._resource)
         self._rules.prepare_update(value, old, subresource)
-        counted = self._rules.generation_of if subresource not in ("status", "approval") else ()
+        counted = self._rules.generation_of if subresource in _CHANGE_SPEC else ()
         if not all(same(value.get(name), old.get(name)) for name in counted):
             generation = members(old, "metadata").get("generation")
             value["metadata"]["generation"] = (generation if isinstance(generation, int) else 0) + 1
@@ -87,6 +87,8 @@ class GenericStrategy:
         return self._rules.warnings(object_)
 
 
+# Subresources whose writes count as changes of the spec; binding a pod does not.
+_CHANGE_SPEC = ("", "ephemeralcontainers", "resize", "scale")
 # Their status may come with a new object: nodes register with it, and namespaces and volumes have rules of their own.
 _BRING_STATUS = ("Node", "CustomResourceDefinition", "APIService")
 

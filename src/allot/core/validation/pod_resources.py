@@ -54,7 +54,8 @@ def is_extended_resource(name: str) -> bool:
     return not formats.label_key(f"requests.{name}")
 
 
-def _resource_name(name: str, path: str) -> Findings:
+def resource_name(name: str, path: str) -> Findings:
+    """A resource of any kind, with or without a domain."""
     messages = formats.label_key(name)
     if messages:
         return [invalid(path, name, message) for message in messages]
@@ -66,7 +67,7 @@ def _resource_name(name: str, path: str) -> Findings:
 
 def container_resource_name(name: str, path: str) -> Findings:
     """A resource that a container may request."""
-    found = _resource_name(name, path)
+    found = resource_name(name, path)
     if "/" not in name:
         if name not in _STANDARD_CONTAINER_RESOURCES and not name.startswith(_HUGE_PAGES):
             found.append(invalid(path, name, "must be a standard resource for containers"))
@@ -77,7 +78,7 @@ def container_resource_name(name: str, path: str) -> Findings:
 
 def pod_resource_name(name: str, path: str) -> Findings:
     """A resource that a pod may request as a whole."""
-    found = _resource_name(name, path)
+    found = resource_name(name, path)
     if found or name in _POD_LEVEL_RESOURCES or name.startswith(_HUGE_PAGES):
         return found
     return [not_supported(path, name, (*_POD_LEVEL_RESOURCES, _HUGE_PAGES))]

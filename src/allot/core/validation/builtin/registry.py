@@ -4,16 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allot.core.validation import formats
+from allot.core.validation.builtin import (
+    batch,
+    core_kinds,
+    other_kinds,
+    pods,
+    policies,
+    quota_kinds,
+    services,
+    storage_kinds,
+    workloads,
+)
 from allot.core.validation.builtin.rules import Rules
 
 _GENERIC = Rules()
-
-_RBAC = Rules(name_format=formats.path_segment)
+_ADMISSION = "admissionregistration.k8s.io"
+_STORAGE = "storage.k8s.io"
+_NETWORKING = "networking.k8s.io"
+_FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 
 _RULES: Mapping[tuple[str, str], Rules] = {
-    ("rbac.authorization.k8s.io", kind): _RBAC
-    for kind in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+    ("", "ConfigMap"): core_kinds.CONFIG_MAP,
+    ("", "Endpoints"): core_kinds.ENDPOINTS,
+    ("", "Event"): core_kinds.EVENT,
+    ("", "LimitRange"): quota_kinds.LIMIT_RANGE,
+    ("", "Namespace"): core_kinds.NAMESPACE,
+    ("", "Node"): core_kinds.NODE,
+    ("", "PersistentVolume"): storage_kinds.PERSISTENT_VOLUME,
+    ("", "PersistentVolumeClaim"): storage_kinds.PERSISTENT_VOLUME_CLAIM,
+    ("", "Pod"): pods.POD,
+    ("", "PodTemplate"): workloads.POD_TEMPLATE,
+    ("", "ReplicationController"): workloads.REPLICATION_CONTROLLER,
+    ("", "ResourceQuota"): quota_kinds.RESOURCE_QUOTA,
+    ("", "Secret"): core_kinds.SECRET,
+    ("", "Service"): services.SERVICE,
+    ("", "ServiceAccount"): core_kinds.SERVICE_ACCOUNT,
+    ("apps", "ControllerRevision"): workloads.CONTROLLER_REVISION,
+    ("apps", "DaemonSet"): workloads.DAEMON_SET,
+    ("apps", "Deployment"): workloads.DEPLOYMENT,
+    ("apps", "ReplicaSet"): workloads.REPLICA_SET,
+    ("apps", "StatefulSet"): workloads.STATEFUL_SET,
+    ("autoscaling", "HorizontalPodAutoscaler"): policies.AUTOSCALER,
+    ("batch", "CronJob"): batch.CRON_JOB,
+    ("batch", "Job"): batch.JOB,
+    ("policy", "PodDisruptionBudget"): policies.DISRUPTION_BUDGET,
+    ("scheduling.k8s.io", "PriorityClass"): policies.PRIORITY_CLASS,
+    ("coordination.k8s.io", "Lease"): policies.LEASE,
+    (policies.RBAC_GROUP, "Role"): policies.ROLE,
+    (policies.RBAC_GROUP, "RoleBinding"): policies.ROLE_BINDING,
+    (policies.RBAC_GROUP, "ClusterRole"): policies.CLUSTER_ROLE,
+    (policies.RBAC_GROUP, "ClusterRoleBinding"): policies.CLUSTER_ROLE_BINDING,
+    (_STORAGE, "StorageClass"): storage_kinds.STORAGE_CLASS,
+    (_STORAGE, "CSIDriver"): other_kinds.CSI_DRIVER,
+    (_STORAGE, "CSINode"): other_kinds.CSI_NODE,
+    (_NETWORKING, "Ingress"): other_kinds.INGRESS,
+    (_NETWORKING, "IngressClass"): other_kinds.INGRESS_CLASS,
+    (_NETWORKING, "NetworkPolicy"): other_kinds.NETWORK_POLICY,
+    ("discovery.k8s.io", "EndpointSlice"): core_kinds.ENDPOINT_SLICE,
+    (_ADMISSION, "MutatingWebhookConfiguration"): other_kinds.WEBHOOKS,
+    (_ADMISSION, "ValidatingWebhookConfiguration"): other_kinds.WEBHOOKS,
+    (_ADMISSION, "ValidatingAdmissionPolicy"): other_kinds.ADMISSION_POLICY,
+    (_ADMISSION, "MutatingAdmissionPolicy"): other_kinds.MUTATING_POLICY,
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): other_kinds.POLICY_BINDING,
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): other_kinds.POLICY_BINDING,
+    (_FLOWCONTROL, "FlowSchema"): other_kinds.FLOW_SCHEMA,
+    (_FLOWCONTROL, "PriorityLevelConfiguration"): other_kinds.PRIORITY_LEVEL,
+    ("certificates.k8s.io", "CertificateSigningRequest"): other_kinds.SIGNING_REQUEST,
+    ("certificates.k8s.io", "ClusterTrustBundle"): other_kinds.TRUST_BUNDLE,
+    ("node.k8s.io", "RuntimeClass"): other_kinds.RUNTIME_CLASS,
+    ("apiregistration.k8s.io", "APIService"): other_kinds.API_SERVICE,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): other_kinds.CUSTOM_RESOURCE_DEFINITION,
 }
 
 

@@ -1,0 +1,143 @@
+"""Pods: what happens to them on the way in, and what may change.
+
+The rules that `core.validation.pod` has (names, images, resources, claims, which fields of a spec are frozen) are not repeated
+here; a server runs both.
+"""
+
+from __future__ import annotations
+
+from allot.core.validation.builtin.placement import check_tolerations_update
+from allot.core.validation.builtin.pod_defaults import pod_defaults, quality_of_service
+from allot.core.validation.builtin.pod_spec import check_pod_only, check_spec
+from allot.core.validation.builtin.rules import Rules
+from allot.core.validation.builtin.values import Object, copied, items, members, number, same, text
+from allot.core.validation.fields import Findings, forbidden, invalid
+
+_SPEC_SUBRESOURCES = ("ephemeralcontainers", "resize")
+_RESIZABLE = ("cpu", "memory")
+
+
+def _prepare_update(new: Object, old: Object, subresource: str) -> None:
+    status = members(old, "status")
+    if subresource == "status":
+        # Owners and deletion are not the business of whoever reports how a pod is.
+        metadata, before = new["metadata"], members(old, "metadata")
+        for name in ("ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"):
+            if name in before:
+                metadata[name] = copied(before[name])
+            else:
+                metadata.pop(name, None)
+        if isinstance(new.get("status"), dict) and status.get("qosClass"):
+            new["status"].setdefault("qosClass", status["qosClass"])
+        return
+    if subresource == "ephemeralcontainers":
+        new["spec"] = {
+            **copied(members(old, "spec")),
+            "ephemeralContainers": members(new, "spec").get("ephemeralContainers"),
+        }
+    elif subresource == "resize":
+        new["spec"] = _resized(members(new, "spec"), copied(members(old, "spec")))
+
+
+def _resized(spec: Object, before: Object) -> Object:
+    """The old spec with the resources of the new one."""
+    for name in ("containers", "initContainers"):
+        wanted = {text(container, "name"): container for container in items(spec, name)}
+        for container in items(before, name):
+            changed = wanted.get(text(container, "name"))
+            if changed is not None:
+                container["resources"] = copied(members(changed, "resources"))
+                if "resizePolicy" in changed:
+                    container["resizePolicy"] = copied(changed["resizePolicy"])
+    return before
+
+
+def _check(pod: Object) -> Findings:
+    spec = members(pod, "spec")
+    return check_spec(spec, "spec", pod_name=text(pod, "metadata", "name"), is_pod=True) + check_pod_only(spec, "spec")
+
+
+def _check_update(new: Object, old: Object, subresource: str) -> Findings:
+    match subresource:
+        case "":
+            return _check_spec_update(members(new, "spec"), members(old, "spec"))
+        case "ephemeralcontainers":
+            return _check_ephemeral(new, old)
+        case "resize":
+            return _check_resize(members(new, "spec"), members(old, "spec"), old)
+        case _:
+            return []
+
+
+def _check_spec_update(spec: Object, before: Object) -> Findings:
+    found: Findings = []
+    deadline, old_deadline = number(spec, "activeDeadlineSeconds"), number(before, "activeDeadlineSeconds")
+    if deadline is not None and old_deadline is not None and deadline > old_deadline:
+        detail = "must be less than or equal to previous value"
+        found.append(invalid("spec.activeDeadlineSeconds", deadline, detail))
+    elif deadline is None and old_deadline is not None:
+        detail = "must not update from a positive integer to nil value"
+        found.append(invalid("spec.activeDeadlineSeconds", None, detail))
+    old_tolerations, tolerations = items(before, "tolerations"), items(spec, "tolerations")
+    found += check_tolerations_update(tolerations, old_tolerations, "spec.tolerations")
+    gates = {text(gate, "name") for gate in items(before, "schedulingGates")}
+    for position, gate in enumerate(items(spec, "schedulingGates")):
+        if text(gate, "name") not in gates:
+            detail = f"only deletion is allowed, but found new scheduling gate '{text(gate, 'name')}'"
+            found.append(forbidden(f"spec.schedulingGates[{position}].name", detail))
+    if text(spec, "nodeName") != text(before, "nodeName"):
+        found.append(forbidden("spec", "pod updates may not change fields other than " + _UPDATABLE))
+    return found
+
+
+_UPDATABLE = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def _check_ephemeral(new: Object, old: Object) -> Findings:
+    found = _check(new)
+    containers = {text(container, "name"): container for container in items(new, "spec", "ephemeralContainers")}
+    for before in items(old, "spec", "ephemeralContainers"):
+        name = text(before, "name")
+        if name not in containers:
+            what = "removed"
+        elif not same(containers[name], before):
+            what = "changed"
+        else:
+            continue
+        detail = f'existing ephemeral containers "{name}" may not be {what}\n'
+        found.append(forbidden("spec.ephemeralContainers", detail))
+    return found
+
+
+def _check_resize(spec: Object, before: Object, old: Object) -> Findings:
+    found: Findings = []
+    for name in ("containers", "initContainers"):
+        for container, earlier in zip(items(spec, name), items(before, name), strict=False):
+            for side in ("requests", "limits"):
+                amounts, old_amounts = members(container, "resources", side), members(earlier, "resources", side)
+                changed = {n for n in amounts.keys() | old_amounts.keys() if amounts.get(n) != old_amounts.get(n)}
+                if changed - set(_RESIZABLE):
+                    found.append(forbidden("spec", "only cpu and memory resources are mutable"))
+    new_class = quality_of_service({"spec": spec})
+    old_class = text(old, "status", "qosClass") or quality_of_service(old)
+    if new_class != old_class:
+        found.append(invalid("spec", new_class, "Pod QOS Class may not change as a result of resizing"))
+    return found
+
+
+def _frozen_status(pod: Object) -> Object:
+    return {"phase": "Pending", "qosClass": quality_of_service(pod)}
+
+
+POD = Rules(
+    defaults=pod_defaults,
+    initial_status=_frozen_status,
+    generation_of=("spec",),
+    prepare_update=_prepare_update,
+    check=_check,
+    check_update=_check_update,
+)

@@ -1,0 +1,351 @@
+"""Services.
+
+Cluster addresses and node ports are given out by the server, which calls `needs_address` and `with_address`; the rules
+check what a client asked for. Not covered: dual stack (a second address is checked, not given out), load balancer source
+ranges in annotations, reserved address ranges of external addresses.
+"""
+
+from __future__ import annotations
+
+from allot.core.validation import formats
+from allot.core.validation.builtin.checks import (
+    PROTOCOLS,
+    check_labels,
+    cidr,
+    duplicate_of,
+    ip_address,
+    one_of,
+    port_number,
+    port_number_or_name,
+    told,
+)
+from allot.core.validation.builtin.rules import Rules
+from allot.core.validation.builtin.values import (
+    Object,
+    copied,
+    fill,
+    fill_text,
+    given,
+    items,
+    members,
+    number,
+    present,
+    text,
+    texts,
+)
+from allot.core.validation.fields import Findings, child, duplicate, forbidden, index, invalid, not_supported, required
+
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_INTERNAL_TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
+_FAMILIES = ("IPv4", "IPv6")
+_AFFINITY_SECONDS = 10800
+_AFFINITY_SECONDS_MAX = 86400
+NONE = "None"
+
+
+def _is_external(spec: Object) -> bool:
+    return text(spec, "type") in ("LoadBalancer", "NodePort") or (
+        text(spec, "type") == "ClusterIP" and bool(texts(spec, "externalIPs"))
+    )
+
+
+def _needs_health_check(spec: Object) -> bool:
+    return text(spec, "type") == "LoadBalancer" and text(spec, "externalTrafficPolicy") == "Local"
+
+
+def _defaults(service: Object) -> None:
+    spec = present(service, "spec")
+    fill_text(spec, sessionAffinity="None", type="ClusterIP")
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec["sessionAffinity"] == "ClientIP" and not given(
+        spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds"
+    ):
+        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _AFFINITY_SECONDS}}
+    for port in items(spec, "ports"):
+        fill_text(port, protocol="TCP")
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port")
+    if _is_external(spec):
+        fill_text(spec, externalTrafficPolicy="Cluster")
+    if spec["type"] in _INTERNAL_TYPES:
+        fill(spec, internalTrafficPolicy="Cluster")
+    if spec["type"] == "LoadBalancer":
+        fill(spec, allocateLoadBalancerNodePorts=True)
+
+
+def _linked_addresses(service: Object) -> None:
+    """clusterIP and the first of clusterIPs are one; clients write either."""
+    spec = members(service, "spec")
+    address, addresses = text(spec, "clusterIP"), texts(spec, "clusterIPs")
+    if address and not addresses:
+        spec["clusterIPs"] = [address]
+    elif addresses and not address:
+        spec["clusterIP"] = addresses[0]
+
+
+def _prepare_update(new: Object, old: Object, subresource: str) -> None:
+    if subresource:
+        return
+    spec, before = members(new, "spec"), members(old, "spec")
+    kept = text(spec, "type") != "ExternalName" and text(before, "type") != "ExternalName"
+    if kept:
+        # What was given out stays when a client leaves it out.
+        if not text(spec, "clusterIP") and not texts(spec, "clusterIPs") and text(before, "clusterIP"):
+            spec["clusterIP"], spec["clusterIPs"] = before["clusterIP"], copied(before.get("clusterIPs"))
+        elif text(spec, "clusterIP") == text(before, "clusterIP") and not texts(spec, "clusterIPs"):
+            spec["clusterIPs"] = copied(before.get("clusterIPs"))
+        for name in ("ipFamilies", "ipFamilyPolicy"):
+            if not spec.get(name) and before.get(name):
+                spec[name] = copied(before[name])
+        _kept_node_ports(spec, before)
+    elif text(spec, "type") == "ExternalName" and text(before, "type") != "ExternalName":
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if spec.get(name) == before.get(name):
+                spec.pop(name, None)
+    _linked_addresses(new)
+
+
+def _kept_node_ports(spec: Object, before: Object) -> None:
+    if text(spec, "type") not in ("NodePort", "LoadBalancer"):
+        if text(before, "type") in ("NodePort", "LoadBalancer"):
+            known = {(integer(p, "nodePort")) for p in items(before, "ports")}
+            for port in items(spec, "ports"):
+                if port.get("nodePort") in known:
+                    port.pop("nodePort", None)
+        return
+    ports = {(text(port, "protocol"), port.get("port")): port.get("nodePort") for port in items(before, "ports")}
+    for port in items(spec, "ports"):
+        if not port.get("nodePort"):
+            node_port = ports.get((text(port, "protocol"), port.get("port")))
+            if node_port:
+                port["nodePort"] = node_port
+
+
+def integer(value: Object, name: str) -> int:
+    """A number, else 0."""
+    return number(value, name) or 0
+
+
+# --- what the server gives out ---
+
+
+def needs_address(service: Object) -> bool:
+    """Whether a service is to get a cluster address of its own."""
+    spec = members(service, "spec")
+    return text(spec, "type") in _INTERNAL_TYPES and not text(spec, "clusterIP")
+
+
+def with_address(service: Object, address: str) -> Object:
+    """The service with a cluster address; of `None` and of the one it asked for, too, so that its families are filled in."""
+    spec = {**members(service, "spec"), "clusterIP": address, "clusterIPs": [address]}
+    fill(spec, ipFamilies=["IPv6" if ":" in address else "IPv4"], ipFamilyPolicy="SingleStack")
+    return {**service, "spec": spec}
+
+
+def ports_without_node_port(service: Object) -> list[int]:
+    """Positions of the ports that are to get a node port."""
+    spec = members(service, "spec")
+    allocates = spec.get("allocateLoadBalancerNodePorts") is not False
+    wanted = text(spec, "type") == "NodePort" or (text(spec, "type") == "LoadBalancer" and allocates)
+    return [position for position, port in enumerate(items(spec, "ports")) if wanted and not port.get("nodePort")]
+
+
+# --- rules ---
+
+
+def _check(service: Object) -> Findings:
+    spec = members(service, "spec")
+    type_, addresses, ports = text(spec, "type"), texts(spec, "clusterIPs"), items(spec, "ports")
+    headless = addresses == [NONE]
+    found: Findings = []
+    if not ports and not headless and type_ != "ExternalName":
+        found.append(required("spec.ports"))
+    if headless and type_ in ("LoadBalancer", "NodePort"):
+        detail = f"may not be set to 'None' for {type_} services"
+        found.append(invalid("spec.clusterIPs[0]", NONE, detail))
+    if type_ == "ExternalName":
+        found += _check_external_name(spec)
+    names: set[str] = set()
+    for position, port in enumerate(ports):
+        found += _check_port(port, len(ports) > 1, names, index("spec.ports", position))
+    selector = {name: value for name, value in members(spec, "selector").items() if isinstance(value, str)}
+    found += check_labels(selector, "spec.selector")
+    found += _check_affinity(spec)
+    if type_ != "ExternalName":
+        found += _check_addresses(spec, addresses)
+    for position, address in enumerate(texts(spec, "externalIPs")):
+        found += told(index("spec.externalIPs", position), address, ip_address(address))
+    found += one_of(spec, "type", _TYPES, "spec", needed=True)
+    found += _check_ports_together(ports, type_)
+    return found + _check_load_balancer(spec) + _check_traffic(spec)
+
+
+def _check_external_name(spec: Object) -> Findings:
+    found = [
+        forbidden(child("spec", name), "may not be set for ExternalName services")
+        for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
+        if spec.get(name)
+    ]
+    name = text(spec, "externalName").removesuffix(".")
+    if not name:
+        return [*found, required("spec.externalName")]
+    return found + told("spec.externalName", name, formats.dns_subdomain(name))
+
+
+def _check_port(port: Object, needs_name: bool, names: set[str], path: str) -> Findings:
+    found: Findings = []
+    name = text(port, "name")
+    if name:
+        found += told(child(path, "name"), name, formats.dns_label(name))
+        if name in names:
+            found.append(duplicate(child(path, "name"), name))
+        names.add(name)
+    elif needs_name:
+        found.append(required(child(path, "name")))
+    found += told(child(path, "port"), integer(port, "port"), port_number(integer(port, "port")))
+    found += one_of(port, "protocol", PROTOCOLS, path, needed=True)
+    found += port_number_or_name(port.get("targetPort"), child(path, "targetPort"))
+    if given(port, "appProtocol"):
+        found += told(
+            child(path, "appProtocol"), text(port, "appProtocol"), formats.label_key(text(port, "appProtocol"))
+        )
+    return found
+
+
+def _check_affinity(spec: Object) -> Findings:
+    found = one_of(spec, "sessionAffinity", ("ClientIP", "None"), "spec", needed=True)
+    path = "spec.sessionAffinityConfig"
+    if text(spec, "sessionAffinity") == "ClientIP":
+        seconds = number(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
+        where = f"{path}.clientIP.timeoutSeconds"
+        if seconds is None:
+            found.append(required(where, "when session affinity type is ClientIP"))
+        elif not 0 < seconds <= _AFFINITY_SECONDS_MAX:
+            detail = f"must be greater than 0 and less than {_AFFINITY_SECONDS_MAX}"
+            found.append(invalid(where, seconds, detail))
+    elif given(spec, "sessionAffinityConfig"):
+        found.append(forbidden(path, "must not be set when session affinity is None"))
+    return found
+
+
+def _check_addresses(spec: Object, addresses: list[str]) -> Findings:
+    found: Findings = []
+    address = text(spec, "clusterIP")
+    if address and addresses and addresses[0] != address:
+        found.append(invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`"))
+    elif not address and addresses:
+        found.append(invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified"))
+    families = texts(spec, "ipFamilies")
+    for position, family in enumerate(families):
+        where = index("spec.ipFamilies", position)
+        if family not in _FAMILIES:
+            found.append(not_supported(where, family, _FAMILIES))
+        if family in families[:position]:
+            found.append(duplicate(where, family))
+    found += one_of(spec, "ipFamilyPolicy", ("PreferDualStack", "RequireDualStack", "SingleStack"), "spec")
+    for position, item in enumerate(addresses):
+        if position == 0 and item == NONE:
+            if len(addresses) > 1:
+                found.append(invalid("spec.clusterIPs", addresses, "'None' must be the first and only value"))
+            continue
+        found += told(index("spec.clusterIPs", position), item, ip_address(item))
+    if len(addresses) > 2:
+        found.append(invalid("spec.clusterIPs", addresses, "may only hold up to 2 values"))
+    return found
+
+
+def _check_ports_together(ports: list[Object], type_: str) -> Findings:
+    found: Findings = []
+    if type_ == "ClusterIP":
+        for position, port in enumerate(ports):
+            if port.get("nodePort"):
+                where = child(index("spec.ports", position), "nodePort")
+                found.append(forbidden(where, "may not be used when `type` is 'ClusterIP'"))
+    node_ports, numbers = set(), set()
+    for position, port in enumerate(ports):
+        where, protocol = index("spec.ports", position), text(port, "protocol")
+        node_port = (protocol, integer(port, "nodePort"))
+        if node_port[1] and node_port in node_ports:
+            found.append(duplicate(child(where, "nodePort"), node_port[1]))
+        node_ports.add(node_port)
+        number_ = (protocol, integer(port, "port"))
+        if number_ in numbers:
+            shown = {
+                "Name": "",
+                "Protocol": protocol,
+                "AppProtocol": None,
+                "Port": number_[1],
+                "TargetPort": 0,
+                "NodePort": 0,
+            }
+            found.append(duplicate_of(where, shown))
+        numbers.add(number_)
+    return found
+
+
+def _check_load_balancer(spec: Object) -> Findings:
+    found: Findings = []
+    balanced = text(spec, "type") == "LoadBalancer"
+    only = "may only be used when `type` is 'LoadBalancer'"
+    ranges = texts(spec, "loadBalancerSourceRanges")
+    if ranges and not balanced:
+        found.append(forbidden("spec.LoadBalancerSourceRanges", only))
+    for position, network in enumerate(ranges):
+        found += told(index("spec.LoadBalancerSourceRanges", position), network.strip(), cidr(network.strip()))
+    if given(spec, "allocateLoadBalancerNodePorts") and not balanced:
+        found.append(forbidden("spec.allocateLoadBalancerNodePorts", only))
+    if given(spec, "loadBalancerClass"):
+        class_ = text(spec, "loadBalancerClass")
+        if balanced:
+            found += told("spec.loadBalancerClass", class_, formats.label_key(class_))
+        else:
+            found.append(forbidden("spec.loadBalancerClass", only))
+    return found
+
+
+def _check_traffic(spec: Object) -> Findings:
+    found: Findings = []
+    external, policy = _is_external(spec), text(spec, "externalTrafficPolicy")
+    if not external and policy:
+        detail = "may only be set for externally-accessible services"
+        found.append(invalid("spec.externalTrafficPolicy", policy, detail))
+    elif external:
+        found += one_of(spec, "externalTrafficPolicy", ("Cluster", "Local"), "spec", needed=True)
+    health_port = integer(spec, "healthCheckNodePort")
+    if health_port and not _needs_health_check(spec):
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        found.append(invalid("spec.healthCheckNodePort", health_port, detail))
+    found += one_of(spec, "internalTrafficPolicy", ("Cluster", "Local"), "spec")
+    distributions = ("PreferClose", "PreferSameNode", "PreferSameZone")
+    return found + one_of(spec, "trafficDistribution", distributions, "spec")
+
+
+def _check_update(new: Object, old: Object, subresource: str) -> Findings:
+    if subresource:
+        return []
+    spec, before = members(new, "spec"), members(old, "spec")
+    found: Findings = []
+    if "ExternalName" not in (text(spec, "type"), text(before, "type")):
+        addresses, known = texts(spec, "clusterIPs"), texts(before, "clusterIPs")
+        if known and not addresses:
+            found.append(invalid("spec.clusterIPs[0]", addresses, "primary clusterIP can not be unset"))
+        for position, (address, earlier) in enumerate(zip(addresses, known, strict=False)):
+            if address != earlier:
+                found.append(invalid(index("spec.clusterIPs", position), addresses, "may not change once set"))
+    if text(spec, "type") == text(before, "type") == "LoadBalancer":
+        class_, known_class = spec.get("loadBalancerClass"), before.get("loadBalancerClass")
+        if class_ != known_class:
+            found.append(invalid("spec.loadBalancerClass", class_, "may not change once set"))
+    return found
+
+
+SERVICE = Rules(
+    name_format=formats.dns_label,
+    defaults=_defaults,
+    initial_status=lambda _: {"loadBalancer": {}},
+    prepare_create=_linked_addresses,
+    prepare_update=_prepare_update,
+    check=_check,
+    check_update=_check_update,
+)
