@@ -1,0 +1,12 @@
+"""Request bodies in Kubernetes' protobuf format, read into the JSON values that they stand for.
+
+Typed clients of client-go since 1.32, kubectl among them, and Kubernetes' components send protobuf unless told otherwise, and
+take JSON for an answer. Nothing is written in this format.
+"""
+
+from __future__ import annotations
+
+from allot.apiserver.protobuf.envelope import NotReadable, read
+from allot.apiserver.protobuf.wire import Malformed
+
+__all__ = ["Malformed", "NotReadable", "read"]
