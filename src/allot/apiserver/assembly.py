@@ -16,6 +16,7 @@ from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.opening import Access, open_access
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
+from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from allot.apiserver.bootstrap import bootstrap, furnish_namespace
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
@@ -106,8 +107,14 @@ async def running(
             clock=clock,
             ids=ids,
             gates=settings.gates,
-            last_mutating=(ServiceAddresses(lookup, ids),),
-            last_validating=(ValidatingPolicies(lookup, registry, access.authorizer.authorize),),
+            last_mutating=(
+                ServiceAddresses(lookup, ids),
+                MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
+            ),
+            last_validating=(
+                ValidatingPolicies(lookup, registry, access.authorizer.authorize),
+                ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
+            ),
         )
         parts = Parts(
             store=FollowedStore(store, access.authorizer),
