@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from apiserver.live import LiveServer
 
@@ -152,3 +157,26 @@ async def test_deletions_and_evictions_work(kubectl: Kubectl, server: LiveServer
     assert (await server.get("/api/v1/namespaces/default/pods/lonely")).status == 404
     await kubectl("create configmap short-lived")
     await kubectl("delete configmap short-lived")
+
+
+@pytest.mark.slow
+async def test_certificates_are_approved(kubectl: Kubectl, server: LiveServer) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ann")])
+    wanted = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    request = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "ann"},
+        "spec": {
+            "request": b64encode(wanted.public_bytes(Encoding.PEM)).decode(),
+            "signerName": "kubernetes.io/kube-apiserver-client",
+            "usages": ["client auth"],
+        },
+    }
+    created = await server.post("/apis/certificates.k8s.io/v1/certificatesigningrequests", request)
+    assert created.status == 201, created.raw
+    await kubectl("certificate approve ann")
+    told = await kubectl.get("csr/ann")
+    assert [condition["type"] for condition in told["status"]["conditions"]] == ["Approved"]
+    assert told["spec"] == created.json["spec"]
