@@ -1,6 +1,6 @@
 """Content negotiation: in which format, and as what, an answer is wanted.
 
-JSON and YAML; an object or list as it is, as a Table for people, or only its metadata. Protobuf is not spoken; a client that
+JSON and YAML; an object or list as it is, as a Table for people, or only its metadata. Protobuf is not written; a client that
 accepts nothing else is told how to ask for JSON.
 """
 
@@ -98,7 +98,7 @@ def not_acceptable(header: str) -> StatusError:
     text = f"only the following media types are accepted: {', '.join(_ACCEPTED)}"
     if "protobuf" in header:
         text += (
-            "; this server does not speak protobuf: let the client accept JSON, for Kubernetes' components with "
+            "; this server does not answer in protobuf: let the client accept JSON, for Kubernetes' components with "
             "--kube-api-content-type=application/json or acceptContentTypes: application/json in their clientConnection"
         )
     return StatusError(406, "NotAcceptable", text)

@@ -263,6 +263,7 @@ def test_embedded_json_is_checked() -> None:
     assert "data" not in read(body(b""))
 
 
+@pytest.mark.slow
 def test_too_many_fields_are_refused() -> None:
     spec = b"\x12\x00" * (FIELDS_MAX + 1)  # empty containers
     length = len(spec)
@@ -374,6 +375,7 @@ def _filled(draw: st.DrawFn, name: str, depth: int = 0) -> tuple[Any, Any]:
     return message, told
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["core.v1.PodSpec", "core.v1.NodeStatus", "core.v1.ServiceSpec"]).flatmap(_filled))
 def test_what_another_encoder_writes_is_read_back(filled: tuple[Any, Any]) -> None:
