@@ -329,8 +329,10 @@ async def _admin_access_errors(
 
 
 def owned(object_: Object) -> Object:
-    """An object that the store may stamp: its outermost parts are nobody else's."""
-    return {**object_, "metadata": {**object_["metadata"]}}
+    """An object that the store may stamp: its outermost parts are nobody else's. Its type comes first, so that lists find
+    it at the beginning of the JSON."""
+    head = {"apiVersion": object_["apiVersion"], "kind": object_["kind"], "metadata": {**object_["metadata"]}}
+    return head | {name: value for name, value in object_.items() if name not in head}
 
 
 def at_revision(object_: Object, revision: int) -> Object:
