@@ -254,3 +254,11 @@ def test_the_phase_of_a_namespace_follows_its_deletion() -> None:
     assert update_errors("", "Namespace", {"metadata": {"name": "x"}}, new, "status") == [
         "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
     ]
+
+
+def test_an_address_changed_in_one_place_is_changed_in_both() -> None:
+    old = named(spec={"ports": [{"port": 1}], "clusterIP": "10.96.0.1"})
+    new = named(spec={"ports": [{"port": 1}], "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.1"]})
+    assert update_errors("", "Service", old, new) == [
+        'spec.clusterIPs[0]: Invalid value: ["10.96.0.2"]: may not change once set'
+    ]
