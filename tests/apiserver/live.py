@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -52,7 +53,9 @@ class LiveServer:
         session: aiohttp.ClientSession | None = None,
     ) -> Answer:
         """One request; body: bytes as they are, or a value that is sent as JSON."""
-        data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        data: Any = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        if data is not None and len(data) > 2**20:
+            data = io.BytesIO(data)
         sent = {"Content-Type": "application/json"} if data is not None else {}
         async with (session or self.session).request(
             method, self.url + path, data=data, headers={**sent, **(headers or {})}

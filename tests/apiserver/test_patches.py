@@ -80,7 +80,7 @@ async def test_names_cannot_be_patched(server: LiveServer) -> None:
         ("json-patch+json", [{"op": "remove", "path": "/no/such/path"}], 422),
         ("merge-patch+json", ["x"], 400),
         ("strategic-merge-patch+json", "x", 400),
-        ("strategic-merge-patch+json", {"$patch": "bogus"}, 400),
+        ("strategic-merge-patch+json", {"$patch": "bogus"}, 422),
         ("merge-patch+json", {"data": {"k": 1}}, 422),
     ],
 )

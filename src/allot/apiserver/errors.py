@@ -117,10 +117,10 @@ def unsupported_media_type(message: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def method_not_supported(group: str, resource: str, verb: str) -> StatusError:
+def method_not_allowed() -> StatusError:
     """405."""
-    message = f'{verb} is not supported on resources of kind "{_qualified(group, resource)}"'
-    return StatusError(405, "MethodNotAllowed", message, details=_details(group, resource, ""))
+    text = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", text, details={})
 
 
 def internal(message: str) -> StatusError:

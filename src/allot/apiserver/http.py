@@ -24,7 +24,7 @@ from allot.apiserver.errors import (
     StatusError,
     bad_request,
     internal,
-    method_not_supported,
+    method_not_allowed,
     path_not_found,
     timeout,
     too_large,
@@ -322,7 +322,7 @@ class _Exchange:
         if served is None or subresource is None:
             raise path_not_found()
         if found.verb not in subresource.verbs:
-            raise method_not_supported(found.group, f"{found.resource}/{found.subresource}", found.verb)
+            raise method_not_allowed()
         to = await upstream(parts, found, list(request.rel_url.query.items()))
         if to is None:
             return self._bytes(b"", 200, "text/plain")
@@ -331,16 +331,7 @@ class _Exchange:
 
     async def _site(self, segments: tuple[str, ...], query: Mapping[str, str]) -> web.StreamResponse:
         if self._request.method not in ("GET", "HEAD"):
-            raise (
-                path_not_found()
-                if not segments
-                else StatusError(
-                    405,
-                    "MethodNotAllowed",
-                    "the server does not allow this method on the requested resource",
-                    details={},
-                )
-            )
+            raise method_not_allowed()
         accept = self._request.headers.get(hdrs.ACCEPT, "")
         site = await self._http._sites.find(segments, query, accept)
         if site is None:

@@ -9,7 +9,7 @@ from allot.apiserver.access import reviews
 from allot.apiserver.access.opening import Access
 from allot.apiserver.access.token_requests import request_token
 from allot.apiserver.bodies import read_object
-from allot.apiserver.errors import method_not_supported
+from allot.apiserver.errors import method_not_allowed
 from allot.apiserver.fieldchecks import checked_fields
 from allot.apiserver.options import write_options
 from allot.apiserver.parts import Lookup, Parts
@@ -49,7 +49,7 @@ class Questions:
             case "TokenReview":
                 told = await reviews.token_review(access.authenticator, review, access.tokens.audiences)
             case _:
-                raise method_not_supported(resource.group, resource.plural, request.verb)
+                raise method_not_allowed()
         return ApiObject(object=told, status=201, warnings=warnings)
 
     async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:

@@ -12,7 +12,7 @@ from allot.apiserver import deletes, lists, patches, subresources, watch, writes
 from allot.apiserver.errors import (
     bad_request,
     forbidden,
-    method_not_supported,
+    method_not_allowed,
     not_found,
     path_not_found,
     unavailable,
@@ -26,6 +26,8 @@ from allot.core.access.attributes import refusal
 from allot.store.port import StoreUnavailable
 
 Object = dict[str, Any]
+# Verbs that need a name; a watch may have one.
+_NAMING = ("get", "update", "patch", "delete")
 Answer = ApiObject | ApiList | watch.ObjectWatch
 
 
@@ -54,8 +56,8 @@ class ApiServer:
         try:
             if request.subresource:
                 return await subresources.handle(self.parts, served, request)
-            if request.verb not in resource.verbs:
-                raise method_not_supported(resource.group, resource.plural, request.verb)
+            if request.verb not in resource.verbs or _misnamed(request):
+                raise method_not_allowed()
             return await self._object(served, request)
         except StoreUnavailable as error:
             raise unavailable(str(error)) from error
@@ -84,7 +86,7 @@ class ApiServer:
                 return await deletes.delete(parts, served, request)
             case "deletecollection":
                 return await deletes.delete_collection(parts, served, request)
-        raise method_not_supported(served.resource.group, served.resource.plural, request.verb)
+        raise method_not_allowed()
 
     async def _get(self, served: Served, request: ApiRequest) -> ApiObject:
         resource = served.resource
@@ -108,3 +110,10 @@ class ApiServer:
         return await watch.open_watch(
             parts.store, served, request.namespace, options, chosen, clock=parts.clock, ids=parts.ids
         )
+
+
+def _misnamed(request: ApiRequest) -> bool:
+    """Whether one object is asked for without a name, or many with one."""
+    if request.verb == "watch":
+        return False
+    return bool(request.name) != (request.verb in _NAMING)

@@ -11,7 +11,7 @@ from typing import Any
 
 from allot.apiserver import bindings, evictions, lists, patches, scales, writes
 from allot.apiserver.bodies import read_object
-from allot.apiserver.errors import bad_request, conflict, method_not_supported, not_found, path_not_found
+from allot.apiserver.errors import bad_request, conflict, method_not_allowed, not_found, path_not_found
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
@@ -29,7 +29,7 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
     if subresource is None:
         raise path_not_found()
     if request.verb not in subresource.verbs:
-        raise method_not_supported(resource.group, f"{resource.plural}/{subresource.name}", request.verb)
+        raise method_not_allowed()
     match subresource.name:
         case "scale":
             return await scales.handle(parts, served, request)
@@ -51,7 +51,7 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
             return await writes.update(parts, served, request, subresource.name)
         case "patch":
             return await patches.patch(parts, served, request, subresource.name)
-    raise method_not_supported(resource.group, f"{resource.plural}/{subresource.name}", request.verb)
+    raise method_not_allowed()
 
 
 async def _get(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
