@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from allot.apiserver.kinds.generic import RESOURCE_VERSION_MISSING, GenericStrategy, bare_entries
+from allot.apiserver.kinds.generic import RESOURCE_VERSION_MISSING, GenericStrategy, bare_entries, errors_of, read_meta
+from allot.apiserver.kinds.known_specs import KnownSpecs
 from allot.apiserver.kinds.versions import to_storage
 from allot.apiserver.resources import Object, Refused, Resource
 from allot.core.features import FeatureGates
@@ -20,9 +21,11 @@ from allot.core.model.kinds import Kind, UnknownKind, kind_of
 from allot.core.model.meta import APIStruct, RawJSON
 from allot.core.quantity import Quantity, QuantityError
 from allot.core.validation import claim, claim_status, strategy, validate
-from allot.core.validation.builtin.values import members
+from allot.core.validation.builtin.values import given, items, members
 from allot.core.validation.defaults import with_defaults
 from allot.core.validation.fields import FieldError, Findings
+from allot.core.validation.object_meta import check_object_meta
+from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 Clock = Callable[[], str | None]
 
@@ -37,6 +40,7 @@ class TypedStrategy:
         self._gates = gates
         self._now = now
         self._kind = kind_of(resource.api_version, resource.kind)
+        self._known = KnownSpecs() if resource.kind == _CLAIM else None
 
     def read(self, object_: Object) -> Object:
         """The object with the defaults of the version it is written in, in the storage version."""
@@ -66,7 +70,15 @@ class TypedStrategy:
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new object; admin access is looked at by `admin_access_errors`."""
-        return validate.validate_create(self._prepared(object_), gates=self._gates)
+        if self._known is None or object_.get("status"):
+            return validate.validate_create(self._prepared(object_), gates=self._gates)
+        key = self._known.key(object_)
+        if key in self._known:
+            return errors_of(check_object_meta(read_meta(object_), namespaced=True))
+        errors = validate.validate_create(self._prepared(object_), gates=self._gates)
+        if not errors:
+            self._known.add(key)
+        return errors
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
         """All field errors of a changed object."""
@@ -175,6 +187,7 @@ class PodStrategy(GenericStrategy):
         super().__init__(resource)
         self._gates = gates
         self._kind = kind_of(resource.api_version, resource.kind)
+        self._known = KnownSpecs()
 
     def prepare_create(self, object_: Object) -> Object:
         """A new pod."""
@@ -194,8 +207,14 @@ class PodStrategy(GenericStrategy):
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new pod."""
+        key = None if _depends_on_metadata(object_) else self._known.key(object_)
+        if key in self._known:
+            return errors_of(check_object_meta(read_meta(object_), namespaced=True))
         typed = validate.validate_create(self._prepared(object_), gates=self._gates)
-        return _merged(typed, self._rules.check(object_))
+        errors = _merged(typed, self._rules.check(object_))
+        if not errors:
+            self._known.add(key)
+        return errors
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
         """All field errors of a changed pod."""
@@ -212,6 +231,12 @@ class PodStrategy(GenericStrategy):
         decoded = decode_typed(object_, self._kind)
         envelope = Envelope(kind=self._kind, api_version="v1", object=decoded, source=object_)
         return validate.Prepared(envelope=envelope)
+
+
+def _depends_on_metadata(pod: Object) -> bool:
+    """Whether the rules for a pod's spec look at its name or annotations."""
+    mirrored = MIRROR_POD_ANNOTATION in members(pod, "metadata", "annotations")
+    return mirrored or any(given(volume, "ephemeral") for volume in items(pod, "spec", "volumes"))
 
 
 def _merged(typed: tuple[FieldError, ...], untyped: Findings) -> tuple[FieldError, ...]:
