@@ -44,6 +44,8 @@ _GROUP_ORDER = (
     "flowcontrol.apiserver.k8s.io",
     "resource.k8s.io",
 )
+# Built-in groups whose keys are below their name, as those of custom resources are.
+_GROUPS_WITH_FOLDER = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 _STAGES = {"": 0, "beta": 1, "alpha": 2}
 
 
@@ -123,9 +125,8 @@ class Served:
     @property
     def custom(self) -> bool:
         """Whether it is a custom resource."""
-        return "/" in self.resource.storage_resource and self.resource.storage_resource.startswith(
-            f"{self.resource.group}/"
-        )
+        group = self.resource.group
+        return self.resource.storage_resource.startswith(f"{group}/") and group not in _GROUPS_WITH_FOLDER
 
 
 class Registry:
