@@ -33,9 +33,9 @@ class Cache(Generic[T]):
         """The object of a key."""
         return self._objects.get(key)
 
-    def keys(self) -> tuple[str, ...]:
-        """All keys."""
-        return tuple(self._objects)
+    def items(self) -> tuple[tuple[str, T], ...]:
+        """All keys with their objects."""
+        return tuple(self._objects.items())
 
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
         """The objects that an index has under a value."""

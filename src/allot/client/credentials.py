@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
+import os
+import signal
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -139,6 +142,7 @@ class Credentials:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
@@ -152,7 +156,9 @@ class Credentials:
             raise CredentialError(f"{name}: gave no answer within {_EXEC_TIMEOUT_S:g} s") from error
         finally:
             if process.returncode is None:
-                process.kill()
+                # With everything that it has started: a child that keeps the output open would keep us waiting.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode != 0:
             text = " ".join(told.result().decode(errors="replace").split())[:_TOLD_LENGTH_MAX]

@@ -154,26 +154,20 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 def error_from_answer(code: int, body: object, request: str, retry_after_s: float | None = None) -> ApiError:
     """The error for an answer: from its Status object, or from the code when something else answered."""
-    if not is_status(body):
-        return _class_of(code, "", ())(_text_of(code, body), code=code, request=request, retry_after_s=retry_after_s)
-    assert isinstance(body, dict)
-    reason, details = body.get("reason"), body.get("details")
+    if not isinstance(body, dict) or not is_status(body):
+        made = _class_of(code, "", "", ())
+        return made(_text_of(code, body), code=code, request=request, retry_after_s=retry_after_s)
+    reason, details, message = body.get("reason"), body.get("details"), body.get("message")
     reason = reason if isinstance(reason, str) else ""
     details = details if isinstance(details, dict) else {}
     own_code = body.get("code")
     code = own_code if isinstance(own_code, int) and own_code else code
-    seconds = details.get("retryAfterSeconds")
+    message = message if isinstance(message, str) and message else reason or f"status {code}"
+    seconds, causes = details.get("retryAfterSeconds"), details.get("causes")
     if retry_after_s is None and isinstance(seconds, int):
         retry_after_s = float(seconds)
-    causes = details.get("causes")
-    return _class_of(code, reason, causes if isinstance(causes, list) else ())(
-        str(body.get("message") or reason or f"status {code}"),
-        code=code,
-        reason=reason,
-        details=details,
-        request=request,
-        retry_after_s=retry_after_s,
-    )
+    made = _class_of(code, reason, message, causes if isinstance(causes, list) else ())
+    return made(message, code=code, reason=reason, details=details, request=request, retry_after_s=retry_after_s)
 
 
 def is_status(body: object) -> bool:
@@ -181,8 +175,10 @@ def is_status(body: object) -> bool:
     return isinstance(body, dict) and body.get("kind") == "Status" and body.get("apiVersion") == "v1"
 
 
-def _class_of(code: int, reason: str, causes: list[Any] | tuple[Any, ...]) -> type[ApiError]:
-    if any(isinstance(cause, dict) and cause.get("reason") == "ResourceVersionTooLarge" for cause in causes):
+def _class_of(code: int, reason: str, message: str, causes: list[Any] | tuple[Any, ...]) -> type[ApiError]:
+    too_large = any(isinstance(cause, dict) and cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
+    # Servers before 1.19 gave no cause.
+    if too_large or (code == 504 and message.startswith("Too large resource version")):
         return ResourceVersionTooLarge
     found = _BY_REASON.get(reason) or _BY_CODE.get(code)
     if found is not None:
