@@ -1,430 +1,275 @@
-"""How fast the API server is on this machine: writes, lists, watches, memory, start-up. Prints a table; nothing is asserted.
+"""How fast the API server is: durable writes over HTTP and in process, large lists, many watchers, memory, start-up.
 
-    .venv/bin/python benchmarks/apiserver.py [http] [process] [--memory] [--objects 100000] [--writes 6000]
+    python benchmarks/apiserver.py [--quick]
 
-`http` talks HTTPS to a server in a process of its own, so that the server has a core to itself; `process` calls the handlers
-directly. Objects are kept in SQLite on a real disk unless --memory is given. Beside wall time, which everything else on the
-machine disturbs, stands the processor time of the server alone.
+The server runs in a process of its own for HTTP, so that clients do not share its core; everything else is measured in this
+process. Numbers depend on the machine: compare runs on the same one.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import base64
-import gc
-import os
+import multiprocessing
+import resource
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import aiohttp
 import msgspec
 import uvloop
-import yaml
 
-from allot.apiserver.assembly import Settings, running
-from allot.apiserver.request import ApiObject, ApiRequest, User
-from allot.store.memory import MemoryStore
+from allot.apiserver.access.certificates import ADMIN
+from allot.apiserver.assembly import Running, Settings, running
+from allot.apiserver.request import ApiRequest, User
+from allot.process.interpreter import tune
+from allot.store.port import Store
 from allot.store.sqlite import SqliteStore
 
 CLIENTS = 16
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-ADMIN = User("admin", groups=("system:masters", "system:authenticated"))
+WATCHERS = 200
+ADMIN_USER = User("admin", groups=("system:masters",))
+QUICK = "--quick" in sys.argv
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "train-", "labels": {"app": "train", "team": "vision"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.example.com/train:1.2",
+                "command": ["python", "train.py", "--epochs", "3"],
+                "env": [{"name": "MODE", "value": "fast"}],
+                "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "claims": [{"name": "gpu"}]},
+            }
+        ],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "single-gpu"}],
+    },
+}
+CLAIM: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"generateName": "claim-"},
+    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
+}
+MAP: dict[str, Any] = {"metadata": {"generateName": "map-"}, "data": {"key": "x" * 800}}
+KINDS = {
+    "pods": ("", "v1", "pods", POD),
+    "claims": ("resource.k8s.io", "v1", "resourceclaims", CLAIM),
+    "config maps": ("", "v1", "configmaps", MAP),
+}
 
 
-def row(name: str, value: str, note: str = "") -> None:
-    """One line of the table."""
-    print(f"| {name:<44} | {value:>14} | {note:<64} |", flush=True)
+def settings(folder: Path) -> Settings:
+    """A server on a free port."""
+    return Settings(directory=folder / "pki", port=0)
 
 
-# --- objects ---
+async def rate(count: int, work: Callable[[], Awaitable[Any]]) -> tuple[float, float]:
+    """Calls per second by all clients together, and microseconds of this process per call."""
 
+    async def client() -> None:
+        for _ in range(count // CLIENTS):
+            await work()
 
-def pod(name: str, namespace: str = "default") -> dict[str, Any]:
-    """A pod as a job's controller makes it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": "training", "tier": "worker"}},
-        "spec": {
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "registry.example/training:v1",
-                    "args": ["--steps", "1000"],
-                    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "claims": [{"name": "gpu"}]},
-                }
-            ],
-            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
-        },
-    }
-
-
-def claim(name: str, namespace: str = "default") -> dict[str, Any]:
-    """A claim for one device."""
-    request = {
-        "name": "gpu",
-        "exactly": {
-            "deviceClassName": "gpu.example.com",
-            "selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}],
-        },
-    }
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"devices": {"requests": [request]}},
-    }
-
-
-class Kind(NamedTuple):
-    """What is written."""
-
-    plural: str
-    group: str
-    version: str
-    make: Callable[[str], dict[str, Any]]
-
-    @property
-    def path(self) -> str:
-        start = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        return f"{start}/namespaces/default/{self.plural}"
-
-
-PODS = Kind("pods", "", "v1", pod)
-CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", claim)
-
-
-# --- a server in a process of its own ---
-
-
-class Server:
-    """A running server."""
-
-    def __init__(self, process: subprocess.Popen[bytes], kubeconfig: Path) -> None:
-        self._process = process
-        config = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self.host, _, port = cluster["server"].removeprefix("https://").rpartition(":")
-        self.port = int(port)
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self.context = ssl.create_default_context(cadata=authority)
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(base64.b64decode(user["client-certificate-data"]))
-            file.write(base64.b64decode(user["client-key-data"]))
-            file.flush()
-            self.context.load_cert_chain(file.name)
-
-    def processor_s(self) -> float:
-        """Processor time that it has used so far."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def resident_mib(self) -> float:
-        """Memory that it uses now."""
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-@contextmanager
-def server_process(folder: Path, *, memory: bool) -> Iterator[Server]:
-    """Start a server and wait until it is ready."""
-    kubeconfig, log = folder / "kubeconfig", folder / "server.log"
-    command = [sys.executable, "-m", "allot", "apiserver", "--port", "0", "--data-dir", str(folder / "data")]
-    command += ["--kubeconfig", str(kubeconfig), *(["--memory"] if memory else [])]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        while b"ready: " not in log.read_bytes():
-            if process.poll() is not None:
-                raise RuntimeError(f"the server did not start: {log.read_text()}")
-            time.sleep(0.005)
-        yield Server(process, kubeconfig)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-class Connection:
-    """One keep-alive connection; as little work as possible, so that the server is what is measured."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._host = f"{server.host}:{server.port}"
-
-    async def request(self, method: str, path: str, body: bytes = b"", accept: str = "application/json") -> bytes:
-        """The body of the answer, which must be a success."""
-        await self.send(method, path, body, accept)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        lines = head.decode("latin-1").lower().split("\r\n")
-        length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))
-        data = await self._reader.readexactly(length)
-        if not lines[0].startswith("http/1.1 2"):
-            raise RuntimeError(f"{method} {path}: {lines[0]} {data[:500]!r}")
-        return data
-
-    async def send(self, method: str, path: str, body: bytes = b"", accept: str = "application/json") -> None:
-        """A request whose answer is read elsewhere."""
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept: {accept}\r\nUser-Agent: bench\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._writer.write(head.encode() + body)
-        await self._writer.drain()
-
-    async def lines(self) -> AsyncIterator[bytes]:
-        """The events of a watch: one chunk each."""
-        await self._reader.readuntil(b"\r\n\r\n")
-        while size := int(await self._reader.readline(), 16):
-            chunk = await self._reader.readexactly(size + 2)
-            for line in chunk[:-2].split(b"\n"):
-                if line:
-                    yield line
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-@asynccontextmanager
-async def connections(server: Server, count: int) -> AsyncIterator[list[Connection]]:
-    """Open connections."""
-    opened = []
-    for _ in range(count):
-        reader, writer = await asyncio.open_connection(server.host, server.port, ssl=server.context, limit=2**24)
-        opened.append(Connection(reader, writer, server))
-    try:
-        yield opened
-    finally:
-        for each in opened:
-            each.close()
-
-
-# --- writes ---
-
-
-async def shared_out(count: int, workers: list[Callable[[int], Awaitable[None]]]) -> float:
-    """Seconds that it takes the workers to do the numbers below count."""
-    numbers = iter(range(count))
-
-    async def work(do: Callable[[int], Awaitable[None]]) -> None:
-        for number in numbers:
-            await do(number)
-
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     async with asyncio.TaskGroup() as tasks:
-        for each in workers:
-            tasks.create_task(work(each))
-    return time.perf_counter() - began
+        for _ in range(CLIENTS):
+            tasks.create_task(client())
+    return count / (time.perf_counter() - began), (time.process_time() - used) / count * 1e6
 
 
-async def http_writes(server: Server, kind: Kind, count: int, label: str) -> None:
-    """Creates, then updates of the same objects."""
-    bodies = [msgspec.json.encode(kind.make(f"{label}-{number}")) for number in range(count)]
-    stored: dict[int, bytes] = {}
-    async with connections(server, CLIENTS) as clients:
-
-        def creating(client: Connection) -> Callable[[int], Awaitable[None]]:
-            async def create(number: int) -> None:
-                stored[number] = await client.request("POST", kind.path, bodies[number])
-
-            return create
-
-        def updating(client: Connection) -> Callable[[int], Awaitable[None]]:
-            async def update(number: int) -> None:
-                await client.request("PUT", f"{kind.path}/{label}-{number}", changed[number])
-
-            return update
-
-        before = server.processor_s()
-        wall_s = await shared_out(count, [creating(client) for client in clients])
-        writes_row(f"HTTPS, {CLIENTS} clients, creates of {kind.plural}", count, wall_s, server.processor_s() - before)
-        changed = [labelled(stored[number]) for number in range(count)]
-        before = server.processor_s()
-        wall_s = await shared_out(count, [updating(client) for client in clients])
-        writes_row(f"HTTPS, {CLIENTS} clients, updates of {kind.plural}", count, wall_s, server.processor_s() - before)
+def report(what: str, value: str) -> None:
+    """One line."""
+    print(f"{what:<58} {value}", flush=True)
 
 
-def labelled(encoded: bytes) -> bytes:
-    """The same object with another label."""
-    object_ = msgspec.json.decode(encoded)
-    object_["metadata"]["labels"] = {**object_["metadata"].get("labels", {}), "changed": "yes"}
-    return msgspec.json.encode(object_)
+# --- in process ---
 
 
-def writes_row(name: str, count: int, wall_s: float, processor_s: float) -> None:
-    each_us = processor_s / count * 1e6
-    row(
-        name,
-        f"{count / wall_s:,.0f}/s",
-        f"server: {each_us:.0f} us processor each, {processor_s / wall_s:.0%} of a core",
-    )
-
-
-# --- reads and watches ---
-
-
-async def http_lists(server: Server, expected: int) -> None:
-    """A list of all pods, as JSON and as kubectl's table; the best of three."""
-    async with connections(server, 1) as (client,):
-        for name, accept in (("JSON", "application/json"), ("Table", TABLE)):
-            times = []
-            for _ in range(3):
-                before, began = server.processor_s(), time.perf_counter()
-                data = await client.request("GET", PODS.path, accept=accept)
-                times.append((time.perf_counter() - began, server.processor_s() - before))
-            decoded = msgspec.json.decode(data)
-            found = len(decoded["items"] if name == "JSON" else decoded["rows"])
-            wall_s, processor_s = min(times)
-            note = f"{len(data) / 1e6:.1f} MB, server: {processor_s * 1e3:.0f} ms processor"
-            row(f"HTTPS, list of {found:,} of {expected:,} pods, {name}", f"{wall_s * 1e3:.0f} ms", note)
-
-
-async def http_watchers(server: Server, watchers: int, count: int) -> None:
-    """100 writes/s, each to all watchers: how long after the write was sent every watcher has it."""
-    late: list[float] = []
-    asked: dict[str, float] = {}
-    marker = b'"name":"watched-'
-
-    async def follow(client: Connection) -> None:
-        seen = 0
-        async for line in client.lines():
-            at = line.find(marker)
-            if at < 0:
-                continue
-            name = line[at + 8 : line.index(b'"', at + 8)].decode()
-            late.append(time.perf_counter() - asked[name])
-            seen += 1
-            if seen == count:
-                return
-
-    async with connections(server, watchers) as clients, connections(server, 1) as (writer,):
-        newest = msgspec.json.decode(await writer.request("GET", PODS.path + "?limit=1"))["metadata"]["resourceVersion"]
-        for client in clients:
-            await client.send("GET", f"{PODS.path}?watch=true&resourceVersion={newest}")
-        before = server.processor_s()
-        async with asyncio.TaskGroup() as tasks:
-            for client in clients:
-                tasks.create_task(follow(client))
-            await asyncio.sleep(0.5)
-            began = time.perf_counter()
-            for number in range(count):
-                asked[f"watched-{number}"] = time.perf_counter()
-                await writer.request("POST", PODS.path, msgspec.json.encode(pod(f"watched-{number}")))
-                await asyncio.sleep(max(0.0, began + (number + 1) / 100 - time.perf_counter()))
-            rate = count / (time.perf_counter() - began)
-        used = server.processor_s() - before
-    late.sort()
-    assert len(late) == watchers * count
-    p50, p99 = late[len(late) // 2] * 1e3, late[int(len(late) * 0.99)] * 1e3
-    note = f"p50 {p50:.1f} ms, server: {used / len(late) * 1e6:.0f} us processor an event"
-    row(f"HTTPS, {watchers} watchers of {rate:.0f} writes/s, p99", f"{p99:.1f} ms", note)
-
-
-# --- everything ---
-
-
-def start_up(folder: Path, what: str, *, memory: bool) -> None:
-    """How long from the command to readiness."""
+async def in_process(folder: Path) -> None:
+    """Writes without HTTP, lists, memory."""
     began = time.perf_counter()
-    with server_process(folder, memory=memory) as server:
-        wall_s = time.perf_counter() - began
-        row(f"start-up to ready, {what}", f"{wall_s:.2f} s", f"{server.processor_s():.2f} s processor")
+    store: Store = SqliteStore(folder / "state.db")
+    async with running(settings(folder), store) as live:
+        report("start-up to ready, empty", f"{(time.perf_counter() - began) * 1000:.0f} ms")
+        await asyncio.sleep(0.3)
+        for name, (group, version, plural, body) in KINDS.items():
+            request = ApiRequest(
+                user=ADMIN_USER,
+                verb="create",
+                group=group,
+                version=version,
+                resource=plural,
+                namespace="default",
+                body=body,
+            )
+            await rate(160, lambda request=request: live.server.handle(request))  # type: ignore[misc]
+            per_second, used = await rate(
+                1600 if QUICK else 8000,
+                lambda request=request: live.server.handle(request),  # type: ignore[misc]
+            )
+            report(f"in process, durable creates of {name}", f"{per_second:,.0f}/s ({used:.0f} µs of processor each)")
+        await updates(live)
+        await listing(live)
+    began = time.perf_counter()
+    async with running(settings(folder), SqliteStore(folder / "state.db")):
+        report("start-up to ready, with these objects", f"{(time.perf_counter() - began) * 1000:.0f} ms")
 
 
-async def fill(server: Server, objects: int, have: int) -> None:
-    """Pods until there are so many."""
-    async with connections(server, CLIENTS) as clients:
+async def updates(live: Running) -> None:
+    """Status patches of many pods."""
+    store = live.server.parts.store
+    page = await store.list("/registry/pods/default/", limit=CLIENTS)
+    names = [entry.object["metadata"]["name"] for entry in page.entries]
+    counter = iter(range(10**9))
 
-        def filling(client: Connection) -> Callable[[int], Awaitable[None]]:
-            async def create(number: int) -> None:
-                await client.request("POST", PODS.path, msgspec.json.encode(pod(f"fill-{have + number}")))
+    async def patch() -> None:
+        number = next(counter)
+        body = {"status": {"message": f"step {number}"}}
+        await live.server.handle(
+            ApiRequest(
+                user=ADMIN_USER,
+                verb="patch",
+                group="",
+                version="v1",
+                resource="pods",
+                namespace="default",
+                name=names[number % CLIENTS],
+                subresource="status",
+                body=body,
+                content_type="application/merge-patch+json",
+            )
+        )
 
-            return create
-
-        await shared_out(objects - have, [filling(client) for client in clients])
-
-
-def over_http(folder: Path, options: argparse.Namespace) -> None:
-    """All that is measured from outside."""
-    memory, count = options.memory, options.writes
-    start_up(folder, "first start", memory=memory)
-    start_up(folder, "second start", memory=memory)
-    with server_process(folder, memory=memory) as server:
-        # Once for what is made when first needed.
-        uvloop.run(fill(server, 200, 0))
-        uvloop.run(http_writes(server, PODS, count, "pod"))
-        uvloop.run(http_writes(server, CLAIMS, count, "claim"))
-        uvloop.run(fill(server, 10_000, count + 200))
-        uvloop.run(http_lists(server, 10_000))
-        uvloop.run(http_watchers(server, 200, 300))
-        if options.objects:
-            empty = server.resident_mib()
-            uvloop.run(fill(server, options.objects, 20_000))
-            row(f"memory, {options.objects:,} objects", f"{server.resident_mib():,.0f} MiB", f"{empty:,.0f} MiB before")
-    if options.objects and not memory:
-        start_up(folder, f"{options.objects:,} objects", memory=memory)
+    per_second, used = await rate(1600 if QUICK else 4000, patch)
+    report("in process, durable status patches of pods", f"{per_second:,.0f}/s ({used:.0f} µs of processor each)")
 
 
-async def in_process(folder: Path, options: argparse.Namespace) -> None:
-    """Creates and updates through the handlers, as components in the same process make them."""
-    store = MemoryStore() if options.memory else SqliteStore(folder / "process.db")
-    async with running(Settings(directory=folder / "pki", port=0), store) as live:
-        gc.collect()
-        gc.freeze()
-        for kind in (PODS, CLAIMS):
-            stored: dict[int, dict[str, Any]] = {}
+async def listing(live: Running) -> None:
+    """A list of 10,000 pods as bytes."""
+    from allot.apiserver.lists import encode_list
+    from allot.apiserver.request import ApiList
 
-            async def write(
-                number: int, verb: str, kind: Kind = kind, stored: dict[int, dict[str, Any]] = stored
-            ) -> None:
-                name = f"pod-{number}"
-                body = kind.make(name)
-                if verb == "update":
-                    body = stored[number]
-                    body = {**body, "metadata": {**body["metadata"], "labels": {"changed": "yes"}}}
-                request = ApiRequest(
-                    user=ADMIN,
-                    verb=verb,
-                    group=kind.group,
-                    version=kind.version,
-                    resource=kind.plural,
-                    namespace="default",
-                    name=name if verb == "update" else "",
-                    body=body,
-                    user_agent="bench",
-                )
-                answer = await live.server.handle(request)
-                assert isinstance(answer, ApiObject)
-                stored[number] = answer.object
+    request = ApiRequest(user=ADMIN_USER, verb="list", group="", version="v1", resource="pods", namespace="default")
+    served = live.server.parts.registry.find("", "v1", "pods")
+    for attempt in ("first", "again"):
+        began = time.perf_counter()
+        answer = await live.server.handle(request)
+        assert isinstance(answer, ApiList)
+        body = encode_list(answer, served)
+        took = (time.perf_counter() - began) * 1000
+        report(f"list of {len(answer.entries):,} pods ({attempt}), {len(body) / 2**20:.1f} MiB", f"{took:.0f} ms")
 
-            for verb in ("create", "update"):
-                before = time.process_time()
-                wall_s = await shared_out(options.writes, [lambda number, verb=verb: write(number, verb)] * CLIENTS)
-                name = f"in process, {CLIENTS} tasks, {verb}s of {kind.plural}"
-                writes_row(name, options.writes, wall_s, time.process_time() - before)
+
+# --- over HTTP ---
+
+
+def serve(folder: Path, ready: Any, stop: Any) -> None:
+    """A server in a process of its own."""
+
+    async def run() -> None:
+        async with running(settings(folder), SqliteStore(folder / "state.db")) as live:
+            live.access.certificates.client("admin", ADMIN)
+            ready.put(live.url)
+            while not stop.is_set():
+                await asyncio.sleep(0.2)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        ready.put((usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime))
+
+    tune()
+    uvloop.run(run())
+
+
+def session(folder: Path) -> aiohttp.ClientSession:
+    """An administrator's session."""
+    pki = folder / "pki"
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, limit=0))
+
+
+async def over_http(folder: Path, url: str) -> None:
+    """Writes, lists and watches by HTTPS."""
+    async with session(folder) as client:
+        for name, (group, version, plural, body) in KINDS.items():
+            root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            data = msgspec.json.encode(body)
+            address = f"{url}{root}/namespaces/default/{plural}"
+
+            async def post(address: str = address, data: bytes = data) -> None:
+                async with client.post(address, data=data, headers={"Content-Type": "application/json"}) as response:
+                    assert response.status == 201, await response.text()
+                    await response.read()
+
+            await rate(160, post)
+            per_second, _ = await rate(1600 if QUICK else 8000, post)
+            report(f"HTTPS, {CLIENTS} clients, durable creates of {name}", f"{per_second:,.0f}/s")
+        began = time.perf_counter()
+        async with client.get(f"{url}/api/v1/namespaces/default/pods") as response:
+            listed = await response.read()
+        report(f"HTTPS, list of pods, {len(listed) / 2**20:.1f} MiB", f"{(time.perf_counter() - began) * 1000:.0f} ms")
+        await watching(client, url)
+
+
+async def watching(client: aiohttp.ClientSession, url: str) -> None:
+    """How long after a write its watchers know."""
+    writes, every_s = (100, 0.01) if QUICK else (500, 0.01)
+    address = f"{url}/api/v1/namespaces/kube-public/configmaps"
+    async with client.get(address) as response:
+        version = msgspec.json.decode(await response.read())["metadata"]["resourceVersion"]
+    sent: dict[str, float] = {}
+    delays: list[float] = []
+
+    async def follow() -> None:
+        async with client.get(f"{address}?watch=true&resourceVersion={version}") as response:
+            seen = 0
+            async for line in response.content:
+                name = line.split(b'"name":"', 1)[1].split(b'"', 1)[0].decode()
+                delays.append(time.perf_counter() - sent[name])
+                seen += 1
+                if seen == writes:
+                    return
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(WATCHERS):
+            tasks.create_task(follow())
+        await asyncio.sleep(2)
+        for number in range(writes):
+            name = f"w{number}"
+            sent[name] = time.perf_counter()
+            data = msgspec.json.encode({"metadata": {"name": name}})
+            async with client.post(address, data=data, headers={"Content-Type": "application/json"}) as response:
+                assert response.status == 201, await response.text()
+            await asyncio.sleep(max(0.0, every_s - (time.perf_counter() - sent[name])))
+    delays.sort()
+    middle, late = delays[len(delays) // 2] * 1000, delays[int(len(delays) * 0.99)] * 1000
+    report(f"{WATCHERS} watchers, {1 / every_s:.0f} writes/s: delay p50, p99", f"{middle:.1f} ms, {late:.1f} ms")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="part", help="http, process; default: both")
-    parser.add_argument("--memory", action="store_true", help="keep objects in memory instead of SQLite")
-    parser.add_argument("--objects", type=int, default=100_000, help="for the measurement of memory; 0 leaves it out")
-    parser.add_argument("--writes", type=int, default=6_000, help="how many creates and updates; at most 9,000")
-    options = parser.parse_args()
-    if unknown := set(options.parts) - {"http", "process"}:
-        parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    parts = options.parts or ["http", "process"]
-    print(f"Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
-    with tempfile.TemporaryDirectory(dir=".", prefix="apiserver-bench-") as folder:
-        if "http" in parts:
-            over_http(Path(folder), options)
-        if "process" in parts:
-            uvloop.run(in_process(Path(folder), options))
+    """All of it."""
+    tune()
+    with tempfile.TemporaryDirectory() as name:
+        uvloop.run(in_process(Path(name)))
+    with tempfile.TemporaryDirectory() as name:
+        context = multiprocessing.get_context("spawn")
+        ready, stop = context.Queue(), context.Event()
+        server = context.Process(target=serve, args=(Path(name), ready, stop))
+        server.start()
+        try:
+            uvloop.run(over_http(Path(name), ready.get(timeout=30)))
+        finally:
+            stop.set()
+            memory, used = ready.get(timeout=30)
+            server.join(30)
+        report("the server's memory and processor time in all", f"{memory:,.0f} MiB, {used:.1f} s")
 
 
 if __name__ == "__main__":

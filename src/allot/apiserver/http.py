@@ -54,6 +54,8 @@ _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
 _WRITE_S = 30.0
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client", ("kubeadm:cluster-admins", "system:masters"))
+# One of these is there whenever somebody is impersonated.
+_IMPERSONATION = ("Impersonate-User", "Impersonate-Group", "Impersonate-Uid")
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
 
@@ -170,14 +172,14 @@ class _Exchange:
 
     async def _answer(self) -> web.StreamResponse:
         request = self._request
-        query = dict(request.rel_url.query)
+        query = dict(request.rel_url.query) if request.rel_url.raw_query_string else {}
         segments = split(request.rel_url.raw_path)
         found = target(request.method, segments, query)
         self._target = found
         user = await self._authenticate()
         path = "/" + "/".join(segments)
         attributes = self._attributes(user, found, path, query)
-        if any(name.lower().startswith("impersonate-") for name in request.headers):
+        if any(name in request.headers for name in _IMPERSONATION):
             attributes, _ = impersonated(self._http._access.authorizer, attributes, request.headers.items())
             self._sender = user
         self._asked = attributes
@@ -242,16 +244,23 @@ class _Exchange:
         length = request.content_length
         if length is not None and length > BODY_BYTES_MAX:
             raise too_large(BODY_BYTES_MAX)
-        async with asyncio.timeout(BODY_READ_S):
-            data = bytearray()
-            async for chunk in request.content.iter_any():
-                data += chunk
-                if len(data) > BODY_BYTES_MAX:
-                    raise too_large(BODY_BYTES_MAX)
-        body = bytes(data)
+        if request.content.is_eof():
+            # Small bodies come with the head.
+            body = request.content.read_nowait(-1)
+        else:
+            body = await self._slow_body()
         if request.headers.get(hdrs.CONTENT_ENCODING, "").lower() == "gzip":
             raise StatusError(415, "UnsupportedMediaType", "compressed request bodies are not accepted")
         return body
+
+    async def _slow_body(self) -> bytes:
+        data = bytearray()
+        async with asyncio.timeout(BODY_READ_S):
+            async for chunk in self._request.content.iter_any():
+                data += chunk
+                if len(data) > BODY_BYTES_MAX:
+                    raise too_large(BODY_BYTES_MAX)
+        return bytes(data)
 
     # --- answers ---
 

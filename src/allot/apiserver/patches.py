@@ -115,7 +115,7 @@ class _Patcher:
             patched = dict(base)
         if patched.get("apiVersion") != resource.api_version or patched.get("kind") != resource.kind:
             patched = {**patched, "apiVersion": resource.api_version, "kind": resource.kind}
-        report = report_of(patched, served)
+        report = report_of(_changed_parts(patched, base), served)
         errors = self._errors
         if report is not None:
             if report.wrong:
@@ -132,6 +132,15 @@ class _Patcher:
         shown = go_json(go_json(patched)[:_VALUE_TOLD_MAX])
         error = FieldError("patch", INVALID, f"Invalid value: {shown}: {why}")
         return invalid("", "", "", [error])
+
+
+def _changed_parts(patched: Object, base: Object) -> Object:
+    """What a patch has touched: the rest was checked when it was stored. Patches share what they leave alone."""
+    changed = {name: value for name, value in patched.items() if value is not base.get(name)}
+    metadata, before = changed.get("metadata"), base.get("metadata")
+    if isinstance(metadata, dict) and isinstance(before, dict):
+        changed["metadata"] = {name: value for name, value in metadata.items() if value is not before.get(name)}
+    return changed
 
 
 def from_patch_error(error: PatchError) -> StatusError:

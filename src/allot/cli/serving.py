@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from allot.apiserver.assembly import Running, Settings, running
 from allot.cli.errors import CommandError, Unreadable
 from allot.cli.output import talk
 from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates, UnknownGate
+from allot.process.interpreter import settle, tune
 from allot.store.etcd import EtcdStore
 from allot.store.etcd_client import EtcdOptions
 from allot.store.memory import MemoryStore
@@ -163,6 +163,7 @@ def options_of(arguments: dict[str, Any]) -> ServerOptions:
 def serve(options: ServerOptions) -> None:
     """Run until a signal comes; CommandError if that is not possible."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    tune()
     try:
         if sys.platform == "win32":
             asyncio.run(_serve(options))
@@ -216,9 +217,7 @@ async def _serve(options: ServerOptions) -> None:
         _make_data_dir(options.data_dir)
         async with running(settings, _store(options)) as server:
             _announce(server, options)
-            # What start-up made stays; the collector need not look at it again.
-            gc.collect()
-            gc.freeze()
+            settle()
             await stop.wait()
             talk("stopping")
     except StoreUnavailable as error:

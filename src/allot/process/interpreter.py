@@ -1,0 +1,23 @@
+"""Settings of the interpreter for a process that serves."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+# The store's writer thread takes the interpreter for moments between waits for the disk. With the default of 5 ms a busy
+# event loop makes it wait that long each time: durable creates over HTTP went from 1,300/s to 2,200/s with this value.
+SWITCH_INTERVAL_S = 0.0005
+GC_THRESHOLDS = (100_000, 50, 1000)
+
+
+def tune() -> None:
+    """Once, at the start of the process."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def settle() -> None:
+    """Once, when the process is ready: what start-up made stays, and the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
