@@ -18,6 +18,7 @@ from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import StatusError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
+from allot.apiserver.kinds.requesters import with_requester
 from allot.apiserver.kinds.typed import admin_access_errors, needs_namespace_labels
 from allot.apiserver.options import WriteOptions, write_options
 from allot.apiserver.ownership import track
@@ -69,7 +70,7 @@ async def create_object(
     admitted = await parts.admission.mutate(admission)
     assert admitted is not None, "admission of a create keeps an object"
     try:
-        object_ = served.strategy.prepare_create(admitted)
+        object_ = served.strategy.prepare_create(with_requester(resource, admitted, request.user))
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
         errors += await _admin_access_errors(parts, served, request, object_, None, "")
         errors += served.strategy.validate_create(object_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from allot.core.validation.builtin.registry import rules_for
 from core.validation.builtin.builders import Object, created, errors, update_errors, with_defaults, workload
 
 RBAC = "rbac.authorization.k8s.io"
@@ -262,3 +263,21 @@ def test_an_address_changed_in_one_place_is_changed_in_both() -> None:
     assert update_errors("", "Service", old, new) == [
         'spec.clusterIPs[0]: Invalid value: ["10.96.0.2"]: may not change once set'
     ]
+
+
+def test_a_signing_request_is_decided_signed_and_asked_for_by_different_people() -> None:
+    rules = rules_for("certificates.k8s.io", "CertificateSigningRequest")
+    approved = {"type": "Approved", "status": "True"}
+    old: Object = {"metadata": {}, "spec": {"username": "jane"}, "status": {"certificate": "eA=="}}
+
+    def written(subresource: str, status: Object, before: Object = old) -> Object:
+        new: Object = {"metadata": {}, "spec": {"username": "root"}, "status": status}
+        rules.prepare_update(new, before, subresource)
+        assert new["spec"] == {"username": "jane"}
+        return new["status"]
+
+    assert written("approval", {"conditions": [approved]}) == {"certificate": "eA==", "conditions": [approved]}
+    decided = {**old, "status": {"conditions": [approved]}}
+    denied = {"type": "Denied", "status": "True"}
+    signed = written("status", {"certificate": "eQ==", "conditions": [denied]}, decided)
+    assert signed == {"certificate": "eQ==", "conditions": [approved]}

@@ -9,7 +9,7 @@ from allot.core.validation import formats
 from allot.core.validation.builtin.checks import named
 from allot.core.validation.builtin.pod_defaults import canonical_quantities
 from allot.core.validation.builtin.rules import Rules
-from allot.core.validation.builtin.values import Object, fill, fill_text, items, members, present, text
+from allot.core.validation.builtin.values import Object, copied, fill, fill_text, items, members, present, text
 from allot.core.validation.fields import Findings, required
 
 # --- networking ---
@@ -144,6 +144,22 @@ def _check_signing_request(request: Object) -> Findings:
     return found + named(text(request, "spec", "signerName"), "spec.signerName", formats.label_key)
 
 
+_DECISIONS = ("Approved", "Denied")
+
+
+def _changed_signing_request(new: Object, old: Object, subresource: str) -> None:
+    """What was asked for never changes; whoever approves decides, and whoever signs reports, but neither the other's."""
+    new["spec"] = copied(members(old, "spec"))
+    status, before = members(new, "status"), copied(members(old, "status"))
+    if subresource == "approval":
+        new["status"] = before | {"conditions": status.get("conditions") or []}
+    elif subresource == "status":
+        decided = [item for item in items(before, "conditions") if item.get("type") in _DECISIONS]
+        reported = [item for item in items(status, "conditions") if item.get("type") not in _DECISIONS]
+        if decided or reported:
+            new["status"] = {**status, "conditions": decided + reported}
+
+
 def _runtime_class_defaults(class_: Object) -> None:
     canonical_quantities(members(class_, "overhead").get("podFixed"))
 
@@ -152,7 +168,12 @@ def _check_runtime_class(class_: Object) -> Findings:
     return named(text(class_, "handler"), "handler", formats.dns_label)
 
 
-SIGNING_REQUEST = Rules(name_format=formats.path_segment, initial_status=lambda _: {}, check=_check_signing_request)
+SIGNING_REQUEST = Rules(
+    name_format=formats.path_segment,
+    initial_status=lambda _: {},
+    prepare_update=_changed_signing_request,
+    check=_check_signing_request,
+)
 TRUST_BUNDLE = Rules(name_format=formats.path_segment)
 RUNTIME_CLASS = Rules(defaults=_runtime_class_defaults, check=_check_runtime_class)
 API_SERVICE = Rules(defaults=lambda o: fill(o, spec={}, status={}))
