@@ -237,6 +237,10 @@ def test_a_wrong_object_gets_the_errors_of_kubernetes(
         (RBAC, "RoleBinding", named(roleRef={"kind": "Role", "name": "a"}), named(roleRef={"kind": "Role", "name": "b"}),
          ['roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}: '
           "field is immutable"]),
+        ("node.k8s.io", "RuntimeClass", named(handler="a"), named(handler="b"),
+         ['handler: Invalid value: "b": field is immutable']),
+        ("networking.k8s.io", "IngressClass", named(spec={"controller": "a"}), named(spec={"controller": "b"}),
+         ['spec.controller: Invalid value: "b": field is immutable']),
         ("", "Node", named(spec={"providerID": "a"}), named(spec={"providerID": "b"}),
          ["spec.providerID: Invalid value: null: field cannot be modified once set"]),
     ],

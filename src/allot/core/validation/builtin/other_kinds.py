@@ -5,12 +5,28 @@ Their validation is what their schema says; upstream checks more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from allot.core.validation import formats
-from allot.core.validation.builtin.checks import named
+from allot.core.validation.builtin.checks import immutable, named
 from allot.core.validation.builtin.pod_defaults import canonical_quantities
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import Object, copied, fill, fill_text, items, members, present, text
 from allot.core.validation.fields import Findings, required
+
+
+def _fixed(*paths: str) -> Callable[[Object, Object, str], Findings]:
+    """Fields, as dotted paths, that are what they were when the object was made."""
+
+    def check(new: Object, old: Object, subresource: str) -> Findings:
+        found: Findings = []
+        for path in paths if not subresource else ():
+            *parents, name = path.split(".")
+            found += immutable(members(new, *parents).get(name), members(old, *parents).get(name), path)
+        return found
+
+    return check
+
 
 # --- networking ---
 
@@ -35,7 +51,8 @@ NETWORK_POLICY = Rules(defaults=_network_policy_defaults, generation_of=("spec",
 INGRESS = Rules(
     defaults=lambda o: fill(o, spec={}), initial_status=lambda _: {"loadBalancer": {}}, generation_of=("spec",)
 )
-INGRESS_CLASS = Rules(defaults=_ingress_class_defaults, generation_of=("spec",))
+INGRESS_CLASS = Rules(defaults=_ingress_class_defaults, generation_of=("spec",), check_update=_fixed("spec.controller"))
+IP_ADDRESS = Rules(check_update=_fixed("spec.parentRef"))
 
 # --- storage ---
 
@@ -57,6 +74,8 @@ def _csi_driver_defaults(driver: Object) -> None:
 
 
 CSI_DRIVER = Rules(defaults=_csi_driver_defaults)
+VOLUME_ATTACHMENT = Rules(initial_status=lambda _: {"attached": False}, check_update=_fixed("spec"))
+VOLUME_ATTRIBUTES_CLASS = Rules(check_update=_fixed("driverName", "parameters"))
 CSI_NODE = Rules(defaults=lambda o: fill(present(o, "spec"), drivers=None))
 
 # --- admissionregistration ---
@@ -174,7 +193,8 @@ SIGNING_REQUEST = Rules(
     prepare_update=_changed_signing_request,
     check=_check_signing_request,
 )
-TRUST_BUNDLE = Rules(name_format=formats.path_segment)
-RUNTIME_CLASS = Rules(defaults=_runtime_class_defaults, check=_check_runtime_class)
+TRUST_BUNDLE = Rules(name_format=formats.path_segment, check_update=_fixed("spec.signerName"))
+POD_CERTIFICATE_REQUEST = Rules(initial_status=lambda _: {}, check_update=_fixed("spec"))
+RUNTIME_CLASS = Rules(defaults=_runtime_class_defaults, check=_check_runtime_class, check_update=_fixed("handler"))
 API_SERVICE = Rules(defaults=lambda o: fill(o, spec={}, status={}))
 CUSTOM_RESOURCE_DEFINITION = Rules(generation_of=("spec",))
