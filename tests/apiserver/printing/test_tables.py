@@ -373,3 +373,19 @@ def test_every_example_prints() -> None:
                 assert len(made["rows"][0]["cells"]) == len(made["columnDefinitions"])
                 printed += 1
     assert printed > 20
+
+
+def test_scales_and_statuses_have_columns_of_their_own() -> None:
+    scale = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {"name": "web", "creationTimestamp": CREATED},
+        "spec": {"replicas": 3},
+        "status": {"replicas": 1},
+    }
+    made = table(row("apps/v1", "Deployment"), [Entry("k", scale, 1)], now=NOW)
+    assert [column["name"] for column in made["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
+    assert made["rows"][0]["cells"] == ["web", 3, 1, "8s"]
+    status = {"apiVersion": "v1", "kind": "Status", "status": "Success"}
+    made = table(row("apps/v1", "Deployment"), [Entry("k", status, 1)], now=NOW)
+    assert made["rows"][0]["cells"] == ["Success", "", ""]

@@ -54,6 +54,9 @@ STATUS = Printer(
     lambda status, _: [text(status, "status"), text(status, "reason"), text(status, "message")],
 )
 
+# What a row can answer with besides its own kind.
+_ANSWERS = {"Scale": SCALE, "Status": STATUS}
+
 _PRINTERS: Mapping[tuple[str, str], Printer] = {
     ("", "Pod"): pods.POD,
     **core.PRINTERS,
@@ -145,11 +148,13 @@ def table(
     metadata: Mapping[str, Any] | None = None,
     headers: bool = True,
 ) -> Object:
-    """A Table of objects in the row's version. `metadata` is that of the list, or of the object if there is one only;
+    """A Table of objects in the row's version, or of what one of its subresources answered. `metadata` is that of the list, or of the object if there is one only;
     `printer` is needed for custom resources; watches leave out the headers after the first event."""
-    chosen = printer or printer_for(resource)
+    objects = [entry.object for entry in entries]
+    kind = objects[0].get("kind") if objects else None
+    chosen = (_ANSWERS.get(str(kind)) if kind != resource.kind else None) or printer or printer_for(resource)
     moment = Moment(seconds_of(now) or 0.0)
-    rows = [_row(entry.object, resource, chosen, moment, include_object) for entry in entries]
+    rows = [_row(object_, resource, chosen, moment, include_object) for object_ in objects]
     made: Object = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": dict(metadata or {})}
     made["columnDefinitions"] = [_definition(column) for column in chosen.columns] if headers else None
     made["rows"] = rows
@@ -157,7 +162,8 @@ def table(
 
 
 def _row(object_: Object, resource: Resource, printer: Printer, now: Moment, include_object: str) -> Object:
-    needs_conversion = object_.get("apiVersion") == resource.api_version != resource.storage_api_version
+    own = object_.get("kind") == resource.kind and object_.get("apiVersion") == resource.api_version
+    needs_conversion = own and resource.api_version != resource.storage_api_version
     row: Object = {"cells": printer.cells(to_storage(object_, resource) if needs_conversion else object_, now)}
     conditions = printer.conditions(object_)
     if conditions:

@@ -33,7 +33,6 @@ __all__ = ["IMMUTABLE_TEXT", "NEGATIVE_TEXT", "check_labels"]
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 _config_key = re.compile(r"[-._a-zA-Z0-9]+").fullmatch
-_label_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?").fullmatch
 _port_characters = re.compile(r"[-a-z0-9]+").fullmatch
 _letter = re.compile(r"[a-z]").search
 _percent = re.compile(r"[0-9]+%").fullmatch
@@ -65,18 +64,6 @@ def env_name(value: str) -> Messages:
     if any(not " " <= character <= "~" or character == "=" for character in value):
         return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
     return []
-
-
-def dns_1035_label(value: str) -> Messages:
-    """A DNS label that starts with a letter."""
-    messages = ["must be no more than 63 characters"] if byte_length(value) > 63 else []
-    if not _label_1035(value):
-        messages.append(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-            "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
-            "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-        )
-    return messages
 
 
 def port_number(value: int) -> Messages:

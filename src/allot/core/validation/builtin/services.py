@@ -1,7 +1,6 @@
 """Services.
 
-Cluster addresses and node ports are given out by the server, which calls `needs_address` and `with_address`; the rules
-check what a client asked for. Not covered: dual stack (a second address is checked, not given out), load balancer source
+Cluster addresses and node ports are given out by the server; the rules check what a client asked for. Not covered: dual stack (a second address is checked, not given out), load balancer source
 ranges in annotations, reserved address ranges of external addresses.
 """
 
@@ -112,7 +111,7 @@ def _prepare_update(new: Object, old: Object, subresource: str) -> None:
 def _kept_node_ports(spec: Object, before: Object) -> None:
     if text(spec, "type") not in ("NodePort", "LoadBalancer"):
         if text(before, "type") in ("NodePort", "LoadBalancer"):
-            known = {(integer(p, "nodePort")) for p in items(before, "ports")}
+            known = {_integer(port, "nodePort") for port in items(before, "ports")}
             for port in items(spec, "ports"):
                 if port.get("nodePort") in known:
                     port.pop("nodePort", None)
@@ -125,33 +124,8 @@ def _kept_node_ports(spec: Object, before: Object) -> None:
                 port["nodePort"] = node_port
 
 
-def integer(value: Object, name: str) -> int:
-    """A number, else 0."""
+def _integer(value: Object, name: str) -> int:
     return number(value, name) or 0
-
-
-# --- what the server gives out ---
-
-
-def needs_address(service: Object) -> bool:
-    """Whether a service is to get a cluster address of its own."""
-    spec = members(service, "spec")
-    return text(spec, "type") in _INTERNAL_TYPES and not text(spec, "clusterIP")
-
-
-def with_address(service: Object, address: str) -> Object:
-    """The service with a cluster address; of `None` and of the one it asked for, too, so that its families are filled in."""
-    spec = {**members(service, "spec"), "clusterIP": address, "clusterIPs": [address]}
-    fill(spec, ipFamilies=["IPv6" if ":" in address else "IPv4"], ipFamilyPolicy="SingleStack")
-    return {**service, "spec": spec}
-
-
-def ports_without_node_port(service: Object) -> list[int]:
-    """Positions of the ports that are to get a node port."""
-    spec = members(service, "spec")
-    allocates = spec.get("allocateLoadBalancerNodePorts") is not False
-    wanted = text(spec, "type") == "NodePort" or (text(spec, "type") == "LoadBalancer" and allocates)
-    return [position for position, port in enumerate(items(spec, "ports")) if wanted and not port.get("nodePort")]
 
 
 # --- rules ---
@@ -206,7 +180,7 @@ def _check_port(port: Object, needs_name: bool, names: set[str], path: str) -> F
         names.add(name)
     elif needs_name:
         found.append(required(child(path, "name")))
-    found += told(child(path, "port"), integer(port, "port"), port_number(integer(port, "port")))
+    found += told(child(path, "port"), _integer(port, "port"), port_number(_integer(port, "port")))
     found += one_of(port, "protocol", PROTOCOLS, path, needed=True)
     found += port_number_or_name(port.get("targetPort"), child(path, "targetPort"))
     if given(port, "appProtocol"):
@@ -268,11 +242,11 @@ def _check_ports_together(ports: list[Object], type_: str) -> Findings:
     node_ports, numbers = set(), set()
     for position, port in enumerate(ports):
         where, protocol = index("spec.ports", position), text(port, "protocol")
-        node_port = (protocol, integer(port, "nodePort"))
+        node_port = (protocol, _integer(port, "nodePort"))
         if node_port[1] and node_port in node_ports:
             found.append(duplicate(child(where, "nodePort"), node_port[1]))
         node_ports.add(node_port)
-        number_ = (protocol, integer(port, "port"))
+        number_ = (protocol, _integer(port, "port"))
         if number_ in numbers:
             shown = {
                 "Name": "",
@@ -315,7 +289,7 @@ def _check_traffic(spec: Object) -> Findings:
         found.append(invalid("spec.externalTrafficPolicy", policy, detail))
     elif external:
         found += one_of(spec, "externalTrafficPolicy", ("Cluster", "Local"), "spec", needed=True)
-    health_port = integer(spec, "healthCheckNodePort")
+    health_port = _integer(spec, "healthCheckNodePort")
     if health_port and not _needs_health_check(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         found.append(invalid("spec.healthCheckNodePort", health_port, detail))
