@@ -40,6 +40,33 @@ def test_a_spec_that_differs_is_looked_at(pods: Strategy) -> None:
     assert errors(pods, pod(restartPolicy="Sometimes")) == ["spec.restartPolicy"]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "spec", "expected"),
+    [
+        ({"labels": {"a": "b"}}, {}, []),
+        ({"labels": {"not a key": "b"}}, {}, ["metadata.labels"]),
+        ({"uid": "other"}, {}, ["metadata.uid"]),
+        ({}, {"hostNetwork": True}, ["spec"]),
+        ({}, {"tolerations": []}, []),
+    ],
+)
+def test_updates_are_judged_alike_whether_or_not_the_spec_is_known(
+    pods: Strategy, metadata: Object, spec: Object, expected: list[str]
+) -> None:
+    object_ = pod()
+    object_["metadata"] |= {"uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    stored = pods.prepare_create(pods.read(object_))
+
+    def update_errors() -> list[str]:
+        wanted = {**stored, "metadata": {**stored["metadata"], **metadata}, "spec": {**stored["spec"], **spec}}
+        new = pods.prepare_update(pods.read(wanted), stored, "")
+        return [error.field for error in pods.validate_update(new, stored, "")]
+
+    unknown = update_errors()
+    assert pods.validate_create(stored) == ()
+    assert update_errors() == unknown == expected
+
+
 def test_the_name_of_a_pod_counts_where_its_volumes_depend_on_it(pods: Strategy) -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     volumes = [

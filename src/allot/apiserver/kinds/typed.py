@@ -24,7 +24,7 @@ from allot.core.validation import claim, claim_status, strategy, validate
 from allot.core.validation.builtin.values import given, items, members
 from allot.core.validation.defaults import with_defaults
 from allot.core.validation.fields import FieldError, Findings
-from allot.core.validation.object_meta import check_object_meta
+from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 Clock = Callable[[], str | None]
@@ -84,6 +84,9 @@ class TypedStrategy:
         """All field errors of a changed object."""
         if not members(object_, "metadata").get("resourceVersion"):
             return (RESOURCE_VERSION_MISSING,)
+        plain = subresource == "" and not object_.get("status")
+        if plain and self._known is not None and _only_metadata_changed(object_, old, self._known):
+            return ()
         check = validate.validate_status_update if subresource == "status" else validate.validate_update
         return check(self._prepared(object_), self._prepared(old).envelope, gates=self._gates)
 
@@ -220,6 +223,8 @@ class PodStrategy(GenericStrategy):
         """All field errors of a changed pod."""
         typed: tuple[FieldError, ...] = ()
         if subresource == "":
+            if not _depends_on_metadata(object_) and _only_metadata_changed(object_, old, self._known):
+                return ()
             typed = validate.validate_update(self._prepared(object_), self._prepared(old).envelope, gates=self._gates)
         elif subresource == "status":
             typed = validate.validate_status_update(
@@ -231,6 +236,17 @@ class PodStrategy(GenericStrategy):
         decoded = decode_typed(object_, self._kind)
         envelope = Envelope(kind=self._kind, api_version="v1", object=decoded, source=object_)
         return validate.Prepared(envelope=envelope)
+
+
+def _only_metadata_changed(object_: Object, old: Object, known: KnownSpecs) -> bool:
+    """Whether an update changes nothing but metadata, all of which is in order, of an object with a spec known to be in order.
+    False only means that all has to be looked at."""
+    if object_.get("spec") != old.get("spec") or object_.get("status") != old.get("status"):
+        return False
+    if known.key(object_) not in known or not members(object_, "metadata").get("resourceVersion"):
+        return False
+    meta = read_meta(object_)
+    return not check_object_meta(meta, namespaced=True) and not check_object_meta_update(meta, read_meta(old))
 
 
 def _depends_on_metadata(pod: Object) -> bool:

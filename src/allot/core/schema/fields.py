@@ -149,7 +149,8 @@ def _check_any(value: Any, schema: Schema, place: _Place, findings: _Findings, d
     if isinstance(value, ObjectWithDuplicates):
         findings.duplicates += [_path((place, name, None)) for name in value.duplicates]
     for step, item in value.items() if isinstance(value, dict) else enumerate(value):
-        if isinstance(item, (dict, list)):
+        # Most of what is free-form is managedFields, and most of that are empty objects.
+        if item and isinstance(item, (dict, list)):
             _check_any(item, schema, (place, step, None), findings, depth + 1)
     return None
 

@@ -169,7 +169,7 @@ def drop_status_fields(new: KindStruct, old: KindStruct | None, gates: FeatureGa
 
 def _drop(new: T, old: T | None, owned: tuple[GatedFields, ...], gates: FeatureGates) -> T:
     for fields in owned:
-        if fields.gate in gates:
+        if fields.gate in gates or not any(_uses(new, place.path, place.fields) for place in fields.places):
             continue
         if old is not None and any(_uses(old, place.path, place.fields) for place in fields.places + fields.also_used):
             continue

@@ -77,8 +77,9 @@ def prepare_update(new: KindT, old: KindT, gates: FeatureGates, now: str | None)
         new = _replaced(new, status=_member(old, "status"))
     new = _with_taint_time(new, old, now)
     # A slice's spec is compared before gated fields are dropped, that of other kinds after: as upstream.
-    compared = new if isinstance(new, resource_v1.ResourceSlice) else drop_spec_fields(new, old, gates)
-    new = drop_spec_fields(new, old, gates)
+    dropped = drop_spec_fields(new, old, gates)
+    compared = new if isinstance(new, resource_v1.ResourceSlice) else dropped
+    new = dropped
     if isinstance(new, _GENERATED) and not _same_spec(compared, old):
         new = _with_meta(new, generation=old_meta.generation + 1)
     return new

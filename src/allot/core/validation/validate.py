@@ -308,6 +308,19 @@ def _check_create(prepared: Prepared, gates: FeatureGates) -> Findings:
             return check_object_meta(_meta(new), namespaced=namespaced, name_format=name_format)
 
 
+def _pod_specs(prepared: Prepared, old: Envelope) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The specs of a changed pod and of the stored one as JSON."""
+    source, before = prepared.envelope.source, old.source
+    new, stored = prepared.object, old.object
+    assert isinstance(new, core_v1.Pod) and isinstance(stored, core_v1.Pod)
+    if source is not None and before is not None and new.spec == stored.spec:
+        spec = source.get("spec")
+        if isinstance(spec, dict) and spec == before.get("spec"):
+            # What is equal as it was read is equal as it is stored.
+            return spec, spec
+    return prepared.stored["spec"], encode_envelope(old)["spec"]
+
+
 def _check_update(prepared: Prepared, old: Envelope, gates: FeatureGates) -> Findings:
     match prepared.object, old.object:
         case resource_v1.DeviceClass() as new, resource_v1.DeviceClass() as before:
@@ -321,7 +334,7 @@ def _check_update(prepared: Prepared, old: Envelope, gates: FeatureGates) -> Fin
         case resource_v1.DeviceTaintRule() as new, resource_v1.DeviceTaintRule() as before:
             return taint_rule.check_update(new, before)
         case core_v1.Pod() as new, core_v1.Pod() as before:
-            return pod.check_update(new, before, prepared.stored["spec"], encode_envelope(old)["spec"])
+            return pod.check_update(new, before, *_pod_specs(prepared, old))
         case scheduling_v1.Workload() as new, scheduling_v1.Workload() as before:
             return pod_group.check_workload_update(new, before)
         case new, before:
