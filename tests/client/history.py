@@ -19,8 +19,8 @@ class HistoryServer:
 
     def __init__(self, *, has_watch_list: bool = True) -> None:
         self.has_watch_list = has_watch_list
-        self.revision = 100
-        self.compacted = 100
+        self.revision = self.compacted = 1_000_000
+        self._losses = 0
         self.objects: dict[str, dict[str, Any]] = {}
         self.history: list[tuple[int, str, dict[str, Any]]] = []
         self.port = 0
@@ -47,10 +47,14 @@ class HistoryServer:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
+        assert self._runner is not None
+        for site in tuple(self._runner.sites):
+            await site.stop()
+        # Connections that are being accepted get known to the runner first; it would forget to close them.
+        await asyncio.sleep(0.002)
         self.cut()
         self._is_stopping = True
         self._wake()
-        assert self._runner is not None
         await self._runner.cleanup()
 
     @property
@@ -89,10 +93,11 @@ class HistoryServer:
         self.cut()
 
     def lose_everything(self) -> None:
-        """As a server in memory that was restarted: nothing there, revisions from the start."""
+        """As a server whose store was replaced by an older one: nothing there, revisions lower than all of before."""
         self.objects.clear()
         self.history.clear()
-        self.revision = self.compacted = 1
+        self._losses += 1
+        self.revision = self.compacted = 1_000_000 - 1000 * self._losses
         self.cut()
 
     def _note(self, type_: str, object_: dict[str, Any]) -> None:

@@ -98,8 +98,9 @@ async def settled(server: HistoryServer, informer: Informer[Object], recorder: R
     """Wait until the informer is as far as the server; a time-out is a failure."""
     expected = server_state(server)
     async with asyncio.timeout(10):
-        while recorder.state != expected or not informer.has_synced:
+        while informer.resource_version != str(server.revision) or not informer.has_synced:
             await asyncio.sleep(0.002)
+    assert recorder.state == expected
     assert dict(informer.cache.items()) == expected
 
 

@@ -71,7 +71,7 @@ Handler = Callable[[Change[T]], None]
 
 
 class _Held(msgspec.Struct, Generic[T], frozen=True):
-    """An object in the cache. A version is never used twice, so it tells states and incarnations apart."""
+    """An object in the cache, with what tells its states and incarnations apart."""
 
     object: T
     version: str
@@ -255,7 +255,7 @@ class Informer(Generic[T]):
             if count % _CHANGES_PER_BREATH == 0:
                 await asyncio.sleep(0)
             before = self._held.get(key)
-            if before is None or before.version != _version_of(item):
+            if before is None or (before.version, before.uid) != (_version_of(item), _uid_of(item)):
                 steps.extend(self._steps(key, item, is_initial=not self.has_synced))
         self._pending.extend(steps)
         # From here on the difference will be told, also over a handler's failure: what was found counts as seen.
@@ -336,7 +336,7 @@ class Informer(Generic[T]):
                 old = before.object if step.final is None else step.final
                 self._tell(Change(key=key, old=old, new=None, is_final_state_unknown=step.final is None))
             return
-        if before is not None and before.version == held.version:
+        if before is not None and (before.version, before.uid) == (held.version, held.uid):
             return
         self._held[key] = held
         self.cache.put(key, held.object)
