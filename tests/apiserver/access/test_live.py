@@ -215,6 +215,13 @@ async def test_impersonation_needs_rights_and_then_has_those_of_the_other(server
         assert (await server.get("/version", headers={"Impersonate-Group": "g"}, session=alice)).status == 400
 
 
+@pytest.mark.parametrize("header", ["Impersonate-Group", "Impersonate-Uid", "impersonate-extra-scopes"])
+async def test_who_impersonates_nobody_in_particular_is_refused(server: LiveServer, header: str) -> None:
+    answer = await server.get("/api/v1/namespaces", headers={header: "view"})
+    assert answer.status == 400
+    assert "without impersonating a user name" in answer.json["message"]
+
+
 async def test_tokens_can_be_verified_with_what_the_server_publishes(server: LiveServer) -> None:
     document = (await server.get("/.well-known/openid-configuration")).json
     assert document["jwks_uri"] == f"{document['issuer']}/openid/v1/jwks"
