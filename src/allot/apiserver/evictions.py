@@ -11,7 +11,7 @@ from typing import Any
 from allot.apiserver.bindings import SUCCESS
 from allot.apiserver.bodies import read_object
 from allot.apiserver.deletes import delete_object
-from allot.apiserver.errors import StatusError, bad_request, not_found, timeout
+from allot.apiserver.errors import StatusError, bad_request, forbidden, not_found, timeout
 from allot.apiserver.options import DeleteOptions, delete_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
@@ -91,19 +91,37 @@ def _charged(entry: Entry, pod: str, now: str) -> Object | None:
     budget = entry.object
     name, status = budget["metadata"]["name"], budget.get("status") or {}
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-        raise _too_many(f"The disruption budget {name} is still being processed by the server.")
+        raise _too_many(f"The disruption budget {name} is still being processed by the server.", _RETRY_S)
     allowed = status.get("disruptionsAllowed", 0)
     disrupted = status.get("disruptedPods") or {}
-    if allowed <= 0:
-        healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
-        raise _too_many(f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
     if len(disrupted) > _DISRUPTED_PODS_MAX:
-        raise _too_many("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise forbidden("policy", "poddisruptionbudget", name, why)
+    if allowed <= 0:
+        raise _too_many(_why_none(name, status))
     changed = {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": {**disrupted, pod: now}}
     return {**budget, "status": changed}
 
 
-def _too_many(cause: str) -> StatusError:
-    details = {"causes": [{"reason": "DisruptionBudget", "message": cause}], "retryAfterSeconds": _RETRY_S}
+def _why_none(name: str, status: Object) -> str:
+    """Why a budget allows no disruption now."""
+    conditions = [each for each in status.get("conditions") or () if each.get("type") == "DisruptionAllowed"]
+    condition = conditions[0] if conditions and conditions[0].get("status") == "False" else {}
+    message, reason = condition.get("message"), condition.get("reason")
+    closed = f"The disruption budget {name} does not allow evicting pods currently"
+    if message and reason == "SyncFailed":
+        return f"{closed} because it failed sync: {message}"
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    if healthy <= desired:
+        return f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+    return f"{closed} ({reason}): {message}" if message else closed
+
+
+def _too_many(cause: str, retry_s: int = 0) -> StatusError:
+    """429. Without seconds clients are told at once; with them they wait and ask again by themselves."""
+    details: Object = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
+    if retry_s:
+        details["retryAfterSeconds"] = retry_s
     text = "Cannot evict pod as it would violate the pod's disruption budget."
-    return StatusError(429, "TooManyRequests", text, details=details, headers={"Retry-After": str(_RETRY_S)})
+    headers = {"Retry-After": str(retry_s)} if retry_s else {}
+    return StatusError(429, "TooManyRequests", text, details=details, headers=headers)

@@ -1,0 +1,89 @@
+"""Real servers and real kubectls for tests: one server per store and worker, one namespace per test."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from e2e.kubectl import MISSING, Kubectl, find_kubectls
+from e2e.servers import STORES, ServerProcess
+from etcd_server import MISSING as NO_ETCD
+from etcd_server import find_etcd
+
+_KUBECTLS = find_kubectls()
+_numbers = itertools.count(1)
+
+
+def _setups() -> list[tuple[str, str]]:
+    """The newest kubectl on every store, older ones on memory."""
+    if not _KUBECTLS:
+        return [("none", "memory")]
+    newest, *older = _KUBECTLS
+    return [(newest, store) for store in STORES] + [(version, "memory") for version in older]
+
+
+@pytest.fixture(scope="session")
+def server_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ServerProcess]]:
+    """The server of this worker on a store, started when first asked for."""
+    started: dict[str, ServerProcess] = {}
+    with ExitStack() as stack:
+
+        def get(store: str) -> ServerProcess:
+            if store == "etcd" and find_etcd() is None:
+                pytest.skip(NO_ETCD)
+            if store not in started:
+                folder = tmp_path_factory.mktemp(store)
+                started[store] = stack.enter_context(ServerProcess(store, folder))
+            return started[store]
+
+        yield get
+
+
+@pytest.fixture(params=STORES)
+def any_server(request: pytest.FixtureRequest, server_on: Callable[[str], ServerProcess]) -> ServerProcess:
+    """A server on each of the stores."""
+    return server_on(request.param)
+
+
+@pytest.fixture
+def memory_server(server_on: Callable[[str], ServerProcess]) -> ServerProcess:
+    """A server that keeps objects in memory."""
+    return server_on("memory")
+
+
+@pytest.fixture(params=_setups(), ids=lambda setup: f"{setup[0]}-{setup[1]}")
+def kubectl(request: pytest.FixtureRequest, server_on: Callable[[str], ServerProcess]) -> Iterator[Kubectl]:
+    """A kubectl of one version with a server on one store and a new namespace."""
+    version, store = request.param
+    if version not in _KUBECTLS:
+        pytest.skip(MISSING)
+    server = server_on(store)
+    home = server.folder / f"home-{version}"
+    home.mkdir(exist_ok=True)
+    bound = Kubectl(_KUBECTLS[version], server.kubeconfig, home, f"test-{next(_numbers)}")
+    bound("create", "namespace", bound.namespace)
+    bound.calls = 0
+    yield bound
+    request.node.user_properties.append(("kubectl calls", [f"kubectl {version} on {store}", bound.calls]))
+
+
+@pytest.fixture
+def unique(kubectl: Kubectl) -> Callable[[str], str]:
+    """Names for objects outside of namespaces, which tests on the same server must not share."""
+    return lambda name: f"{kubectl.namespace}-{name}"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many kubectl calls were checked, by version and store."""
+    counts: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("", []):
+        for name, value in report.user_properties if report.when == "teardown" else ():
+            if name == "kubectl calls":
+                counts[value[0]] += value[1]
+    for setup, count in sorted(counts.items()):
+        terminalreporter.write_line(f"{setup}: {count} calls checked")

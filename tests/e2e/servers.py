@@ -1,0 +1,75 @@
+"""The command `allot apiserver` as a process of its own, on each of its stores."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from etcd_server import EtcdServer
+
+STORES = ("memory", "sqlite", "etcd")
+TOKEN_FILE = 'powerless-token,powerless,uid-1,"people"\n'
+
+
+class ServerProcess:
+    """A server in a process, with its files in a folder."""
+
+    def __init__(self, store: str, folder: Path) -> None:
+        self.store = store
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self._etcd = EtcdServer(folder) if store == "etcd" else None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _command(self) -> list[str]:
+        tokens = self.folder / "tokens.csv"
+        tokens.write_text(TOKEN_FILE)
+        tokens.chmod(0o600)
+        command = [sys.executable, "-m", "allot", "apiserver", "--port", "0", "--data-dir", str(self.folder / "data")]
+        command += ["--kubeconfig", str(self.kubeconfig), "--token-auth-file", str(tokens)]
+        if self._etcd is not None:
+            return [*command, "--etcd-servers", self._etcd.address]
+        return [*command, "--memory"] if self.store == "memory" else command
+
+    def __enter__(self) -> Self:
+        if self._etcd is not None:
+            self._etcd.start()
+        log = self.folder / "server.log"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(self._command(), stdout=output, stderr=output)
+        for _ in range(600):
+            if b"ready: " in log.read_bytes():
+                return self
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.05)
+        self.__exit__()
+        raise RuntimeError(f"the server on {self.store} did not get ready: {log.read_text()[-2000:]}")
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._etcd is not None:
+            self._etcd.kill()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
+        url: str = config["clusters"][0]["cluster"]["server"]
+        return url
+
+    @property
+    def log(self) -> str:
+        """What it has said."""
+        return (self.folder / "server.log").read_text()
