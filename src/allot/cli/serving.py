@@ -171,18 +171,28 @@ def serve(options: ServerOptions) -> None:
             import uvloop
 
             uvloop.run(_serve(options))
-    except BaseExceptionGroup as group:
-        raise _first_of(group) from None
+    except BaseException as error:
+        failure = _told(_innermost(error), options)
+        if failure is error:
+            raise
+        raise failure from None
 
 
-def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The failure that a person can act on, else the first."""
-    known, rest = group.split(CommandError)
-    chosen: BaseExceptionGroup[BaseException] = known or rest or group
-    found: BaseException = chosen
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+def _innermost(error: BaseException) -> BaseException:
+    """The failure itself: tasks that run together wrap the failures of one in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        known = error.subgroup((CommandError, StoreUnavailable, SecretFileError, OSError))
+        error = (known or error).exceptions[0]
+    return error
+
+
+def _told(error: BaseException, options: ServerOptions) -> BaseException:
+    """What a person can do something about, in words; everything else as it is."""
+    if isinstance(error, StoreUnavailable | SecretFileError):
+        return CannotServe(str(error))
+    if isinstance(error, OSError):
+        return _cannot_listen(error, options)
+    return error
 
 
 def _store(options: ServerOptions) -> Store:
@@ -213,19 +223,12 @@ async def _serve(options: ServerOptions) -> None:
         token_file=options.token_file,
         audit_log=options.audit_log,
     )
-    try:
-        _make_data_dir(options.data_dir)
-        async with running(settings, _store(options)) as server:
-            _announce(server, options)
-            settle()
-            await stop.wait()
-            talk("stopping")
-    except StoreUnavailable as error:
-        raise CannotServe(str(error)) from error
-    except SecretFileError as error:
-        raise CannotServe(str(error)) from error
-    except OSError as error:
-        raise _cannot_listen(error, options) from error
+    _make_data_dir(options.data_dir)
+    async with running(settings, _store(options)) as server:
+        _announce(server, options)
+        settle()
+        await stop.wait()
+        talk("stopping")
 
 
 def _make_data_dir(path: Path) -> None:
