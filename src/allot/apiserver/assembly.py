@@ -20,6 +20,7 @@ from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebho
 from allot.apiserver.bootstrap import bootstrap, furnish_namespace
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
+from allot.apiserver.housekeeping import compact, sweep_events
 from allot.apiserver.http import HttpServer
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
@@ -54,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     token_file: Path | None = None
     audit_log: Path | None = None
+    # Whether the store forgets history only when told to: etcd does, the others by themselves.
+    compacts: bool = False
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -140,8 +143,11 @@ async def running(
                 tasks.create_task(supervise("the feed of access rules", state.feed, clock)),
                 tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock)),
                 tasks.create_task(supervise("the controller of custom resources", custom.run, clock)),
+                tasks.create_task(supervise("the sweeping of events", lambda: sweep_events(parts), clock)),
                 tasks.create_task(supervise("the renewal of certificates", access.certificates.keep_renewed, clock)),
             ]
+            if settings.compacts:
+                followers.append(tasks.create_task(supervise("compaction", lambda: compact(parts), clock)))
             if audit is not None:
                 followers.append(tasks.create_task(audit.run()))
             port = await http.start(settings.host, settings.port)

@@ -222,6 +222,7 @@ async def _serve(options: ServerOptions) -> None:
         names=options.names,
         token_file=options.token_file,
         audit_log=options.audit_log,
+        compacts=bool(options.etcd_servers),
     )
     _make_data_dir(options.data_dir)
     async with running(settings, _store(options)) as server:
