@@ -129,6 +129,12 @@ async def test_a_cancelled_run_leaves_the_others_alone(tmp_path: Path) -> None:
     assert runs(tmp_path) == 2
 
 
+async def test_what_a_plugin_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    made = credentials(printing(tmp_path, {"token": "t"}, more="sleep 1.5 &"), ManualClock())
+    async with asyncio.timeout(1):
+        assert await made.current() == Credential("t")
+
+
 async def test_an_empty_token_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(" \n")
     connection = Connection(server="https://x", source="here", token_file=tmp_path / "token")

@@ -136,6 +136,7 @@ async def test_a_server_that_is_away_is_named() -> None:
     assert len(clock.slept) == http_module.TRIES_MAX - 1
 
 
+@pytest.mark.slow
 async def test_a_deadline_holds_over_all_tries() -> None:
     async def slow(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)

@@ -185,6 +185,7 @@ async def test_what_can_be_measured_is() -> None:
     assert metrics.told == [("added", 1), ("taken 0", 2), ("done", 3), ("retried", 0)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(added=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40), workers=st.integers(1, 4))
 def test_no_item_is_worked_on_twice_at_a_time_and_none_is_lost(added: list[tuple[int, int]], workers: int) -> None:

@@ -11,9 +11,11 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import tempfile
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -134,46 +136,60 @@ class Credentials:
             **dict(plugin.env),
             "KUBERNETES_EXEC_INFO": json.dumps(_exec_info(plugin, self._connection)),
         }
-        try:
-            process = await asyncio.create_subprocess_exec(
-                plugin.command,
-                *plugin.args,
-                env=environ,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
-            raise CredentialError(f"{name}: cannot be started: {error}{hint}") from error
-        try:
-            async with asyncio.timeout(_EXEC_TIMEOUT_S), asyncio.TaskGroup() as tasks:
-                out = tasks.create_task(_read_bounded(process.stdout))
-                told = tasks.create_task(_read_bounded(process.stderr))
-                await process.wait()
-        except TimeoutError as error:
-            raise CredentialError(f"{name}: gave no answer within {_EXEC_TIMEOUT_S:g} s") from error
-        finally:
-            if process.returncode is None:
-                # With everything that it has started: a child that keeps the output open would keep us waiting.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+        with _scratch_file() as out, _scratch_file() as told:
+            try:
+                process = subprocess.Popen(
+                    [plugin.command, *plugin.args],
+                    env=environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=told,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
+                raise CredentialError(f"{name}: cannot be started: {error}{hint}") from error
+            try:
+                async with asyncio.timeout(_EXEC_TIMEOUT_S):
+                    await _wait(process, out)
+            except TimeoutError as error:
+                raise CredentialError(f"{name}: gave no answer within {_EXEC_TIMEOUT_S:g} s") from error
+            finally:
+                _end(process)
+            printed = os.pread(out.fileno(), _EXEC_OUTPUT_BYTES_MAX + 1, 0)
+            text = os.pread(told.fileno(), _TOLD_LENGTH_MAX, 0).decode(errors="replace")
+        if len(printed) > _EXEC_OUTPUT_BYTES_MAX:
+            raise CredentialError(f"{name}: printed more than {_EXEC_OUTPUT_BYTES_MAX >> 20} MiB")
         if process.returncode != 0:
-            text = " ".join(told.result().decode(errors="replace").split())[:_TOLD_LENGTH_MAX]
+            text = " ".join(text.split())
             raise CredentialError(f"{name}: exit status {process.returncode}{f': {text}' if text else ''}")
-        return _parse_exec_credential(out.result(), plugin, name)
+        return _parse_exec_credential(printed, plugin, name)
 
 
-async def _read_bounded(stream: asyncio.StreamReader | None) -> bytes:
-    """All of a stream; what is too much is read and dropped, so that the plugin can end."""
-    assert stream is not None
-    data = bytearray()
-    while chunk := await stream.read(65536):
-        if len(data) <= _EXEC_OUTPUT_BYTES_MAX:
-            data += chunk
-    return bytes(data)
+def _scratch_file() -> IO[bytes]:
+    """A file without a name for a plugin's output; in memory where that exists, since tokens go there.
+
+    Not a pipe: a grandchild that keeps one open would keep us waiting after the plugin has ended or was killed.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("allot-exec-plugin"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+async def _wait(process: subprocess.Popen[bytes], out: IO[bytes]) -> None:
+    """Until the plugin ends or has printed too much."""
+    pause = 0.001
+    while process.poll() is None and os.fstat(out.fileno()).st_size <= _EXEC_OUTPUT_BYTES_MAX:
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a plugin that still runs, with everything that it has started."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _exec_info(plugin: ExecPlugin, connection: Connection) -> dict[str, Any]:
@@ -195,8 +211,6 @@ def _exec_info(plugin: ExecPlugin, connection: Connection) -> dict[str, Any]:
 
 def _parse_exec_credential(data: bytes, plugin: ExecPlugin, name: str) -> tuple[Credential, float | None]:
     """The credential and when it expires, in seconds since 1970. Messages never quote the output: it has secrets."""
-    if len(data) > _EXEC_OUTPUT_BYTES_MAX:
-        raise CredentialError(f"{name}: printed more than {_EXEC_OUTPUT_BYTES_MAX >> 20} MiB")
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
