@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
+from base64 import b64decode
 from pathlib import Path
 from typing import Any, Self
 
@@ -73,3 +76,16 @@ class ServerProcess:
     def log(self) -> str:
         """What it has said."""
         return (self.folder / "server.log").read_text()
+
+
+def client_context(kubeconfig: Path, *, certificate: bool = True) -> ssl.SSLContext:
+    """TLS as a kubeconfig says: its authority and, if asked for, its client certificate."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
+    if certificate:
+        with tempfile.NamedTemporaryFile() as both:
+            both.write(b64decode(user["client-certificate-data"]) + b64decode(user["client-key-data"]))
+            both.flush()
+            context.load_cert_chain(both.name)
+    return context

@@ -195,7 +195,7 @@ def _text_requirement(tokens: list[str], position: int) -> tuple[Requirement, in
     """The condition that starts at `position`, and where the next token is."""
     absent = tokens[position] == "!"
     key = tokens[position + absent]
-    if key in _SPECIAL or key in _SET_OPERATORS or key == _END:
+    if key in _SPECIAL or key == _END:
         raise _unexpected(key, "!, identifier, or 'end of string'")
     position += absent + 1
     sign = tokens[position]
