@@ -420,3 +420,16 @@ async def test_everybody_else_needs_a_right(server: LiveServer) -> None:
         answer = await server.get(MAPS, session=session)
         assert (answer.status, answer.json["reason"]) == (401, "Unauthorized")
         assert (await server.get("/readyz", session=session)).status == 200
+
+
+async def test_duplicate_fields_are_told_also_when_the_same_spec_came_without(server: LiveServer) -> None:
+    clean = b'"spec":{"containers":[{"name":"c","image":"i"}]}}'
+    double = b'"spec":{"containers":[{"name":"c","image":"i","image":"i"}]}}'
+    pods = "/api/v1/namespaces/default/pods"
+    warnings = []
+    for name, spec in ((b"one", clean), (b"two", double), (b"three", clean)):
+        answer = await server.post(pods, b'{"metadata":{"name":"' + name + b'"},' + spec)
+        assert answer.status == 201
+        warnings.append(answer.headers.get("Warning", ""))
+    assert [bool(warning) for warning in warnings] == [False, True, False]
+    assert "spec.containers[0].image" in warnings[1]

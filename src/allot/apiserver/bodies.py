@@ -17,7 +17,7 @@ from allot.apiserver.errors import StatusError, bad_request, unsupported_media_t
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiRequest
 from allot.core.model.codec import DecodeError, parse_json
-from allot.core.model.decoding import check_bounds
+from allot.core.model.decoding import ObjectWithDuplicates, check_bounds
 
 Object = dict[str, Any]
 
@@ -130,7 +130,12 @@ def read_object(
     if given_version and given_version != expected:
         text = f"the API version in the data ({given_version}) does not match the expected API version ({expected})"
         raise bad_request(text)
-    return {**value, "apiVersion": expected, "kind": kind}
+    typed = {**value, "apiVersion": expected, "kind": kind}
+    if isinstance(value, ObjectWithDuplicates):
+        marked = ObjectWithDuplicates(typed)
+        marked.duplicates = value.duplicates
+        return marked
+    return typed
 
 
 def _other_kind(registry: Registry, version: str, given: str, kind: str) -> StatusError:

@@ -20,9 +20,11 @@ IGNORE = "Ignore"
 
 def checked_fields(object_: Object, served: Served, validation: str) -> tuple[Object, tuple[str, ...]]:
     """The object with nothing but fields that its kind has, and what to warn about; 400 if it is refused."""
-    report = report_of(object_, served)
-    if report is None:
+    schema = served.schema
+    if schema is None:
         return object_, ()
+    # Readers of text mark the outermost object if there are duplicates anywhere in it.
+    report = check_fields(object_, schema, no_duplicates=type(object_) is dict)
     resource = served.resource
     if report.wrong:
         raise cannot_be_handled(resource.kind, resource.version, report.wrong[0])

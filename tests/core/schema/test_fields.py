@@ -145,3 +145,44 @@ def test_unknown_fields_of_custom_resources_are_sorted_and_types_left_to_validat
     report = check_fields({"spec": {"size": "large", "b": 1, "a": 1}, "metadata": {"name": "x", "zone": 1}}, custom)
     assert report.unknown == ("metadata.zone", "spec.a", "spec.b")
     assert report.wrong == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"spec":{"containers":[{"name":"c","image":"i"}]}}',
+        b'{"spec":{"containers":[{"name":"c","image":"i","imgae":"j"}]}}',
+        b'{"spec":{"containers":[{"name":"c","image":1}]}}',
+        b'{"spec":{"containers":[{"name":"c","image":null}]}}',
+        b'{"spec":{"containers":[{"name":"c","image":"i"}],"volumes":[]}}',
+        b'{"spec":{"containers":[{"name":"c","image":"i"}]},"spce":{}}',
+        b'{"metadata":{"name":1},"spec":{"containers":[{"name":"c","image":"i"}]}}',
+        b'{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{}},"when":"now"}]}}',
+        b'{"spec":{"terminationGracePeriodSeconds":1,"containers":[]}}',
+        b'{"spec":{"terminationGracePeriodSeconds":1.0,"containers":[]}}',
+        b'{"spec":{"terminationGracePeriodSeconds":true,"containers":[]}}',
+        b'{"spec":{"volumes":[{"name":"kube-api-access-abcde"},{"name":"kube-api-access-fghij"}]}}',
+        b'{"spec":{"volumes":[{"name":"kube-api-access-abcde","kube-api-access-fghij":{}}]}}',
+        b'{"spec":{"volumes":[{"name":"kube-api-access-abcde","kube-api-access-":{}}]}}',
+    ],
+)
+def test_parts_that_were_seen_before_are_judged_as_the_first_time(text: bytes) -> None:
+    node = schema("", "v1", "Pod")
+    for clean in (b'{"containers":[{"name":"c","image":"i"}]}', b'{"terminationGracePeriodSeconds":1,"containers":[]}'):
+        check_fields(parse_json(b'{"spec":' + clean + b"}"), node, no_duplicates=True)
+    expected = check_fields(parse_json(text), node)
+    assert [check_fields(parse_json(text), node, no_duplicates=True) for _ in range(2)] == [expected] * 2
+
+
+def test_text_with_duplicates_anywhere_is_marked_outside() -> None:
+    nested = parse_json(b'{"spec":{"containers":[{"name":"c","image":"i","image":"i"}]}}')
+    assert type(nested) is not dict
+    assert check_fields(nested, schema("", "v1", "Pod")).duplicates == ("spec.containers[0].image",)
+    assert type(parse_json(b'{"spec":{"nodeName":"\\u0061"}}')) is dict
+
+
+def test_what_is_remembered_of_clean_parts_is_bounded() -> None:
+    node = schema("", "v1", "ConfigMap")
+    for number in range(1000):
+        check_fields({"data": {"number": str(number)}}, node, no_duplicates=True)
+    assert len(node.properties["data"].clean_values) <= 256

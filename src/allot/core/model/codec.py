@@ -99,7 +99,7 @@ def decode(value: object, type_: type[T], *, strict: bool = False) -> Decoded[T]
 def decode_json(data: bytes, type_: type[T], *, strict: bool = False) -> Decoded[T]:
     """An object from JSON text: as `decode`, and quick when the text is in order."""
     try:
-        document = None if _may_have_duplicates(data) else _json_decoder(type_).decode(data)
+        document = None if _may_have_duplicates(data, msgspec.json.decode(data)) else _json_decoder(type_).decode(data)
     except msgspec.ValidationError:
         document = None
     except (ValueError, RecursionError) as error:
@@ -115,7 +115,7 @@ def parse_json(data: bytes) -> Any:
     try:
         # msgspec reads strictly what JSON allows; the standard library also tells duplicates.
         value = msgspec.json.decode(data)
-        return json.loads(data, object_pairs_hook=_object) if _may_have_duplicates(data) else value
+        return _with_duplicates(data) if _may_have_duplicates(data, value) else value
     except (ValueError, RecursionError) as error:
         raise _malformed(error) from None
 
@@ -194,22 +194,31 @@ def _custom(type_: type, value: Any) -> Any:
     return RawJSON(value)
 
 
-def _may_have_duplicates(data: bytes) -> bool:
+def _may_have_duplicates(data: bytes, value: Any) -> bool:
     """Whether keys may occur twice in a JSON text: a duplicate is lost in a round trip.
 
     A round trip also rewrites unusual escapes and numbers, so true only means: look closely.
     """
-    return msgspec.json.format(data, indent=-1) != msgspec.json.encode(msgspec.json.decode(data))
+    return msgspec.json.format(data, indent=-1) != msgspec.json.encode(value)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) == len(pairs):
-        return members
-    marked = ObjectWithDuplicates(members)
-    counts = Counter(key for key, _ in pairs)
-    marked.duplicates = tuple(key for key, count in counts.items() if count > 1)
-    return marked
+def _with_duplicates(data: bytes) -> Any:
+    """The JSON value of a text; if it has duplicate keys anywhere, the outermost object is marked too."""
+    found = False
+
+    def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal found
+        members = dict(pairs)
+        if len(members) == len(pairs):
+            return members
+        found = True
+        marked = ObjectWithDuplicates(members)
+        counts = Counter(key for key, _ in pairs)
+        marked.duplicates = tuple(key for key, count in counts.items() if count > 1)
+        return marked
+
+    value = json.loads(data, object_pairs_hook=read)
+    return ObjectWithDuplicates(value) if found and type(value) is dict else value
 
 
 # --- errors ---

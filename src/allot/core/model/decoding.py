@@ -52,7 +52,10 @@ class DecodeError(ValueError):
 
 
 class ObjectWithDuplicates(dict[str, Any]):
-    """A JSON object in which keys occurred more than once; the last value counts. Readers of text make these."""
+    """A JSON object in which keys occurred more than once, here or further in; the last value counts.
+
+    Readers of text make these. `duplicates` are those of the object itself.
+    """
 
     duplicates: tuple[str, ...] = ()
 

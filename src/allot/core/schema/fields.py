@@ -36,6 +36,10 @@ _COMMON_QUANTITY = re.compile(r"[0-9]{1,15}(?:m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.
 _QUANTITY_FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 _TEXT_LENGTH_MAX = 200
+_CLEAN_VALUES_MAX = 256
+_CLEAN_VALUE_LENGTH_MAX = 8 * 1024
+_TOKEN_VOLUME = b'"kube-api-access-'
+_token_volume = re.compile(_TOKEN_VOLUME + rb"[a-z0-9]{5}(?=\")")
 
 
 class FieldReport(msgspec.Struct, frozen=True):
@@ -73,14 +77,59 @@ class _Findings:
         self.untidy = False
 
 
-def check_fields(object_: Any, schema: Schema) -> FieldReport:
-    """Everything that strict decoding would say about an object. Depth is bounded."""
+def check_fields(object_: Any, schema: Schema, *, no_duplicates: bool = False) -> FieldReport:
+    """Everything that strict decoding would say about an object. Depth is bounded.
+
+    no_duplicates: nothing in the object was read from text with duplicate fields. Then JSON tells everything about a value, and
+    large parts that were found to be clean in another object, as the spec of pods of the same job, are not walked again.
+    """
     findings = _Findings()
+    unseen: list[tuple[Schema, bytes]] = []
+    if no_duplicates and isinstance(object_, dict):
+        object_ = _without_clean_parts(object_, schema, unseen)
     _check(object_, schema, None, findings, 0)
     if not (findings.untidy or findings.wrong or findings.duplicates):
+        for node, encoded in unseen:
+            if len(node.clean_values) >= _CLEAN_VALUES_MAX:
+                del node.clean_values[next(iter(node.clean_values))]
+            node.clean_values[encoded] = None
         return _CLEAN
     unknown = sorted(findings.unknown) if schema.structural else findings.unknown
     return FieldReport(tuple(unknown), tuple(findings.duplicates), tuple(findings.wrong), findings.untidy)
+
+
+def _without_clean_parts(object_: dict[str, Any], schema: Schema, unseen: list[tuple[Schema, bytes]]) -> dict[str, Any]:
+    """The object without the members that are known to be clean; adds to unseen what will be when the rest is."""
+    rest = {}
+    for name, value in object_.items():
+        node = schema.properties.get(name)
+        if name == "metadata" and node is not None and isinstance(value, dict):
+            managed, entries = value.get("managedFields"), node.properties.get("managedFields")
+            if entries is not None and _is_clean(managed, entries, unseen):
+                value = {member: each for member, each in value.items() if member != "managedFields"}
+        elif node is not None and _is_clean(value, node, unseen):
+            continue
+        rest[name] = value
+    return rest
+
+
+def _is_clean(value: Any, node: Schema, unseen: list[tuple[Schema, bytes]]) -> bool:
+    # Whether something empty is in order depends on where it is.
+    if not value or not isinstance(value, (dict, list)):
+        return False
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError):
+        return False
+    if len(encoded) > _CLEAN_VALUE_LENGTH_MAX:
+        return False
+    if _TOKEN_VOLUME in encoded:
+        # Each pod has its own name for this volume; which one is no matter here.
+        encoded = _token_volume.sub(_TOKEN_VOLUME, encoded)
+    if encoded in node.clean_values:
+        return True
+    unseen.append((node, encoded))
+    return False
 
 
 def _check(value: Any, schema: Schema, place: _Place, findings: _Findings, depth: int) -> None:

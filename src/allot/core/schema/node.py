@@ -79,6 +79,7 @@ class Schema:
         "additional",
         "always_there",
         "atomic",
+        "clean_values",
         "default",
         "definition",
         "elements",
@@ -148,12 +149,15 @@ class Schema:
     # Kept here for `core.patching`: how to get from the names of an object's members to the fields that it has.
     plans: dict[tuple[str, ...], Any]
     added_plans: dict[tuple[str, ...], Any]
+    # Kept here for `fields`: values, as JSON, in which nothing was found.
+    clean_values: dict[bytes, None]
 
     def __init__(self, raw: Raw, schemas: Schemas, definition: str, structural: bool, tolerant: bool = False) -> None:
         self._raw = raw
         self._schemas = schemas
         self.plans = {}
         self.added_plans = {}
+        self.clean_values = {}
         self.definition = definition
         self.name = definition.rpartition(".")[2]
         self.structural = structural
