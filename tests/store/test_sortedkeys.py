@@ -25,6 +25,7 @@ def test_keys_added_and_removed_in_any_order_come_out_sorted(
         expected = sorted(key for key in model if start <= key < end)
         assert list(keys.between(start, end)) == expected
         assert keys.count(start, end) == len(expected)
+        assert keys.any_between(start, end) == bool(expected)
         assert len(keys) == len(model)
 
 

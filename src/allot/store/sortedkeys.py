@@ -74,6 +74,14 @@ class SortedKeys:
                 yield from block[low : bisect_left(block, end)]
                 return
 
+    def any_between(self, start: str, end: str) -> bool:
+        """Whether `between` gives any."""
+        index = bisect_left(self._lasts, start)
+        if index == len(self._blocks):
+            return False
+        block = self._blocks[index]
+        return block[bisect_left(block, start)] < end
+
     def count(self, start: str, end: str) -> int:
         """How many keys `between` gives."""
         total = 0
