@@ -67,9 +67,13 @@ def test_custom_resources_live_as_built_in_ones_do(kubectl: Kubectl) -> None:
     assert (header, row) == (["NAME", "SIZE", "NOTE"], ["w", "3", "round"])
     missing = kubectl.fails("apply", "-f", "-", stdin=wheel.replace("size: 3, ", ""))
     assert 'The Wheel "w" is invalid: spec.size: Required value' in missing
-    assert "should be greater than or equal to 1" in kubectl.fails("apply", "-f", "-", stdin=wheel.replace("3", "0"))
-    assert "too large a wheel" in kubectl.fails("apply", "-f", "-", stdin=wheel.replace("3", "100"))
-    assert 'must be of type integer: "string"' in kubectl.fails("apply", "-f", "-", stdin=wheel.replace("3", "big"))
+    assert "should be greater than or equal to 1" in kubectl.fails(
+        "apply", "-f", "-", stdin=wheel.replace("size: 3", "size: 0")
+    )
+    assert "too large a wheel" in kubectl.fails("apply", "-f", "-", stdin=wheel.replace("size: 3", "size: 100"))
+    assert 'must be of type integer: "string"' in kubectl.fails(
+        "apply", "-f", "-", stdin=wheel.replace("size: 3", "size: big")
+    )
     unknown = kubectl.fails("apply", "-f", "-", stdin=wheel.replace("size: 3", "size: 3, colour: red"))
     assert 'unknown field "spec.colour"' in unknown
     kubectl("patch", f"wheel.{group}", "w", "--type=merge", "--subresource=status", "-p", '{"status":{"replicas":1}}')

@@ -135,14 +135,18 @@ def test_a_watch_resumes_where_it_stopped(api: Any, namespace: str) -> None:
     core = client.CoreV1Api(api)
     start = core.list_namespaced_config_map(namespace).metadata.resource_version
     for name in ("a", "b", "c"):
-        core.create_namespaced_config_map(namespace, {"metadata": {"name": f"w-{name}"}})
+        core.create_namespaced_config_map(namespace, {"metadata": {"name": f"w-{name}", "labels": {"watched": ""}}})
     core.delete_namespaced_config_map("w-b", namespace)
     seen: list[tuple[str, str]] = []
     revision = start
     for _ in range(2):
         watching = watch.Watch()
         for event in watching.stream(
-            core.list_namespaced_config_map, namespace, resource_version=revision, timeout_seconds=10
+            core.list_namespaced_config_map,
+            namespace,
+            label_selector="watched",
+            resource_version=revision,
+            timeout_seconds=10,
         ):
             seen.append((event["type"], event["object"].metadata.name))
             revision = event["object"].metadata.resource_version
@@ -150,7 +154,11 @@ def test_a_watch_resumes_where_it_stopped(api: Any, namespace: str) -> None:
                 watching.stop()
     assert seen == [("ADDED", "w-a"), ("ADDED", "w-b"), ("ADDED", "w-c"), ("DELETED", "w-b")]
     quiet = watch.Watch().stream(
-        core.list_namespaced_config_map, namespace, resource_version=revision, timeout_seconds=1
+        core.list_namespaced_config_map,
+        namespace,
+        label_selector="watched",
+        resource_version=revision,
+        timeout_seconds=1,
     )
     assert list(quiet) == []
 
