@@ -1,9 +1,12 @@
 """The default store: one SQLite file, a write acknowledged when it is on disk, reads and watches from memory.
 
-The event loop decides every compare-and-swap against the state in memory, gives the write its revision and hands it to the one
-writer thread. The thread takes all that is queued, commits it at once (one wait for the disk), and reports back; only then does
-the state in memory change, do watches see the events, and do callers get their answer. So nothing is ever seen that could be
-lost, and a failed commit leaves no trace but a gap in the revisions.
+The event loop decides every compare-and-swap against the state in memory and gives the write its revision. Writes are handed to
+the one writer thread in groups, the next when the one before is done. The thread commits a group at once (one wait for the
+disk) and reports back; only then does the state in memory change, do watches see the events, and do callers get their answer.
+So nothing is ever seen that could be lost, and a failed commit leaves no trace but a gap in the revisions.
+
+Groups are made by the event loop because every hand-over is a fight for the interpreter's lock: one for each write costs more
+than the write.
 
 A write to a key that has a write on its way waits for that one to settle and is then decided; callers can only know
 acknowledged revisions, so there is nothing to gain from queueing it behind.
@@ -52,7 +55,7 @@ class _Prune(msgspec.Struct, frozen=True):
     answer: asyncio.Future[None] | None
 
 
-_Job = _Write | _Prune | None
+_Job = list[_Write] | _Prune | None
 
 
 class SqliteStore(TimelineReads):
@@ -64,6 +67,9 @@ class SqliteStore(TimelineReads):
         self._kept = DecodedObjects(decoded_bytes_max)
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._pending: dict[str, _Write] = {}
+        # Writes for the next group; those of the present one are with the writer.
+        self._waiting: list[_Write] = []
+        self._writing = False
         # The newest revision given out; ahead of the timeline's while writes are on their way.
         self._assigned = 1
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,6 +105,9 @@ class SqliteStore(TimelineReads):
         if self._thread is None:
             return
         self._closed = True
+        if self._waiting:
+            self._jobs.put(self._waiting)
+            self._waiting = []
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
         self._thread = None
@@ -158,8 +167,18 @@ class SqliteStore(TimelineReads):
         answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
         write = _Write(event, answer)
         self._pending[event.entry.key] = write
-        self._jobs.put(write)
+        self._waiting.append(write)
+        if len(self._waiting) == 1 and not self._writing:
+            # Not at once: what else is decided in this turn of the event loop shares the group.
+            asyncio.get_running_loop().call_soon(self._hand_over)
         return answer
+
+    def _hand_over(self) -> None:
+        """Give the writer the next group, unless it has one."""
+        if self._waiting and not self._writing:
+            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+            self._writing = True
+            self._jobs.put(group)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -169,6 +188,8 @@ class SqliteStore(TimelineReads):
 
     def _finish(self, writes: list[_Write], error: StoreUnavailable | None) -> None:
         """A group is on disk, or is not and never will be."""
+        self._writing = False
+        self._hand_over()
         for write in writes:
             event = write.event
             del self._pending[event.entry.key]
@@ -189,6 +210,7 @@ class SqliteStore(TimelineReads):
     def _stopped(self, why: str) -> None:
         """The writer thread has ended by itself."""
         self._closed = True
+        self._waiting = []
         error = StoreUnavailable(
             f"store file {self._path}: the writer stopped ({why}); the outcome of the write is not known; restart the server"
         )
@@ -221,21 +243,13 @@ class SqliteStore(TimelineReads):
             file.close()
 
     def _work(self, file: SqliteFile) -> bool:
-        """Do what is queued: writes as one group, then pruning. Whether to go on."""
-        jobs = [self._jobs.get()]
-        while len(jobs) < GROUP_MAX:
-            try:
-                jobs.append(self._jobs.get_nowait())
-            except queue.Empty:
-                break
-        writes = [job for job in jobs if isinstance(job, _Write)]
-        if writes:
-            self._commit(file, writes)
-        for job in jobs:
-            if isinstance(job, _Prune):
-                self._prune(file, job)
-        # Close puts None last: there is nothing behind it.
-        return None not in jobs
+        """Do what is next in the queue. Whether to go on: close puts None last, there is nothing behind it."""
+        job = self._jobs.get()
+        if isinstance(job, _Prune):
+            self._prune(file, job)
+        elif job is not None:
+            self._commit(file, job)
+        return job is not None
 
     def _commit(self, file: SqliteFile, writes: list[_Write]) -> None:
         failure: StoreUnavailable | None = None
