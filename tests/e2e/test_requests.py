@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiohttp
-import msgspec
 import pytest
 import pytest_asyncio
 
-from e2e.servers import ServerProcess, client_context
+from e2e.connections import Connection, session_of
+from e2e.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +25,6 @@ _NOT_REPEATABLE = {("/readyz", 500)}
 _SCHEDULER = {"Impersonate-User": "system:kube-scheduler"}
 # The scheduler's right to these comes with the gate GenericWorkload, which was on where this was recorded.
 _NEEDS_A_GATE = "/podgroups"
-_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Recorded(NamedTuple):
@@ -103,33 +101,8 @@ def _parts(path: str) -> tuple[str, str, str, str]:
     return f"{root}{within or ''}/{resource}", plural, name or "", subresource or ""
 
 
-class Replay:
+class Replay(Connection):
     """Sends recorded requests."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self.session = session
-        self.url = url
-
-    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status and JSON value (or text) of one answer."""
-        data = None if body is None else msgspec.json.encode(body)
-        sent = {"Content-Type": "application/json", **headers} if data is not None else headers
-        async with self.session.request(method, self.url + path, data=data, headers=sent) as response:
-            raw = await response.read()
-            if response.content_type.endswith("json"):
-                return response.status, msgspec.json.decode(raw)
-            return response.status, raw.decode()
-
-    async def watch(self, path: str, headers: dict[str, str]) -> tuple[int, Any]:
-        """Status of a watch, and its first bookmark that says that everything was told."""
-        async with self.session.get(self.url + path, headers=headers) as response:
-            if response.status == 200:
-                async for line in response.content:
-                    event = msgspec.json.decode(line)
-                    annotations = event["object"]["metadata"].get("annotations") or {}
-                    if event["type"] == "BOOKMARK" and annotations.get(_INITIAL_EVENTS_END) == "true":
-                        return response.status, event["object"]
-            return response.status, None
 
     async def repeat(self, number: int, line: Recorded) -> str | None:
         """What is wrong with the answer to a line, if anything is."""
@@ -139,7 +112,7 @@ class Replay:
         as_scheduler = line.agent == "kube-scheduler" and _NEEDS_A_GATE not in path
         headers = dict(_SCHEDULER) if as_scheduler else {}
         if line.verb == "watch":
-            status, answer = await self.watch(path, headers)
+            status, answer = await self.initial_events_end(path, **headers)
             good = answer is not None and answer["kind"] and answer["metadata"]["resourceVersion"]
             return None if status == line.status and good else f"{line}: {status} {answer}"
         current = None
@@ -209,9 +182,7 @@ def _shape_fits(line: Recorded, path: str, answer: Any, name: str) -> bool:
 @pytest_asyncio.fixture
 async def replay(any_server: ServerProcess) -> AsyncIterator[Replay]:
     """The administrator's connection, and the namespace and node that the recorded objects belong to."""
-    connector = aiohttp.TCPConnector(ssl=client_context(any_server.kubeconfig), limit=0)
-    timeout = aiohttp.ClientTimeout(total=30)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+    async with session_of(any_server) as session:
         sender = Replay(session, any_server.url)
         await sender.send("POST", "/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
         await sender.send("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.bindings import SUCCESS
 from allot.apiserver.bodies import read_object
 from allot.apiserver.deletes import delete_object
@@ -40,6 +41,9 @@ async def evict(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     entry = await parts.store.get(served.key(request.namespace, request.name))
     if entry is None:
         raise not_found("", "pods", request.name)
+    await parts.admission.admit(
+        request, Operation.CREATE, served.resource, body, None, subresource="eviction", dry_run=options.dry_run
+    )
     if not _needs_no_budget(entry.object):
         await _charge(parts, entry.object, request.namespace, options)
     await delete_object(parts, served, request, options)

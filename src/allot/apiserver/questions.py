@@ -8,6 +8,7 @@ from allot.apiserver import bindings
 from allot.apiserver.access import reviews
 from allot.apiserver.access.opening import Access
 from allot.apiserver.access.token_requests import request_token
+from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import method_not_allowed
 from allot.apiserver.fieldchecks import checked_fields
@@ -56,5 +57,9 @@ class Questions:
         """POST of a TokenRequest to a service account."""
         body = read_object(request, served, parts.registry, kind="TokenRequest", api_version="authentication.k8s.io/v1")
         access = self._access
-        told = await request_token(access.tokens, self._lookup, parts.clock, request.namespace, request.name, body)
-        return ApiObject(object=told, status=201)
+        admitted, warnings = await parts.admission.admit(
+            request, Operation.CREATE, served.resource, body, None, subresource="token"
+        )
+        assert admitted is not None, "admission of a create keeps an object"
+        told = await request_token(access.tokens, self._lookup, parts.clock, request.namespace, request.name, admitted)
+        return ApiObject(object=told, status=201, warnings=warnings)

@@ -1,0 +1,54 @@
+"""Plain HTTPS requests to a server process, as the administrator or as somebody whom the administrator plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from e2e.servers import ServerProcess, client_context
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class Connection:
+    """Sends requests and reads JSON."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.session = session
+        self.url = url
+
+    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """Status and JSON value (or text) of one answer."""
+        data = None if body is None else msgspec.json.encode(body)
+        sent = {"Content-Type": "application/json", **headers} if data is not None else headers
+        async with self.session.request(method, self.url + path, data=data, headers=sent) as response:
+            raw = await response.read()
+            if response.content_type.endswith("json"):
+                return response.status, msgspec.json.decode(raw)
+            return response.status, raw.decode()
+
+    async def initial_events_end(self, path: str, **headers: str) -> tuple[int, Any]:
+        """Status of a watch, and the object of its bookmark that says that everything was told."""
+        async with self.session.get(self.url + path, headers=headers) as response:
+            if response.status == 200:
+                async for line in response.content:
+                    event = msgspec.json.decode(line)
+                    annotations = event["object"]["metadata"].get("annotations") or {}
+                    if event["type"] == "BOOKMARK" and annotations.get(_INITIAL_EVENTS_END) == "true":
+                        return response.status, event["object"]
+            return response.status, None
+
+
+@asynccontextmanager
+async def session_of(server: ServerProcess) -> AsyncIterator[aiohttp.ClientSession]:
+    """The administrator's HTTP session."""
+    connector = aiohttp.TCPConnector(ssl=client_context(server.kubeconfig), limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30)) as session:
+        yield session
+    # aiohttp closes TLS connections after it has returned; the loop has to go round for that.
+    await asyncio.sleep(0.25)
