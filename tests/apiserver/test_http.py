@@ -180,6 +180,13 @@ async def test_huge_bodies_are_refused(server: LiveServer) -> None:
     assert answer.json["message"] == "Request entity too large: limit is 3145728"
 
 
+async def test_clients_that_ask_before_they_send_are_told_to_go_on(server: LiveServer) -> None:
+    body = msgspec.json.encode({"metadata": {"name": "a"}})
+    headers = {"Content-Type": "application/json"}
+    async with server.session.post(server.url + MAPS, data=body, headers=headers, expect100=True) as response:
+        assert response.status == 201
+
+
 @pytest.mark.parametrize("depth", [200, 2_000, 100_000])
 async def test_deep_nesting_is_refused(server: LiveServer, depth: int) -> None:
     for opening, closing in ((b'{"a":', b"}"), (b"[", b"]")):

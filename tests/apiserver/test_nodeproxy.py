@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
 import subprocess
@@ -91,6 +92,40 @@ async def test_a_websocket_is_passed_through_to_the_node(server: LiveServer) -> 
     assert asked == ["/exec/default/p1/main?input=1&output=1&command=sh&command=-c"]
 
 
+async def test_any_other_protocol_is_passed_through_unread(server: LiveServer) -> None:
+    """Older kubectls speak SPDY."""
+    heads: list[bytes] = []
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nhello")
+        while data := await reader.read(100):
+            writer.write(data.upper())
+        writer.close()
+
+    directory = server.live.access.certificates.directory
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(directory / "server.crt", directory / "server.key")
+    async with await asyncio.start_server(node, "127.0.0.1", 0, ssl=tls) as listening:
+        await add_pod(server, listening.sockets[0].getsockname()[1])
+        context = ssl.create_default_context(cadata=server.ca.decode())
+        context.load_cert_chain(directory / "admin.crt", directory / "admin.key")
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.live.port, ssl=context)
+        path = "/api/v1/namespaces/default/pods/p1/exec?command=sh&stdout=1"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+        )
+        writer.write(head.encode())
+        async with asyncio.timeout(10):
+            answer = await reader.readuntil(b"hello")
+            assert answer.startswith(b"HTTP/1.1 101 ")
+            writer.write(b"\x00\x01abc")
+            assert await reader.readexactly(5) == b"\x00\x01ABC"
+        writer.close()
+    assert heads[0].startswith(b"POST /exec/default/p1/main?output=1&command=sh HTTP/1.1\r\n")
+    assert b"Upgrade: SPDY/3.1" in heads[0]
+
+
 async def test_a_node_without_endpoint_gives_a_clear_error(server: LiveServer) -> None:
     await add_pod(server, None)
     answer = await server.get(LOG)
@@ -128,8 +163,6 @@ async def test_kubectl_shows_logs(server: LiveServer) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not on the PATH")
-    import asyncio
-
     async with node_endpoint(server) as (port, _):
         await add_pod(server, port)
         process = await asyncio.create_subprocess_exec(

@@ -53,6 +53,8 @@ KEEP_ALIVE_S = 180.0
 _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
 _WRITE_S = 30.0
+# How long a watch on which nothing happens outlives its client.
+_LOOK_AFTER_S = 10.0
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client", ("kubeadm:cluster-admins", "system:masters"))
 _IMPERSONATION = "impersonate-"
 _NO_CACHE = "no-cache, private"
@@ -244,6 +246,8 @@ class _Exchange:
         length = request.content_length
         if length is not None and length > BODY_BYTES_MAX:
             raise too_large(BODY_BYTES_MAX)
+        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if request.content.is_eof():
             # Small bodies come with the head.
             body = request.content.read_nowait(-1)
@@ -389,8 +393,19 @@ class _Exchange:
         return response
 
     async def _stop_with_server(self, watch: ObjectWatch) -> None:
-        await self._http._stopping.wait()
+        """End the watch when the server stops, or when its client has left without a word."""
+        while not self._left():
+            try:
+                async with asyncio.timeout(_LOOK_AFTER_S):
+                    await self._http._stopping.wait()
+                break
+            except TimeoutError:
+                continue
         await watch.close()
+
+    def _left(self) -> bool:
+        transport = self._request.transport
+        return transport is None or transport.is_closing()
 
     async def _watch_by_websocket(self, watch: ObjectWatch, encoder: Encoder) -> web.StreamResponse:
         socket = web.WebSocketResponse(max_msg_size=64 * 1024, heartbeat=30.0)

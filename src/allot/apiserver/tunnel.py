@@ -163,7 +163,7 @@ async def _upgraded(
     request: web.BaseRequest, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> web.StreamResponse:
     transport = request.transport
-    assert isinstance(transport, asyncio.Transport), "the client is connected"
+    assert transport is not None, "the client is connected"
     client = _ClientSide(transport)
     transport.set_protocol(client)
     await client.write(head)
