@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from e2e.kubectl import Kubectl
 from e2e.manifests import CLAIM
@@ -81,3 +85,26 @@ def test_service_account_tokens(kubectl: Kubectl, unique: Unique) -> None:
     )
     account = f"--as=system:serviceaccount:{kubectl.namespace}:robot"
     assert kubectl("auth", "can-i", "list", "pods", "-A", account) == "yes\n"
+
+
+def test_certificate_signing_requests(kubectl: Kubectl, unique: Unique) -> None:
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ann")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    encoded = b64encode(pem.public_bytes(serialization.Encoding.PEM)).decode()
+
+    def signing_request(name: str, request: str) -> str:
+        spec = {"request": request, "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}
+        kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+        return json.dumps({**kind, "metadata": {"name": name}, "spec": spec})
+
+    kubectl("create", "-f", "-", stdin=signing_request(name := unique("ann"), encoded))
+    assert kubectl.rows("get", "csr", name)[1][-1] == "Pending"
+    assert "approved" in kubectl("certificate", "approve", name)
+    assert kubectl.rows("get", "csr", name)[1][-1] == "Approved"
+    assert "Common Name:    ann" in kubectl("describe", "csr", name)
+    kubectl("create", "-f", "-", stdin=signing_request(denied := unique("denied"), encoded))
+    assert "denied" in kubectl("certificate", "deny", denied)
+    assert kubectl.rows("get", "csr", denied)[1][-1] == "Denied"
+    refused = kubectl.fails("create", "-f", "-", stdin=signing_request(unique("bad"), "bm9wZQ=="))
+    assert "PEM block type must be CERTIFICATE REQUEST" in refused

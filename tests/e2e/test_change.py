@@ -129,3 +129,34 @@ def test_set_changes_parts_of_a_deployment(kubectl: Kubectl) -> None:
     assert kubectl("rollout", "restart", "deployment/web") == "deployment.apps/web restarted\n"
     assert kubectl("rollout", "pause", "deployment/web") == "deployment.apps/web paused\n"
     assert kubectl("rollout", "resume", "deployment/web") == "deployment.apps/web resumed\n"
+
+
+def test_rollouts_without_controllers(kubectl: Kubectl) -> None:
+    kubectl.apply(DEPLOYMENT)
+    assert "No rollout history found." in kubectl("rollout", "history", "deployment/web")
+    assert "timed out waiting" in kubectl.fails("rollout", "status", "deployment/web", "--timeout=1s")
+    counts = '"replicas":2,"updatedReplicas":2,"readyReplicas":2,"availableReplicas":2'
+    status = f'{{"status":{{"observedGeneration":1,{counts}}}}}'
+    kubectl("patch", "deployment", "web", "--subresource=status", "--type=merge", "-p", status)
+    assert 'deployment "web" successfully rolled out' in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert kubectl.rows("get", "deployment", "web")[1][:4] == ["web", "2/2", "2", "2"]
+
+
+def test_pods_change_only_where_they_may(kubectl: Kubectl) -> None:
+    kubectl.apply(POD)
+    assert kubectl("patch", "pod", "web", "-p", '{"spec":{"containers":[{"name":"main","image":"busybox:2"}]}}')
+    refused = kubectl.fails("patch", "pod", "web", "-p", '{"spec":{"restartPolicy":"Never"}}')
+    assert "spec: Forbidden: pod updates may not change fields other than" in refused
+    resized = '{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"200m"}}}]}}'
+    assert "Forbidden" in kubectl.fails("patch", "pod", "web", "-p", resized)
+    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/web/resize"
+    pod = kubectl.json("get", "pod", "web")
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "200m"
+    kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(pod))
+    cpu = "jsonpath={.spec.containers[0].resources.requests.cpu}"
+    assert kubectl("get", "pod", "web", "-o", cpu) == "200m"
+    phase = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nstatus: {phase: Running}\n"
+    assert kubectl("replace", "--subresource=status", "-f", "-", stdin=phase) == "pod/web replaced\n"
+    assert kubectl.rows("get", "pods")[1][2] == "Running"
+    assert "does not have a host assigned" in kubectl.fails("exec", "web", "--", "true")
+    assert kubectl("logs", "web") == ""

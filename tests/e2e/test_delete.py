@@ -58,6 +58,10 @@ def test_cascade_and_grace(kubectl: Kubectl) -> None:
     kubectl("delete", "deployment", "web", "--cascade=orphan", "--wait=false")
     finalizers = kubectl("get", "deployment", "web", "-o", "jsonpath={.metadata.finalizers}", "--ignore-not-found")
     assert finalizers == '["orphan"]'
+    kubectl("create", "deployment", "other", "--image=nginx")
+    kubectl("delete", "deployment", "other", "--cascade=foreground", "--wait=false")
+    finalizers = kubectl("get", "deployment", "other", "-o", "jsonpath={.metadata.finalizers}")
+    assert finalizers == '["foregroundDeletion"]'
     kubectl.apply(POD)
     forced = kubectl.run("delete", "pod", "web", "--grace-period=0", "--force")
     assert forced.returncode == 0
