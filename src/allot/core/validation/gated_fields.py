@@ -184,15 +184,23 @@ def _is_set(struct: Any, field: str) -> bool:
 
 
 def _uses(value: Any, path: tuple[str, ...], fields: tuple[str, ...]) -> bool:
-    if value is None:
-        return False
-    if isinstance(value, tuple):
-        return any(_uses(item, path, fields) for item in value)
-    if isinstance(value, Mapping):
-        return any(_uses(item, path, fields) for item in value.values())
-    if path:
-        return _uses(getattr(value, path[0]), path[1:], fields)
-    return any(_is_set(value, field) for field in fields)
+    # On the way of every write: loops instead of generators, exact types instead of instance checks.
+    for position in range(len(path) + 1):
+        if value is None:
+            return False
+        kind = type(value)
+        if kind is tuple or kind is dict:
+            rest = path[position:]
+            for item in value if kind is tuple else value.values():  # noqa: SIM110
+                if _uses(item, rest, fields):
+                    return True
+            return False
+        if position < len(path):
+            value = getattr(value, path[position])
+    for field in fields:  # noqa: SIM110
+        if _is_set(value, field):
+            return True
+    return False
 
 
 def _cleared(value: Any, path: tuple[str, ...], fields: tuple[str, ...]) -> Any:
