@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -40,7 +39,7 @@ from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.supervise import supervise
-from allot.store.port import Compacted, Event, EventType, Store, StoreUnavailable
+from allot.store.port import Compacted, Entry, Event, EventType, Store, StoreUnavailable
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,14 +195,15 @@ class _State:
         """Read everything that decisions about access are made from."""
         parts = self._server.parts
         self._revision = await parts.store.revision()
-        objects: list[dict[str, Any]] = []
+        entries: list[Entry] = []
         for group, plural in WATCHED:
             served = parts.registry.storage_row(group, plural)
             if served is None:
                 continue
             page = await parts.store.list(served.prefix(""))
-            objects.extend(entry.object for entry in page.entries)
-        self._access.authorizer.reload(objects)
+            entries.extend(page.entries)
+        # Decoded for this alone, one after the other: all pods at once would be most of the memory that the server takes.
+        self._access.authorizer.reload(msgspec.json.decode(entry.encoded) for entry in entries)
 
     async def feed(self) -> None:
         """Follow changes of what access is decided from."""
