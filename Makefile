@@ -46,6 +46,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/apiserver.py
+	$(BIN)/python benchmarks/apiserver_command.py
 
 docs: $(READY)
 	$(BIN)/python docs/console.py
