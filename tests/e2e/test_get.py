@@ -144,3 +144,13 @@ def test_raw_paths(kubectl: Kubectl) -> None:
     assert "apis/resource.k8s.io/v1" in kubectl("get", "--raw", "/openapi/v3")
     assert "io.k8s.api" in kubectl("get", "--raw", "/openapi/v2")
     assert "(NotFound)" in kubectl.fails("get", "--raw", "/apis/nope.example.com/v1")
+
+
+def test_deprecated_versions_warn_whatever_is_asked(kubectl: Kubectl) -> None:
+    warning = "Warning: v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\n"
+    kubectl.apply("apiVersion: v1\nkind: Endpoints\nmetadata: {name: e}\n")
+    assert warning in kubectl.warns("get", "endpoints")
+    assert warning in kubectl.warns("get", "endpoints", "e", "-o", "yaml")
+    assert warning in kubectl.warns("label", "endpoints", "e", "a=b")
+    assert warning in kubectl.warns("delete", "endpoints", "e")
+    assert "Warning: v1 ComponentStatus is deprecated in v1.19+" in kubectl.warns("get", "componentstatuses")

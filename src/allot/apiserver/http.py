@@ -277,15 +277,17 @@ class _Exchange:
         async with asyncio.timeout(_time_limit(query)):
             answer = await self._server.answer(request)
         served = parts.registry.find(request.group, request.version, request.resource)
+        # Whatever is asked of a deprecated version, also lists, watches and deletes.
+        deprecated = served.resource.warning if served is not None and not request.subresource else ""
+        told = answer.warnings if isinstance(answer, ApiObject | ApiList) else ()
+        self._warn(tuple(filter(None, (deprecated, *told))))
         match answer:
             case ApiObject():
-                self._warn(answer.warnings)
                 return self._bytes(
                     encoder.object(answer, None if request.subresource == "scale" else served), answer.status
                 )
             case ApiList():
                 assert served is not None, "what was listed is served"
-                self._warn(answer.warnings)
                 return self._bytes(encoder.list(answer, served), 200)
         if self._request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
             return await self._watch_by_websocket(answer, encoder)
@@ -321,7 +323,7 @@ class _Exchange:
         return response
 
     def _warn(self, warnings: tuple[str, ...]) -> None:
-        self._warnings = [f'299 - "{_header_text(warning)}"' for warning in warnings]
+        self._warnings = [f'299 - "{_header_text(warning)}"' for warning in dict.fromkeys(warnings)]
         if self._warnings:
             # One header per warning would need a multi-valued header; clients accept them joined.
             self._headers["Warning"] = ", ".join(self._warnings)[:_WARNING_LENGTH_MAX]
