@@ -112,6 +112,7 @@ async def test_discovery_in_both_forms_tells_the_same(server: LiveServer) -> Non
     assert [each["version"] for each in resource["versions"]] == ["v1", "v1beta2", "v1beta1", "v1alpha3"]
 
 
+@pytest.mark.slow
 async def test_openapi_describes_every_kind(server: LiveServer) -> None:
     index = (await server.get("/openapi/v3")).json["paths"]
     assert "apis/resource.k8s.io/v1" in index
@@ -205,8 +206,13 @@ async def test_deep_nesting_is_refused(server: LiveServer, depth: int) -> None:
 async def test_yaml_bombs_are_refused(server: LiveServer) -> None:
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    answer = await server.post(MAPS, "\n".join(lines).encode(), headers={"Content-Type": "application/yaml"})
-    assert answer.status == 400
+    for body in ("\n".join(lines), "a: &a [*a]", "a: &a {b: *a}"):
+        answer = await server.post(MAPS, body.encode(), headers={"Content-Type": "application/yaml"})
+        assert answer.status == 400
+        assert "excessive aliasing" in answer.json["message"]
+    shared = b"metadata: {name: a}\ndata: {x: &x text, y: *x}"
+    answer = await server.post(MAPS, shared, headers={"Content-Type": "application/yaml"})
+    assert answer.json["data"] == {"x": "text", "y": "text"}
 
 
 BODIES = [
@@ -246,6 +252,7 @@ BODIES = [
 ]
 
 
+@pytest.mark.slow
 async def test_bad_bodies_never_break_the_server(server: LiveServer) -> None:
     """Every kind gets every bad body: an answer of the 400s or a success, never a 500."""
     wrong = []
@@ -263,6 +270,7 @@ async def test_bad_bodies_never_break_the_server(server: LiveServer) -> None:
     assert not wrong, "\n".join(map(str, wrong[:20])) + f"\n{len(wrong)}"
 
 
+@pytest.mark.slow
 async def test_bad_patches_never_break_the_server(server: LiveServer) -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     assert (await server.post(PODS, pod)).status == 201
@@ -291,6 +299,7 @@ async def test_bad_patches_never_break_the_server(server: LiveServer) -> None:
     assert not wrong, "\n".join(map(str, wrong[:20]))
 
 
+@pytest.mark.slow
 async def test_random_requests_never_break_the_server(server: LiveServer) -> None:
     from yarl import URL
 
@@ -376,6 +385,7 @@ async def test_idle_and_slow_clients_do_not_stop_others(server: LiveServer) -> N
             writer.close()
 
 
+@pytest.mark.slow
 async def test_requests_without_credential_or_right_are_refused_everywhere(server: LiveServer) -> None:
     open_to_all = ("/livez", "/readyz", "/healthz", "/version")
     paths = (await server.get("/")).json["paths"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 
 from apiserver.live import LiveServer
 
@@ -108,6 +109,7 @@ async def test_initial_events_have_their_rules(server: LiveServer) -> None:
     assert "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided" in answer.json["message"]
 
 
+@pytest.mark.slow
 async def test_a_watch_ends_when_its_time_is_up_after_a_bookmark(server: LiveServer) -> None:
     start = await revision(server)
     await server.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
@@ -167,6 +169,7 @@ async def test_watches_end_when_the_client_leaves(server: LiveServer) -> None:
     assert [line.rsplit(" ", 1)[1] for line in lines] == ["0.0"]
 
 
+@pytest.mark.slow
 async def test_many_watchers_see_the_same(any_server: LiveServer) -> None:
     start = await revision(any_server)
 

@@ -32,6 +32,9 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 # So few brackets cannot nest deeply: most bodies need no closer look.
 _BRACKETS_HARMLESS = 100
 _SUMMARY_LENGTH = 30
+_DEPTH_MAX = 200
+# What aliases may make of a body.
+BYTES_WRITTEN_OUT_MAX = 3 * 1024 * 1024
 _PROTOBUF_HINT = (
     "; let the client send JSON instead of protobuf, for Kubernetes' components with "
     "--kube-api-content-type=application/json or contentType: application/json in their clientConnection"
@@ -100,12 +103,29 @@ _Loader.add_implicit_resolver(
 def _read_yaml(data: bytes) -> Any:
     try:
         value = yaml.load(data, Loader=_Loader)
+        if b"*" in data and _written_out(value, {}, 0) > BYTES_WRITTEN_OUT_MAX:
+            raise bad_request("error converting YAML to JSON: yaml: document contains excessive aliasing")
         check_bounds(value)
         # Through JSON once more: keys become texts, what JSON cannot say is refused, shared parts are no longer shared.
         return msgspec.json.decode(msgspec.json.encode(value))
     except (yaml.YAMLError, DecodeError, ValueError, TypeError, RecursionError) as error:
         text = " ".join(str(error).split())
         raise bad_request(f"error converting YAML to JSON: {text}") from None
+
+
+def _written_out(value: Any, known: dict[int, int], depth: int) -> int:
+    """How long the value would be without aliases, at least; each shared part is looked at once."""
+    if not isinstance(value, dict | list):
+        return len(value) + 1 if isinstance(value, str) else 1
+    found = known.get(id(value))
+    if found is None:
+        if depth > _DEPTH_MAX:
+            raise bad_request(f"error converting YAML to JSON: nested too deeply: expected at most {_DEPTH_MAX} levels")
+        # What contains itself is endless.
+        known[id(value)] = BYTES_WRITTEN_OUT_MAX + 1
+        parts = value.values() if isinstance(value, dict) else value
+        found = known[id(value)] = 1 + sum(_written_out(part, known, depth + 1) for part in parts)
+    return found
 
 
 # --- objects ---
