@@ -211,7 +211,8 @@ def test_dynamic_client_applies_and_meets_conflicts(api: Any, namespace: str) ->
     assert apply("1", "one").data.a == "1"
     with pytest.raises(ConflictError) as conflict:
         apply("2", "two")
-    assert b"conflict with" in conflict.value.body if isinstance(conflict.value.body, bytes) else conflict.value.body
+    body = conflict.value.body
+    assert "conflict with" in (body.decode() if isinstance(body, bytes) else body)
     assert apply("2", "two", force_conflicts=True).data.a == "2"
     with pytest.raises(NotFoundError):
         maps.get(name="none", namespace=namespace)

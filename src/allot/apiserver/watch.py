@@ -104,7 +104,8 @@ class ObjectWatch:
             while True:
                 change = await self._next(changes)
                 if change is None:
-                    if self._clock.monotonic() >= self._ends:
+                    # A timer may go off a moment early; who wants no bookmarks is at the end then, too.
+                    if not self._bookmarks or self._clock.monotonic() >= self._ends:
                         return
                     yield self._bookmark({})
                     continue
