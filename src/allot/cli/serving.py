@@ -20,9 +20,10 @@ import msgspec
 
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.assembly import Running, Settings, running
-from allot.cli.errors import CommandError, Unreadable
+from allot.cli.errors import CommandError
+from allot.cli.gates import parse_gates
 from allot.cli.output import talk
-from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates, UnknownGate
+from allot.core.features import FeatureGates
 from allot.process.interpreter import settle, tune
 from allot.store.etcd import EtcdStore
 from allot.store.etcd_client import EtcdOptions
@@ -66,25 +67,6 @@ def default_data_dir() -> Path:
     """Where data is kept unless said otherwise: $XDG_DATA_HOME/allot."""
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "allot"
-
-
-def parse_gates(_context: click.Context, _parameter: click.Parameter, value: str) -> FeatureGates:
-    """`default`, `all`, or changes as Kubernetes' components take them."""
-    gates = DEFAULT_GATES
-    enable: list[str] = []
-    disable: list[str] = []
-    for part in filter(None, (part.strip() for part in value.split(","))):
-        name, equals, state = part.partition("=")
-        if name in ("all", "default") and not equals:
-            gates = ALL_GATES if name == "all" else DEFAULT_GATES
-        elif equals and state.lower() in ("true", "false"):
-            (enable if state.lower() == "true" else disable).append(name)
-        else:
-            raise Unreadable(f"feature gate {part!r}: expected NAME=true, NAME=false, all or default")
-    try:
-        return gates.changed(enable, disable)
-    except UnknownGate as error:
-        raise Unreadable(str(error)) from None
 
 
 _PATH = click.Path(path_type=Path, dir_okay=False)

@@ -9,9 +9,10 @@ import click
 import msgspec
 
 from allot.cli.errors import Unreadable
+from allot.cli.gates import parse_gates
 from allot.cli.manifests import Manifest, manifests_in, read_sources
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_value
-from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates, UnknownGate
+from allot.core.features import FeatureGates
 from allot.core.model.codec import DecodeError, decode_object
 from allot.core.model.convert import ConversionError
 from allot.core.model.kinds import UnknownKind, kind_of
@@ -99,25 +100,6 @@ class Surroundings(msgspec.Struct, frozen=True):
         return Surroundings(whole, namespaces)
 
 
-def _gates(_context: click.Context, _parameter: click.Parameter, value: str) -> FeatureGates:
-    """`all`, `default`, or changes to the default in the form that Kubernetes' components take."""
-    gates = DEFAULT_GATES
-    enable: list[str] = []
-    disable: list[str] = []
-    for part in filter(None, (part.strip() for part in value.split(","))):
-        name, equals, state = part.partition("=")
-        if name in ("all", "default") and not equals:
-            gates = ALL_GATES if name == "all" else DEFAULT_GATES
-        elif equals and state.lower() in ("true", "false"):
-            (enable if state.lower() == "true" else disable).append(name)
-        else:
-            raise Unreadable(f"feature gate {part!r}: expected NAME=true, NAME=false, all or default")
-    try:
-        return gates.changed(enable, disable)
-    except UnknownGate as error:
-        raise Unreadable(str(error)) from None
-
-
 @click.command(short_help="Would the API server take these objects?")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
@@ -126,7 +108,7 @@ def _gates(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     metavar="GATES",
     default="all",
     show_default=True,
-    callback=_gates,
+    callback=parse_gates,
     help="The server's gates: 'all', 'default' (a stock 1.37 server drops or refuses the fields of the others), or "
     "changes such as DRAListTypeAttributes=true.",
 )
