@@ -10,8 +10,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from allot.core.quantity import Quantity
-
 DRIVER = "d.example.com"
 Chosen = list[tuple[int, int, str]]  # claim, request, device
 
@@ -220,8 +218,3 @@ def has_answer(world: dict[str, Any]) -> bool:
         return False
 
     return extend(0, [])
-
-
-def capacity_of(device: dict[str, Any]) -> int:
-    """Capacity in whole units."""
-    return Quantity.parse(device["capacity"]["mem"]["value"]).value()

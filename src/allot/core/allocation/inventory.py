@@ -267,10 +267,6 @@ class Inventory:
         """Nodes that have slices of their own, sorted."""
         return tuple(sorted(self._local))
 
-    def slices(self) -> tuple[api.ResourceSlice, ...]:
-        """All slices, by name."""
-        return tuple(self._slices[name].slice for name in sorted(self._slices))
-
     def _forget_plans(self) -> None:
         self._plans.clear()
         self._needs.clear()

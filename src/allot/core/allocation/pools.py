@@ -113,7 +113,7 @@ class AllDevices(NamedTuple):
 class NodeView:
     """Everything that can be allocated from one node. Valid until a slice that it was made of changes."""
 
-    __slots__ = ("_all", "_candidates", "counters", "features", "node", "pools", "usable")
+    __slots__ = ("_all", "_candidates", "counters", "node", "pools", "usable")
 
     def __init__(self, node: Node, pools: tuple[PoolView, ...]) -> None:
         self.node = node

@@ -371,8 +371,7 @@ class Search:
             return True
         # From now on it is kept who took what; what was taken so far is noted down.
         self._likeness = likeness
-        taken = {id(choice): choice for choices in self.draft.choices for choice in choices}
-        in_order = iter(taken.values())
+        in_order = (choice for choices in self.draft.choices for choice in choices)
         for depth, frame in enumerate(self._frames):
             if frame.taken is not None and frame.leaf is not None:
                 self._blame.took(depth, next(in_order).entry, frame.leaf, frame.claim)

@@ -62,7 +62,6 @@ class Rule(NamedTuple):
 
     class_name: str | None
     number: int
-    expression: str
     compiled: CompiledSelector | None
     compile_error: str
 
@@ -221,6 +220,6 @@ _UNKNOWN: capacities.Consumption = {"\0unknown": Quantity.ZERO}
 def _compile(class_name: str | None, index: int, selector: DeviceSelector, options: EnvironmentOptions) -> Rule:
     expression = selector.cel.expression if selector.cel is not None else ""
     try:
-        return Rule(class_name, index, expression, compile_selector(expression, options), "")
+        return Rule(class_name, index, compile_selector(expression, options), "")
     except SelectorCompileError as error:
-        return Rule(class_name, index, expression, None, error.message)
+        return Rule(class_name, index, None, error.message)
