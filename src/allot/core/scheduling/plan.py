@@ -1,0 +1,115 @@
+"""What a decision consists of: placements to be written, or refusals to be told, and what to clear away."""
+
+from __future__ import annotations
+
+import msgspec
+
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.status import Verdict
+
+
+class ClaimStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written to one existing claim before its pod is bound."""
+
+    # As the decision saw it: its uid and resourceVersion guard the write.
+    claim: api.ResourceClaim
+    # To be stored; None if the claim has an allocation already.
+    allocation: api.AllocationResult | None = None
+    # To be added to reservedFor; None if it is there already.
+    consumer: api.ResourceClaimConsumerReference | None = None
+
+
+class NewClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """The claim that stands for a pod's extended resources, to be created, allocated and reserved."""
+
+    claim: api.ResourceClaim
+    allocation: api.AllocationResult
+    mappings: tuple[core_v1.ContainerExtendedResourceRequest, ...]
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod on a node with its devices."""
+
+    pod: core_v1.Pod
+    node: str
+    claims: tuple[ClaimStep, ...] = ()
+    extended: NewClaim | None = None
+    # For pod.status.nodeAllocatableResourceClaimStatuses.
+    node_allocatable: tuple[core_v1.NodeAllocatableResourceClaimStatus, ...] = ()
+
+
+class Deallocate(msgspec.Struct, frozen=True, kw_only=True):
+    """Take the allocation from a claim that its pod cannot use where it is."""
+
+    claim: api.ResourceClaim
+
+
+class DeleteClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove the finalizer of a claim that the scheduler made itself, and delete it."""
+
+    claim: api.ResourceClaim
+
+
+class Unreserve(msgspec.Struct, frozen=True, kw_only=True):
+    """Take a PodGroup out of a claim's reservedFor."""
+
+    claim: api.ResourceClaim
+    uid: str
+
+
+CleanUp = Deallocate | DeleteClaim | Unreserve
+
+
+class Victim(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that has to go, and what its going gives."""
+
+    pod: core_v1.Pod
+    violates_budget: bool = False
+    # For the event: "holds device gpu-0 of claim default/c".
+    gives: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a pod was not placed, and what can be done about it."""
+
+    pod: core_v1.Pod
+    verdict: Verdict
+    # The condition's and event's text as kube-scheduler writes it.
+    message: str
+    # What we can say beyond that, in a sentence or two; empty if nothing.
+    explanation: str = ""
+    # Plugins that refused it: the pod waits for the events that these care about.
+    plugins: frozenset[str] = frozenset()
+    clean_ups: tuple[CleanUp, ...] = ()
+    # Preemption: where the pod is to go once the victims are gone.
+    nominated_node: str = ""
+    victims: tuple[Victim, ...] = ()
+
+
+class GroupOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a PodGroup's condition PodGroupInitiallyScheduled."""
+
+    group: PodGroup
+    status: str
+    reason: str
+    message: str = ""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """For every pod of a unit either a placement or a refusal."""
+
+    placements: tuple[Placement, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    group: GroupOutcome | None = None
+    # Work done, for benchmarks and tests: nodes looked at, search steps of the allocator.
+    nodes_evaluated: int = 0
+    search_steps: int = 0
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that are decided together: one pod, or those of a PodGroup that wait, in the order in which they are tried."""
+
+    pods: tuple[core_v1.Pod, ...]
+    group: PodGroup | None = None
