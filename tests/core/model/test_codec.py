@@ -121,7 +121,7 @@ POD = {
             {"name": "a", "image": "x", "env": [{"name": "E", "value": "1"}], "resources": {"claims": [{"name": "c"}]}},
             {"name": "b", "image": "y", "command": ["run"], "resources": {}},
         ],
-        "affinity": {"podAffinity": {"x": 1}, "nodeAffinity": {}},
+        "affinity": {"podAffinity": {}, "nodeAffinity": {}},
     },
     "status": {
         "podIP": "10.0.0.1",

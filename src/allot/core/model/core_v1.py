@@ -1,4 +1,4 @@
-"""The parts of core/v1 that device allocation and scheduling read or write: pods, nodes, namespaces.
+"""The parts of core/v1 that device allocation and scheduling read or write: pods, nodes, namespaces, volumes, services.
 
 Types that derive from `PartialStruct` name only the fields that matter here; an envelope keeps the rest of such an
 object, so that it can be written back whole (`model.codec`). The small types that belong to device allocation are
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allot.core.model.meta import APIStruct, Int32, Int64, ObjectMeta, PartialStruct, Time
+from allot.core.model.meta import APIStruct, Int32, Int64, LabelSelector, ObjectMeta, PartialStruct, Time
 from allot.core.quantity import Quantity
 
 # --- selecting nodes ---
@@ -52,10 +52,57 @@ class NodeAffinity(APIStruct, frozen=True, kw_only=True):
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
-class Affinity(PartialStruct, frozen=True, kw_only=True):
-    """Where a pod may run; affinity to other pods is not named here."""
+class PodAffinityTerm(APIStruct, frozen=True, kw_only=True):
+    """Pods to be near to, or away from, and what near means."""
+
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    topology_key: str = ""
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(APIStruct, frozen=True, kw_only=True):
+    """A wish to be near to pods or away from them, and how strong it is."""
+
+    weight: Int32 = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(APIStruct, frozen=True, kw_only=True):
+    """Pods that a pod must be near to and those it would like to be near to."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
+
+
+class PodAntiAffinity(APIStruct, frozen=True, kw_only=True):
+    """Pods that a pod must be away from and those it would like to be away from."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
+
+
+class Affinity(APIStruct, frozen=True, kw_only=True):
+    """Where a pod may run."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAntiAffinity | None = None
+
+
+class TopologySpreadConstraint(APIStruct, frozen=True, kw_only=True):
+    """How evenly pods are spread over the values of a node label."""
+
+    max_skew: Int32 = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: Int32 | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
 
 
 class Toleration(APIStruct, frozen=True, kw_only=True):
@@ -95,11 +142,23 @@ class ResourceRequirements(APIStruct, frozen=True, kw_only=True):
     claims: tuple[ContainerResourceClaim, ...] = ()
 
 
+class ContainerPort(APIStruct, frozen=True, kw_only=True):
+    """A port of a container, and of its node if it has a host port."""
+
+    name: str = ""
+    host_port: Int32 = 0
+    container_port: Int32 = 0
+    protocol: str = ""
+    # "hostIP" does not follow the camel rule.
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
 class Container(PartialStruct, frozen=True, kw_only=True):
     """A container, init container or ephemeral container."""
 
     name: str = ""
     image: str = ""
+    ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
 
@@ -124,9 +183,70 @@ class PodSchedulingGate(APIStruct, frozen=True, kw_only=True):
     name: str = ""
 
 
+class PersistentVolumeClaimVolumeSource(APIStruct, frozen=True, kw_only=True):
+    """A volume claim of the pod's namespace."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A volume claim made for the pod; what it looks like is not named here."""
+
+
+class ImageVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """The content of an image."""
+
+    reference: str = ""
+
+
+class GCEPersistentDiskVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A disk that one node may write to."""
+
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStoreVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A disk that one node may use."""
+
+    # "volumeID" does not follow the camel rule.
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class ISCSIVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A disk that one node may write to."""
+
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBDVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A disk that one node may write to."""
+
+    monitors: tuple[str, ...] = ()
+    image: str = ""
+    pool: str = ""
+    read_only: bool = False
+
+
+class Volume(PartialStruct, frozen=True, kw_only=True):
+    """A volume of a pod; only sources that matter for the choice of a node are named."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    image: ImageVolumeSource | None = None
+    gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None
+    aws_elastic_block_store: AWSElasticBlockStoreVolumeSource | None = None
+    iscsi: ISCSIVolumeSource | None = None
+    rbd: RBDVolumeSource | None = None
+
+
 class PodSpec(PartialStruct, frozen=True, kw_only=True):
     """What a pod runs and needs."""
 
+    volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
     ephemeral_containers: tuple[Container, ...] = ()
@@ -134,7 +254,9 @@ class PodSpec(PartialStruct, frozen=True, kw_only=True):
     termination_grace_period_seconds: Int64 | None = None
     node_selector: Mapping[str, str] = {}
     node_name: str = ""
+    host_network: bool = False
     affinity: Affinity | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduler_name: str = ""
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: str = ""
@@ -280,12 +402,20 @@ class NodeCondition(APIStruct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class ContainerImage(APIStruct, frozen=True, kw_only=True):
+    """An image that a node has."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: Int64 = 0
+
+
 class NodeStatus(PartialStruct, frozen=True, kw_only=True):
     """What a node has and can do."""
 
     capacity: Mapping[str, Quantity] = {}
     allocatable: Mapping[str, Quantity] = {}
     conditions: tuple[NodeCondition, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
     declared_features: tuple[str, ...] = ()
 
 
@@ -318,3 +448,114 @@ class Namespace(APIStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NamespaceSpec = NamespaceSpec()
     status: NamespaceStatus = NamespaceStatus()
+
+
+# --- volumes ---
+
+
+class VolumeNodeAffinity(APIStruct, frozen=True, kw_only=True):
+    """Nodes that can reach a volume."""
+
+    required: NodeSelector | None = None
+
+
+class ObjectReference(PartialStruct, frozen=True, kw_only=True):
+    """Another object."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class CSIPersistentVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A volume of a storage driver."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(PartialStruct, frozen=True, kw_only=True):
+    """What a volume is and where it can be used."""
+
+    capacity: Mapping[str, Quantity] = {}
+    csi: CSIPersistentVolumeSource | None = None
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ObjectReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolumeStatus(PartialStruct, frozen=True, kw_only=True):
+    """How a volume is."""
+
+    phase: str = ""
+
+
+class PersistentVolume(PartialStruct, frozen=True, kw_only=True):
+    """Storage that outlives pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+
+class VolumeResourceRequirements(PartialStruct, frozen=True, kw_only=True):
+    """How much storage a volume claim asks for."""
+
+    requests: Mapping[str, Quantity] = {}
+
+
+class PersistentVolumeClaimSpec(PartialStruct, frozen=True, kw_only=True):
+    """What storage is asked for, and what was found."""
+
+    access_modes: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+    resources: VolumeResourceRequirements = VolumeResourceRequirements()
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+
+
+class PersistentVolumeClaimStatus(PartialStruct, frozen=True, kw_only=True):
+    """How a volume claim is."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(PartialStruct, frozen=True, kw_only=True):
+    """A request for storage."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+# --- owners of equal pods ---
+
+
+class ServiceSpec(PartialStruct, frozen=True, kw_only=True):
+    """Which pods serve."""
+
+    selector: Mapping[str, str] = {}
+
+
+class Service(PartialStruct, frozen=True, kw_only=True):
+    """Pods behind one name."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ReplicationControllerSpec(PartialStruct, frozen=True, kw_only=True):
+    """Which pods are replicas."""
+
+    selector: Mapping[str, str] = {}
+
+
+class ReplicationController(PartialStruct, frozen=True, kw_only=True):
+    """A number of equal pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
