@@ -1,0 +1,391 @@
+"""Whom objects belong to, and what becomes of those whose owners go: the decisions of the garbage collector.
+
+The graph is told every change of every object (`OwnerGraph.observe`) and says which ones are worth a look; `decide` then says
+what to do with one. An owner counts as gone only if its deletion was seen or somebody has asked the server (`Verify`), never
+because a cache does not have it. Objects without owners and dependents cost one entry in a dictionary.
+
+Kubernetes keeps placeholders for owners that it has not seen; here the dependents themselves are looked at again, which
+needs no second kind of node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from allot.core.model.meta import OwnerReference
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+# Coordinates that are known to be empty are remembered for so many owners; uids never come back.
+ABSENT_MAX = 10_000
+# Objects that come and go by themselves and own nothing.
+IGNORED = frozenset((("", "events"), ("events.k8s.io", "events")))
+
+Object = Mapping[str, Any]
+
+
+class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource that can be deleted and watched."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """apiVersion of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class Tracked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the garbage collector knows of an object."""
+
+    resource: ResourceKind
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    owners: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    is_deleting: bool = False
+
+    @property
+    def deletes_dependents(self) -> bool:
+        """It goes after its dependents have gone (foreground deletion)."""
+        return self.is_deleting and FOREGROUND in self.finalizers
+
+    @property
+    def orphans_dependents(self) -> bool:
+        """It goes after its dependents have been told that they have no owner any more."""
+        return self.is_deleting and ORPHAN in self.finalizers
+
+
+def tracked(resource: ResourceKind, object_: Object) -> Tracked:
+    """From an object, or the metadata of one."""
+    metadata = object_["metadata"]
+    owners = metadata.get("ownerReferences")
+    finalizers = metadata.get("finalizers")
+    return Tracked(
+        resource=resource,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        version=metadata.get("resourceVersion", ""),
+        owners=msgspec.convert(owners, tuple[OwnerReference, ...]) if owners else (),
+        finalizers=tuple(finalizers) if finalizers else (),
+        is_deleting="deletionTimestamp" in metadata,
+    )
+
+
+class OwnerState(Enum):
+    """What somebody who asked the server knows of an owner."""
+
+    ABSENT = "absent"
+    PRESENT = "present"
+    # It is there, waiting for its dependents to go first.
+    WAITING = "waiting"
+
+
+# --- what to do with an object ---
+
+
+class Verify(msgspec.Struct, frozen=True):
+    """Ask the server for these owners, in the namespace of the dependent, and decide again."""
+
+    owners: tuple[tuple[OwnerReference, ResourceKind], ...]
+
+
+class Unresolved(msgspec.Struct, frozen=True):
+    """The kind of an owner is not known (yet): look again later."""
+
+    owner: OwnerReference
+
+
+class RemoveFinalizer(msgspec.Struct, frozen=True):
+    """The object has waited for its dependents long enough."""
+
+    target: Tracked
+    finalizer: str
+
+
+class OrphanDependents(msgspec.Struct, frozen=True):
+    """Take the object out of the owners of these, then remove its orphan finalizer."""
+
+    target: Tracked
+    dependents: tuple[Tracked, ...]
+
+
+class LookAt(msgspec.Struct, frozen=True):
+    """The object waits for these to go."""
+
+    uids: tuple[str, ...]
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """No owner is left. unblock: first make its references such that they block nobody, because they form a circle."""
+
+    target: Tracked
+    propagation: str
+    unblock: bool = False
+
+
+class DropOwners(msgspec.Struct, frozen=True):
+    """Some owners are left, these are not."""
+
+    target: Tracked
+    uids: tuple[str, ...]
+
+
+Decision = Verify | Unresolved | RemoveFinalizer | OrphanDependents | LookAt | Delete | DropOwners | None
+Kinds = Mapping[tuple[str, str], ResourceKind]
+_Coordinates = tuple[str, str, str, str, str]
+
+
+class Noticed(msgspec.Struct, frozen=True):
+    """uids to look at after a change: now, and after a moment in which what they depend on may still appear."""
+
+    now: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+
+
+NOTHING = Noticed()
+
+
+class OwnerGraph:
+    """All objects by uid, and dependents by the uid of their owners. kinds: what is served, by group and kind."""
+
+    def __init__(self, kinds: Kinds | None = None) -> None:
+        self.kinds: Kinds = kinds or {}
+        self._objects: dict[str, Tracked] = {}
+        # Dicts instead of sets keep the order in which dependents were seen.
+        self._dependents: dict[str, dict[str, None]] = {}
+        self._absent: dict[_Coordinates, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, uid: str) -> Tracked | None:
+        """An object that exists."""
+        return self._objects.get(uid)
+
+    def dependents(self, uid: str) -> tuple[Tracked, ...]:
+        """The objects that name an owner."""
+        return tuple(self._objects[one] for one in self._dependents.get(uid, ()) if one in self._objects)
+
+    # --- changes ---
+
+    def observe(self, new: Tracked) -> Noticed:
+        """An object is new or has changed."""
+        old = self._objects.get(new.uid)
+        self._objects[new.uid] = new
+        if old is None:
+            if not (new.owners or new.is_deleting):
+                return NOTHING
+        elif old.owners == new.owners and old.is_deleting == new.is_deleting and old.finalizers == new.finalizers:
+            return NOTHING
+        now: dict[str, None] = {}
+        later: dict[str, None] = {}
+        before = () if old is None else old.owners
+        if before != new.owners:
+            self._relink(new, before, now, later)
+        if self._starts(old, new, "orphans_dependents"):
+            now[new.uid] = None
+        elif self._starts(old, new, "deletes_dependents"):
+            now.update(self._dependents.get(new.uid, {}))
+            now[new.uid] = None
+        return Noticed(tuple(now), tuple(later))
+
+    def forget(self, gone: Tracked) -> Noticed:
+        """An object is gone."""
+        known = self._objects.get(gone.uid)
+        if known is None:
+            return NOTHING
+        del self._objects[gone.uid]
+        now: dict[str, None] = {}
+        for owner in known.owners:
+            self._unlink(owner.uid, gone.uid)
+            above = self._objects.get(owner.uid)
+            if above is not None and above.deletes_dependents:
+                now[owner.uid] = None
+        waiting = self._dependents.get(gone.uid)
+        if waiting:
+            self.remember_absent(_coordinates_of(known))
+            now.update(waiting)
+        return Noticed(tuple(now)) if now else NOTHING
+
+    def remember_absent(self, coordinates: _Coordinates) -> None:
+        """There is no such object, and there will be none with that uid."""
+        self._absent[coordinates] = None
+        if len(self._absent) > ABSENT_MAX:
+            del self._absent[next(iter(self._absent))]
+
+    def _relink(
+        self, new: Tracked, before: tuple[OwnerReference, ...], now: dict[str, None], later: dict[str, None]
+    ) -> None:
+        present = {owner.uid: owner for owner in new.owners}
+        for owner in before:
+            kept = present.get(owner.uid)
+            if kept is None:
+                self._unlink(owner.uid, new.uid)
+            if owner.block_owner_deletion and not (kept is not None and kept.block_owner_deletion):
+                now[owner.uid] = None
+        known = {owner.uid for owner in before}
+        for uid, owner in present.items():
+            if uid in known:
+                continue
+            self._dependents.setdefault(uid, {})[new.uid] = None
+            above = self._objects.get(uid)
+            if above is None:
+                later[new.uid] = None
+            elif above.deletes_dependents or not _is_at(above, owner, new.namespace):
+                now[new.uid] = None
+
+    def _unlink(self, owner: str, dependent: str) -> None:
+        found = self._dependents.get(owner)
+        if found is not None:
+            found.pop(dependent, None)
+            if not found:
+                del self._dependents[owner]
+
+    @staticmethod
+    def _starts(old: Tracked | None, new: Tracked, what: str) -> bool:
+        return bool(getattr(new, what)) and not (old is not None and getattr(old, what))
+
+    # --- owners ---
+
+    def state_of(self, owner: OwnerReference, kind: ResourceKind, namespace: str) -> OwnerState | None:
+        """What is known of an owner; None if only the server can tell."""
+        found = self._objects.get(owner.uid)
+        if found is not None and _is_at(found, owner, namespace):
+            return OwnerState.WAITING if found.deletes_dependents else OwnerState.PRESENT
+        return OwnerState.ABSENT if coordinates(owner, kind, namespace) in self._absent else None
+
+    def misplaced(self, target: Tracked) -> tuple[OwnerReference, ...]:
+        """References to objects of another namespace, which own nothing here."""
+        found: list[OwnerReference] = []
+        for owner in target.owners:
+            above = self._objects.get(owner.uid)
+            if above is not None and above.namespace and above.namespace != target.namespace:
+                found.append(owner)
+        return tuple(found)
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]
+
+
+def coordinates(owner: OwnerReference, kind: ResourceKind, namespace: str) -> _Coordinates:
+    """Where a reference points to, seen from a namespace."""
+    return owner.uid, kind.group, kind.kind, namespace if kind.namespaced else "", owner.name
+
+
+def _coordinates_of(object_: Tracked) -> _Coordinates:
+    kind = object_.resource
+    return object_.uid, kind.group, kind.kind, object_.namespace, object_.name
+
+
+def _is_at(found: Tracked, owner: OwnerReference, namespace: str) -> bool:
+    """Whether an object is where a reference to it says it is."""
+    kind = found.resource
+    return (
+        found.name == owner.name
+        and kind.kind == owner.kind
+        and kind.group == _group(owner.api_version)
+        and found.namespace in ("", namespace)
+    )
+
+
+def decide(graph: OwnerGraph, uid: str, asked: Mapping[str, OwnerState] | None = None) -> Decision:
+    """What to do with an object. asked: what the server said about owners, by uid."""
+    target = graph.get(uid)
+    if target is None:
+        return None
+    if target.orphans_dependents:
+        return OrphanDependents(target, graph.dependents(uid))
+    if target.deletes_dependents:
+        return _wait(graph, target)
+    if target.is_deleting or not target.owners:
+        return None
+    return _judge(graph, target, asked or {})
+
+
+def _wait(graph: OwnerGraph, target: Tracked) -> Decision:
+    blocking = [one for one in graph.dependents(target.uid) if _blocks(one, target.uid)]
+    if not blocking:
+        return RemoveFinalizer(target, FOREGROUND)
+    uids = tuple(one.uid for one in blocking if not one.deletes_dependents)
+    return LookAt(uids) if uids else None
+
+
+def _blocks(dependent: Tracked, uid: str) -> bool:
+    return any(owner.uid == uid and owner.block_owner_deletion for owner in dependent.owners)
+
+
+def _judge(graph: OwnerGraph, target: Tracked, asked: Mapping[str, OwnerState]) -> Decision:
+    states: dict[str, OwnerState] = {}
+    unknown: list[tuple[OwnerReference, ResourceKind]] = []
+    for owner in target.owners:
+        kind = graph.kinds.get((_group(owner.api_version), owner.kind))
+        if kind is None:
+            return Unresolved(owner)
+        if kind.namespaced and not target.namespace:
+            # What belongs to no namespace cannot belong to something in one: such a reference decides nothing.
+            return None
+        state = graph.state_of(owner, kind, target.namespace) or asked.get(owner.uid)
+        if state is None:
+            unknown.append((owner, kind))
+        else:
+            states[owner.uid] = state
+    if unknown:
+        return Verify(tuple(unknown))
+    return _verdict(graph, target, states)
+
+
+def _verdict(graph: OwnerGraph, target: Tracked, states: Mapping[str, OwnerState]) -> Decision:
+    going = tuple(uid for uid, state in states.items() if state is not OwnerState.PRESENT)
+    if len(going) < len(states):
+        return DropOwners(target, going) if going else None
+    dependents = graph.dependents(target.uid)
+    if dependents and OwnerState.WAITING in states.values():
+        circle = any(one.deletes_dependents for one in dependents)
+        return Delete(target=target, propagation="Foreground", unblock=circle)
+    if ORPHAN in target.finalizers:
+        return Delete(target=target, propagation="Orphan")
+    return Delete(target=target, propagation="Foreground" if FOREGROUND in target.finalizers else "Background")
+
+
+# --- patches ---
+
+
+def without_owners(target: Tracked, uids: tuple[str, ...]) -> dict[str, Any]:
+    """The merge patch that removes owners, if the object is still as it was seen."""
+    kept = [msgspec.to_builtins(owner) for owner in target.owners if owner.uid not in uids]
+    return _patch(target, {"ownerReferences": kept or None})
+
+
+def unblocked(target: Tracked) -> dict[str, Any]:
+    """The merge patch after which the object blocks the deletion of no owner."""
+    owners = (msgspec.structs.replace(owner, block_owner_deletion=False) for owner in target.owners)
+    return _patch(target, {"ownerReferences": [msgspec.to_builtins(owner) for owner in owners]})
+
+
+def without_finalizer(target: Tracked, finalizer: str) -> dict[str, Any]:
+    """The merge patch that removes a finalizer."""
+    return _patch(target, {"finalizers": [one for one in target.finalizers if one != finalizer] or None})
+
+
+def _patch(target: Tracked, fields: dict[str, Any]) -> dict[str, Any]:
+    # A uid may be stated but not changed, a resourceVersion must be the present one: together they guard the patch.
+    return {"metadata": {"uid": target.uid, "resourceVersion": target.version, **fields}}
+
+
+def misplaced_note(target: Tracked, owner: OwnerReference) -> str:
+    """The text of the event OwnerRefInvalidNamespace, as Kubernetes words it."""
+    named = f"[{owner.api_version}/{owner.kind}, namespace: {target.namespace}, name: {owner.name}, uid: {owner.uid}]"
+    return f'ownerRef {named} does not exist in namespace "{target.namespace}"'
