@@ -69,14 +69,17 @@ def allocate(
     new_share_id: NewShareID = share_id,
     steps_max: int = STEPS_MAX,
     with_reasons: bool = True,
+    plans: Sequence[ClaimPlan] | None = None,
 ) -> Allocated | Unallocatable:
     """Find devices for all claims (which are not allocated yet) from one node.
 
     Reads the inventory and leaves it as it is: to make the allocation count, `inventory.hold` it. Raises AllocationError where
-    upstream ends the attempt. with_reasons: work out why not (costs nothing if the claims fit).
+    upstream ends the attempt. with_reasons: work out why not (costs nothing if the claims fit). plans: those of the
+    claims, if they are known.
     """
     view = inventory.view(node)
-    plans = [inventory.plan(claim.spec) for claim in claims]
+    if plans is None:
+        plans = [inventory.plan(claim.spec) for claim in claims]
     if policy is FIRST_FIT and len(plans) == 1:
         choices = _straight(view, plans[0]) if plans[0].plain else _matched(view, plans[0], inventory.reader)
         if choices is not None:

@@ -16,7 +16,7 @@ from allot.core.allocation.constraints import AttributeReader, Value
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.allocation.plan import ConstraintPlan
 from allot.core.allocation.pools import SliceEntry
-from allot.core.allocation.signature import BLOCKED, REJECTED, Signature
+from allot.core.allocation.signature import BLOCKED, REJECTED, Signature, Trouble
 
 
 class AvailabilityIndex:
@@ -29,6 +29,7 @@ class AvailabilityIndex:
         "_groups",
         "_node_of",
         "_shareable",
+        "_troubled",
         "constraint",
         "reader",
         "shared",
@@ -50,6 +51,8 @@ class AvailabilityIndex:
         # a plain dict: it steps over everything that was deleted before.
         self._by_count: dict[int, OrderedDict[str, None]] = {}
         self._shareable = 0
+        # By node: devices that end the attempt when they are looked at.
+        self._troubled: dict[str | None, set[DeviceEntry]] = {}
 
     @property
     def has_shareable(self) -> bool:
@@ -67,6 +70,8 @@ class AvailabilityIndex:
                 self._node_of[entry] = node
                 entry.indexes.append(self)
                 self._shareable += entry.shareable
+                if isinstance(verdict, Trouble):
+                    self._troubled.setdefault(node, set()).add(entry)
                 self.refresh(entry)
 
     def remove(self, slice_: SliceEntry) -> None:
@@ -76,7 +81,12 @@ class AvailabilityIndex:
                 if entry in self._free:
                     self._free.discard(entry)
                     self._change(entry, -1)
-                del self._node_of[entry]
+                node = self._node_of.pop(entry)
+                troubled = self._troubled.get(node)
+                if troubled is not None:
+                    troubled.discard(entry)
+                    if not troubled:
+                        del self._troubled[node]
                 self._shareable -= entry.shareable
                 entry.indexes.remove(self)
             self.signature.forget(entry)
@@ -154,6 +164,15 @@ class AvailabilityIndex:
     def count(self, node: str) -> int:
         """At most how many devices are free for the node."""
         return self._counts.get(node, 0) + self.shared
+
+    def is_troubled(self, node: str) -> bool:
+        """Whether looking at the devices of the node may end the attempt with an error."""
+        return node in self._troubled or None in self._troubled
+
+    @property
+    def has_troubled(self) -> bool:
+        """Whether there is a node of which that is so."""
+        return bool(self._troubled)
 
     def size(self, needed: int) -> int:
         """How many nodes have that many devices of their own."""

@@ -7,7 +7,7 @@ pool, the signatures that select them. Not thread-safe; decisions only read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -40,11 +40,21 @@ def claim_id(claim: api.ResourceClaim) -> ClaimID:
     return ClaimID(claim.metadata.namespace, claim.metadata.name)
 
 
+def node_of(entry: DeviceEntry) -> str | None:
+    """The one node from which a device can be used; None if there may be several."""
+    spec = entry.slice.spec
+    return (entry.device.node_name if spec.per_device_node_selection else spec.node_name) or None
+
+
 class Inventory:
     """Devices, classes and holders of a cluster."""
 
-    def __init__(self, features: Features = DEFAULT_FEATURES) -> None:
+    def __init__(
+        self, features: Features = DEFAULT_FEATURES, changed: Callable[[str | None], None] | None = None
+    ) -> None:
+        """changed: told which node's devices have changed in any way, None for all nodes."""
         self.features = features
+        self._changed = changed
         self.ledger = Ledger(features.consumable_capacity, self._holder_changed)
         self._classes: dict[str, api.DeviceClass] = {}
         self._rules: dict[str, api.DeviceTaintRule] = {}
@@ -98,6 +108,7 @@ class Inventory:
         self._needs.clear()
         for index in self._all_indexes():
             index.add(slice_entry)
+        self._tell_pool(slice_entry)
 
     def delete_slice(self, name: str) -> None:
         """A slice is gone."""
@@ -121,6 +132,20 @@ class Inventory:
         for entry in slice_entry.devices:
             entry.state.entries.remove(entry)
             self.ledger.forget_if_unused(entry.state)
+        self._needs.clear()
+        self._tell_pool(slice_entry)
+
+    def _tell_pool(self, slice_entry: SliceEntry) -> None:
+        """Whether a pool is complete depends on all of its slices, wherever their devices are."""
+        if self._changed is None:
+            return
+        nodes = {entry.slice.spec.node_name for entry in self._by_pool.get(slice_entry.pool, {}).values()}
+        nodes.add(slice_entry.slice.spec.node_name)
+        if not all(nodes):
+            self._changed(None)
+            return
+        for node in nodes:
+            self._changed(node)
 
     def _outdate(self, slice_entry: SliceEntry) -> None:
         """Drop the views that a change of the slice can affect."""
@@ -139,6 +164,9 @@ class Inventory:
             return
         view.detach()
         for pool in view.pools:
+            if pool.counters is not None:
+                # What kept these devices from being free is not followed any more.
+                self._refresh(pool.counters.devices)
             viewers = self._viewers.get(pool.id)
             if viewers is not None:
                 viewers.discard(node)
@@ -152,8 +180,8 @@ class Inventory:
         name = device_class.metadata.name
         before = self._classes.get(name)
         self._classes[name] = device_class
-        self._forget_plans()
-        if before is not None and before.spec != device_class.spec:
+        if before is None or before.spec != device_class.spec:
+            self._forget_plans()
             self._forget_signatures(name)
 
     def delete_class(self, name: str) -> None:
@@ -215,13 +243,19 @@ class Inventory:
         self.ledger.release(claim)
 
     def _holder_changed(self, state: DeviceState) -> None:
-        for entry in state.entries:
-            for index in entry.indexes:
-                index.refresh(entry)
+        self._refresh(state.entries)
         for pool, _ in state.counters:
-            for entry in pool.devices:
-                for index in entry.indexes:
-                    index.refresh(entry)
+            self._refresh(pool.devices)
+        if self._changed is None:
+            return
+        if len(state.entries) == 1 and not state.counters:
+            self._changed(node_of(state.entries[0]))
+            return
+        nodes = {node_of(entry) for entry in state.entries}
+        for pool, _ in state.counters:
+            nodes.update(node_of(entry) for entry in pool.devices)
+        for node in (None,) if None in nodes else nodes:
+            self._changed(node)
 
     # --- questions ---
 
@@ -242,10 +276,14 @@ class Inventory:
         for pool in view.pools:
             self._viewers.setdefault(pool.id, set()).add(name)
             if pool.counters is not None:
-                for entry in pool.counters.devices:
-                    for index in entry.indexes:
-                        index.refresh(entry)
+                self._refresh(pool.counters.devices)
         return view
+
+    @staticmethod
+    def _refresh(devices: Iterable[DeviceEntry]) -> None:
+        for entry in devices:
+            for index in entry.indexes:
+                index.refresh(entry)
 
     def plan(self, spec: api.ResourceClaimSpec) -> ClaimPlan:
         """A claim spec, digested."""
@@ -277,13 +315,7 @@ class Inventory:
         Only nodes that have slices of their own are named. Fullest first, so that free nodes stay free. Nothing may
         be changed before the last name has been taken.
         """
-        if len(claims) == 1:
-            plan = self.plan(claims[0].spec)
-            lists = self._needs.get(plan)
-            if lists is None:
-                lists = self._needs[plan] = self._needed([plan])
-        else:
-            lists = self._needed([self.plan(claim.spec) for claim in claims])
+        lists = self.needs([self.plan(claim.spec) for claim in claims])
         own = [(index, needed - index.shared) for index, needed in lists if needed > index.shared]
         if not own:
             yield from self.nodes()
@@ -293,6 +325,15 @@ class Inventory:
         for node in first[0].nodes(first[1]):
             if all(index.count(node) >= needed for index, needed in others):
                 yield node
+
+    def needs(self, plans: Sequence[ClaimPlan]) -> list[tuple[AvailabilityIndex, int]]:
+        """How many devices of each index claims of these plans need at least. Valid until a slice or class changes."""
+        if len(plans) != 1:
+            return self._needed(plans)
+        needs = self._needs.get(plans[0])
+        if needs is None:
+            needs = self._needs[plans[0]] = self._needed(plans)
+        return needs
 
     def _needed(self, plans: Sequence[ClaimPlan]) -> list[tuple[AvailabilityIndex, int]]:
         """How many devices the requests that are certain need at least, by index."""
