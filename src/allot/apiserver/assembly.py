@@ -13,6 +13,7 @@ from allot.apiserver.access.audit import AuditLog
 from allot.apiserver.access.authorizer import WATCHED
 from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.opening import Access, open_access
+from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
@@ -65,6 +66,8 @@ class Running(msgspec.Struct, frozen=True):
     access: Access
     url: str
     port: int
+    # Discovery, OpenAPI, version, health and metrics, for clients in this process.
+    sites: Sites
 
 
 def builtin_registry(gates: FeatureGates, clock: Clock) -> Registry:
@@ -102,6 +105,7 @@ async def running(
             token_file=settings.token_file,
             gates=settings.gates,
         )
+        guard = AllocationGuard(store, settings.gates)
         chain = default_chain(
             lookup=lookup,
             writer=lookup,
@@ -116,6 +120,7 @@ async def running(
             last_validating=(
                 ValidatingPolicies(lookup, registry, access.authorizer.authorize),
                 ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
+                guard,
             ),
         )
         parts = Parts(
@@ -130,7 +135,7 @@ async def running(
         )
         server = ApiServer(parts)
         metrics = Metrics()
-        state = _State(server, access)
+        state = _State(server, access, guard)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
         sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks(), access.tokens)
         http = HttpServer(server, access, sites, metrics, audit)
@@ -155,7 +160,7 @@ async def running(
                 state.ready = True
                 host = f"[{settings.host}]" if ":" in settings.host else settings.host
                 shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
-                yield Running(server, access, f"https://{shown}:{port}", port)
+                yield Running(server, access, f"https://{shown}:{port}", port, sites)
             finally:
                 await http.stop()
                 for follower in followers:
@@ -165,11 +170,12 @@ async def running(
 
 
 class _State:
-    """What follows the store: who may do what, and namespaces that need furnishing."""
+    """What follows the store: who may do what, what claims hold, and namespaces that need furnishing."""
 
-    def __init__(self, server: ApiServer, access: Access) -> None:
+    def __init__(self, server: ApiServer, access: Access, guard: AllocationGuard) -> None:
         self._server = server
         self._access = access
+        self._guard = guard
         self._revision = 0
         self.ready = False
 
@@ -204,6 +210,7 @@ class _State:
             entries.extend(page.entries)
         # Decoded for this alone, one after the other: all pods at once would be most of the memory that the server takes.
         self._access.authorizer.reload(msgspec.json.decode(entry.encoded) for entry in entries)
+        await self._guard.load()
 
     async def feed(self) -> None:
         """Follow changes of what access is decided from."""
@@ -213,6 +220,7 @@ class _State:
             async for change in watch:
                 if isinstance(change, Event):
                     self._access.authorizer.apply_change(change)
+                    self._guard.apply_change(change)
                 self._revision = change.revision
         except Compacted:
             await self.load()

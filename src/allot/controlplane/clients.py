@@ -1,0 +1,50 @@
+"""Clients of an API server in the same process, each with a user of its own and that user's rights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allot.apiserver.assembly import Running
+from allot.apiserver.errors import StatusError
+from allot.apiserver.request import ApiRequest, User
+from allot.client.api import Client
+from allot.client.inprocess import Answer, InProcessTransport, PlainRequest
+
+
+def client_of(running: Running, user: User, user_agent: str = "allot") -> Client:
+    """A client that asks as the user. user_agent: what managedFields calls the component unless it says otherwise."""
+    return Client(transport_of(running, user, user_agent))
+
+
+def transport_of(running: Running, user: User, user_agent: str = "allot") -> InProcessTransport:
+    """The transport of such a client."""
+    server, sites = running.server, running.sites
+
+    async def handle(request: PlainRequest) -> Answer:
+        return await server.handle(
+            ApiRequest(
+                user=user,
+                verb=request.verb,
+                group=request.group,
+                version=request.version,
+                resource=request.resource,
+                namespace=request.namespace,
+                name=request.name,
+                subresource=request.subresource,
+                query=request.query,
+                body=request.body,
+                content_type=request.content_type,
+                user_agent=request.user_agent,
+            )
+        )
+
+    async def handle_path(path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
+        # Discovery, health and version are open to every authenticated user, which components are.
+        segments = tuple(part for part in path.split("/") if part)
+        site = await sites.find(segments, {}, headers.get("Accept", ""))
+        if site is None:
+            return 404, b"404 page not found"
+        return site.status, site.body if site.body is not None else site.value
+
+    return InProcessTransport(handle, StatusError, handle_path=handle_path, user_agent=user_agent)

@@ -1,0 +1,71 @@
+"""The composition of a control plane: an API server on a store, and the components that run beside it.
+
+The only place where the API server and its clients are put into one process. Components meet in the API alone: each has a
+client with its own user, all of them share one set of informers, so that an object is decoded once however many look at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from allot.apiserver.assembly import Running, Settings, running
+from allot.apiserver.request import User
+from allot.client.api import Client
+from allot.client.informers import Informers
+from allot.controlplane.clients import client_of
+from allot.controlplane.users import ADMINISTRATOR, CONTROLLERS
+from allot.process.clock import Clock, SystemClock
+from allot.process.ids import Ids, SystemIds
+from allot.process.supervise import supervise
+from allot.store.port import Store
+
+
+class ControlPlane:
+    """An API server in this process, and what runs beside it."""
+
+    def __init__(self, server: Running, settings: Settings, clock: Clock, ids: Ids, tasks: asyncio.TaskGroup) -> None:
+        self.server = server
+        self.settings = settings
+        self.clock = clock
+        self.ids = ids
+        # Reading is done for all components by one user, who may read everything.
+        self.informers = Informers(self.client(CONTROLLERS, "allot-informers"), clock, ids)
+        self._tasks = tasks
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def client(self, user: User = ADMINISTRATOR, user_agent: str = "allot") -> Client:
+        """A client with a user's rights."""
+        return client_of(self.server, user, user_agent)
+
+    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a component until it is stopped; when it fails it is reported and started again."""
+        assert name not in self._running, f"component {name} runs already"
+        self._running[name] = self._tasks.create_task(supervise(name, run, self.clock), name=name)
+
+    async def stop(self, name: str) -> None:
+        """End a component as a crash would: at whatever it waits for."""
+        task = self._running.pop(name)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def stop_all(self) -> None:
+        """End every component, the newest first."""
+        for name in reversed(tuple(self._running)):
+            await self.stop(name)
+
+
+@asynccontextmanager
+async def control_plane(
+    settings: Settings, store: Store, *, clock: Clock | None = None, ids: Ids | None = None
+) -> AsyncIterator[ControlPlane]:
+    """An API server that is ready, and shared informers that run; components are started on it."""
+    clock, ids = clock or SystemClock(), ids or SystemIds()
+    async with running(settings, store, clock=clock, ids=ids) as server, asyncio.TaskGroup() as tasks:
+        plane = ControlPlane(server, settings, clock, ids, tasks)
+        plane.start("informers", plane.informers.run)
+        try:
+            yield plane
+        finally:
+            await plane.stop_all()

@@ -1,0 +1,23 @@
+"""Who the components of a control plane are to the API server: the users that the default roles are bound to."""
+
+from __future__ import annotations
+
+from allot.core.access.attributes import AUTHENTICATED_GROUP, User
+from allot.core.access.service_accounts import service_account_user
+
+ADMINISTRATOR = User("kubernetes-admin", groups=("system:masters", AUTHENTICATED_GROUP))
+SCHEDULER = User("system:kube-scheduler", groups=(AUTHENTICATED_GROUP,))
+# Reads everything; each controller writes as itself.
+CONTROLLERS = User("system:kube-controller-manager", groups=(AUTHENTICATED_GROUP,))
+
+_NAMESPACE = "kube-system"
+
+
+def controller_user(account: str) -> User:
+    """The service account of a controller. It need not exist: nothing but its name counts, as with certificates."""
+    return service_account_user(_NAMESPACE, account, "", {})
+
+
+def node_user(name: str) -> User:
+    """The agent of a node."""
+    return User(f"system:node:{name}", groups=("system:nodes", AUTHENTICATED_GROUP))
