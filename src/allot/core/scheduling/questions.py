@@ -1,0 +1,78 @@
+"""What the decision asks of the devices: the seam between nodes (`cluster`, `board`, `decide`) and claims (`claims`, `devices`).
+
+The decision knows nothing of claims but this. `Devices` is the state, fed change by change by whoever feeds the cluster;
+a `DeviceQuestion` is one pod's view of it, asked of one node after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from allot.core.model import core_v1
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.plan import ClaimStep, CleanUp, NewClaim, Placement
+from allot.core.scheduling.status import Status
+
+Steps = tuple[tuple[ClaimStep, ...], NewClaim | None, tuple[core_v1.NodeAllocatableResourceClaimStatus, ...]]
+
+
+class DeviceQuestion(Protocol):
+    """Can this pod have its devices on a node? Valid until something changes."""
+
+    @property
+    def key(self) -> Hashable | None:
+        """Questions with equal keys have equal answers on every node while nothing changes; None: never shared."""
+
+    @property
+    def needs_exact(self) -> bool:
+        """Whether every node must be asked exactly: its rank matters, or an error on it is the answer for all."""
+
+    @property
+    def nodes(self) -> Collection[str] | None:
+        """The only nodes that can pass, if these are few and known (an allocated claim); None if any may."""
+
+    def quick(self, node: NodeInfo) -> Status | None:
+        """A cheap check that never refuses a node that `exact` accepts."""
+
+    def exact(self, node: NodeInfo) -> Status | None:
+        """The answer. What was found is kept for `rank` and `steps`."""
+
+    def rank(self, node: NodeInfo) -> int:
+        """How good the chosen alternatives are; only after `exact` accepted the node."""
+
+    def occupancy(self, node: NodeInfo) -> tuple[int, int]:
+        """Of the node's devices that could serve the pod: how many are held, how many there are. For policies."""
+
+    def steps(self, node: NodeInfo) -> Steps:
+        """What has to be written; only after `exact` accepted the node."""
+
+    def clean_ups(self, statuses: Mapping[str, Status]) -> tuple[tuple[CleanUp, ...], str]:
+        """What to clear away if no node passed, and the text for it."""
+
+    def explanation(self, nodes: Sequence[NodeInfo]) -> str:
+        """Why none of these nodes, which only lack devices, will do: a sentence or two."""
+
+
+class Devices(Protocol):
+    """Claims, classes, slices and who holds what, as far as the decision needs it."""
+
+    def question(self, pod: core_v1.Pod, group: PodGroup | None = None) -> DeviceQuestion | Status | None:
+        """None if the pod has no claims; a status if no node can help (PreFilter)."""
+
+    def assume(self, placement: Placement) -> None:
+        """Put the devices of a placement into force."""
+
+    def forget(self, placement: Placement) -> None:
+        """Take that back."""
+
+    def without(self, pods: Sequence[core_v1.Pod]) -> AbstractContextManager[None]:
+        """What if these pods were gone: inside, devices that nobody else uses are free."""
+
+    def backs(self, resource: str) -> bool:
+        """Whether a device class stands behind an extended resource."""
+
+    def totals(self, resource: str, node: NodeInfo) -> tuple[int, int]:
+        """Devices behind an extended resource on a node: how many there are, how many of them are held."""
