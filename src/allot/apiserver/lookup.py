@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import builtins
+from typing import Any, NamedTuple
 
 from allot.apiserver import writes
 from allot.apiserver.errors import conflict, not_found
@@ -11,6 +12,17 @@ from allot.store.port import KeyNotFound, RevisionConflict, Store
 
 Object = dict[str, Any]
 
+_KEPT_MAX = 2_000
+_KEPT_LENGTH_MAX = 50
+
+
+class _KeptList(NamedTuple):
+    """A list as of the newest change below the folder that it is from."""
+
+    folder: str
+    revision: int
+    objects: list[Object]
+
 
 class Lookup:
     """Reads of the server itself, without authorization; objects come in their storage version."""
@@ -18,6 +30,9 @@ class Lookup:
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self._registry = registry
+        # Short lists, most of them empty, for as long as nothing changes in their folder: every write asks for several.
+        self._lists: dict[tuple[str, str, str], _KeptList] = {}
+        self._generation = registry.generation
 
     async def get(self, plural: str, group: str, namespace: str, name: str) -> Object | None:
         """One object; None if it is not there."""
@@ -28,12 +43,31 @@ class Lookup:
         return None if entry is None else entry.object
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
-        """All objects of a kind, of one namespace if one is given, in order of their names."""
+        """All objects of a kind, of one namespace if one is given, in order of their names. Not to be changed."""
+        known = self.known_list(plural, group, namespace)
+        if known is not None:
+            return known
         served = self._registry.storage_row(group, plural)
         if served is None:
             return []
+        revision = self._store.last_change(served.folder)
         page = await self._store.list(served.prefix(namespace))
-        return [entry.object for entry in page.entries]
+        objects = [entry.object for entry in page.entries]
+        if revision is not None and len(objects) <= _KEPT_LENGTH_MAX:
+            if len(self._lists) >= _KEPT_MAX:
+                self._lists.clear()
+            self._lists[plural, group, namespace] = _KeptList(served.folder, revision, objects)
+        return objects
+
+    def known_list(self, plural: str, group: str, namespace: str = "") -> builtins.list[Object] | None:
+        """What `list` gives, if that can be told at once."""
+        if self._generation != self._registry.generation:
+            self._generation = self._registry.generation
+            self._lists.clear()
+        kept = self._lists.get((plural, group, namespace))
+        if kept is None or self._store.last_change(kept.folder) != kept.revision:
+            return None
+        return kept.objects
 
     async def update_status(self, plural: str, group: str, namespace: str, name: str, object_: Object) -> Object:
         """Store an object whose status was changed if it is still at its resourceVersion; StatusError 409 or 404."""

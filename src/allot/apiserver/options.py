@@ -143,8 +143,24 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
 # --- writes ---
 
 
+_KNOWN_OPTIONS_MAX = 1_000
+_known_options: dict[tuple[Any, ...], WriteOptions] = {}
+
+
 def write_options(query: Mapping[str, str], user_agent: str, verb: str, content_type: str = "") -> WriteOptions:
     """The options of a create, update or patch. verb names the kind of options in errors: Create, Update, Patch."""
+    # A client says the same with all its requests.
+    key = (user_agent, verb, content_type, *query.items())
+    known = _known_options.get(key)
+    if known is None:
+        known = _read_write_options(query, user_agent, verb, content_type)
+        if len(_known_options) >= _KNOWN_OPTIONS_MAX:
+            _known_options.clear()
+        _known_options[key] = known
+    return known
+
+
+def _read_write_options(query: Mapping[str, str], user_agent: str, verb: str, content_type: str) -> WriteOptions:
     manager = query.get("fieldManager", "")
     validation = query.get("fieldValidation", "")
     dry_run, errors = _dry_run(query.get("dryRun"))

@@ -35,6 +35,7 @@ Object = dict[str, Any]
 T = TypeVar("T", bound=APIStruct)
 
 PAGE_SIZE = 500
+_PATHS_MAX = 1_000
 # A watch may be open for that much longer than it was asked to be; then the server is taken for gone.
 WATCH_GRACE_S = 30.0
 
@@ -155,6 +156,8 @@ class ResourceClient:
         self.plural = plural
         self.is_namespaced = namespaced
         self._root = f"/apis/{quote(group)}/{quote(version)}" if group else f"/api/{quote(version)}"
+        # Namespace -> path of the resource in it.
+        self._paths: dict[str, str] = {}
 
     @property
     def api_version(self) -> str:
@@ -357,15 +360,15 @@ class ResourceClient:
             raise ValueError(f"{self.plural} {name!r}: expected a namespace")
         if subresource and not name:
             raise ValueError(f"{self.plural}/{subresource}: expected the name of an object")
-        parts = [self._root]
-        if namespace:
-            parts.append(f"namespaces/{quote(namespace, safe='')}")
-        parts.append(quote(self.plural, safe=""))
+        path = self._paths.get(namespace)
+        if path is None:
+            below = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+            if len(self._paths) >= _PATHS_MAX:
+                self._paths.clear()
+            path = self._paths[namespace] = f"{self._root}/{below}{quote(self.plural, safe='')}"
         if name:
-            parts.append(quote(name, safe=""))
-        if subresource:
-            parts.append(quote(subresource))
-        return "/".join(parts)
+            path = f"{path}/{quote(name, safe='')}"
+        return f"{path}/{quote(subresource)}" if subresource else path
 
     async def _object(
         self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None, content_type: str = JSON

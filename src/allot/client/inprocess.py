@@ -114,6 +114,8 @@ class _Refusal(Protocol):
     def status(self) -> dict[str, Any]: ...
 
 
+_NO_HEADERS: Mapping[str, str] = {}
+
 Answer = AnsweredObject | AnsweredList | AnsweredWatch
 Handle = Callable[[PlainRequest], Awaitable[Answer]]
 # Paths outside the API (discovery, /version, /openapi): path and headers to status and JSON value or bytes.
@@ -160,10 +162,14 @@ class InProcessTransport:
             raise DeadlineExceeded(f"no answer within {timeout:g} s", request=text) from error
         except self._refused as error:
             return _refusal_response(error)
+        object_ = getattr(answer, "object", None)
+        if object_ is not None:
+            one = cast(AnsweredObject, answer)
+            return Response(one.status, _NO_HEADERS, object_, one.warnings)
         if hasattr(answer, "close"):
             await cast(AnsweredWatch, answer).close()
             raise Unreachable("a watch is opened with stream()", request=text)
-        return _response(answer)
+        return _listed(cast(AnsweredList, answer))
 
     @asynccontextmanager
     async def stream(
@@ -228,7 +234,9 @@ def plain_request(
     method: str, path: str, query: Mapping[str, str], body: Any, content_type: str, user_agent: str
 ) -> PlainRequest | None:
     """The request that a method and path mean; None for paths that are no API objects."""
-    parts = [unquote(part) for part in path.strip("/").split("/")]
+    parts = path.strip("/").split("/")
+    if "%" in path:
+        parts = [unquote(part) for part in parts]
     if len(parts) >= 3 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]
     elif len(parts) >= 4 and parts[0] == "apis":
@@ -257,6 +265,9 @@ def plain_request(
     )
 
 
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
 def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
     if method == "GET":
         if query.get("watch") in ("true", "1"):
@@ -264,13 +275,10 @@ def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
         return "get" if name else "list"
     if method == "DELETE":
         return "delete" if name else "deletecollection"
-    return {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method, method.lower())
+    return _VERBS.get(method) or method.lower()
 
 
-def _response(answer: AnsweredObject | AnsweredList) -> Response:
-    if not hasattr(answer, "entries"):
-        return Response(answer.status, {}, answer.object, answer.warnings)
-    listed = cast(AnsweredList, answer)
+def _listed(listed: AnsweredList) -> Response:
     metadata: dict[str, Any] = {"resourceVersion": listed.resource_version}
     if listed.continue_token:
         metadata["continue"] = listed.continue_token

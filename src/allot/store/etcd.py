@@ -185,6 +185,10 @@ class EtcdStore:
                 raise FutureRevision(request.revision, await self.revision()) from refused
             raise StoreUnavailable(f"{self._client}: {refused.text}") from refused
 
+    def last_change(self, folder: str) -> int | None:  # noqa: ARG002
+        """Not known: others write to the same etcd."""
+        return None
+
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix; see the port."""
         return EtcdWatch(self._client, self._entries, prefix, after, self._check_kept)

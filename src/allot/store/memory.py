@@ -35,6 +35,10 @@ class TimelineReads:
         """A page of a list; see the port."""
         return self._timeline.list(prefix, limit, continue_key, revision)
 
+    def last_change(self, folder: str) -> int | None:
+        """The newest change below a folder; see the port."""
+        return self._timeline.last_changes.get(folder, 0)
+
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix; see the port."""
         return self._timeline.watch(prefix, after)

@@ -147,6 +147,10 @@ class Store(Protocol):
     async def delete(self, key: str, expected: int) -> Entry:
         """Remove a key that is at the expected revision; the last state, with the revision of the deletion."""
 
+    def last_change(self, folder: str) -> int | None:
+        """The revision of the newest change of a key below a folder (`/registry/<name>/`) as far as reads show it, 0 for
+        none since the start; None if that is not known without asking. While it stays the same, so do lists of the folder."""
+
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix (keys that start with it) after a revision, and Progress from time to time.
 

@@ -18,6 +18,7 @@ from allot.store.port import Compacted, Event, EventType, FutureRevision, Page
 from allot.store.sortedkeys import SortedKeys, end_of
 
 _revision_of = attrgetter("revision")
+_ROOT_LENGTH = len("/registry/")
 
 
 class Limits:
@@ -47,6 +48,8 @@ class Timeline:
         # As in etcd, an empty store is at revision 1 and the first write makes 2: no object ever has resourceVersion 0 or 1.
         self.revision = 1
         self.compacted = 0
+        # Folder (`/registry/<name>/`) -> the revision of the newest change below it since the start.
+        self.last_changes: dict[str, int] = {}
         self._limits = limits
         self._keys = SortedKeys()
         self._history: list[Event] = []
@@ -74,6 +77,7 @@ class Timeline:
                 self._keys.add(key)
             self.entries[key] = event.entry
         self.revision = event.revision
+        self.last_changes[key[: key.find("/", _ROOT_LENGTH) + 1]] = event.revision
         self._history.append(event)
         self._history_bytes += event.entry.size_bytes
         self._fanout.deliver(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import copy
 from typing import Any
 
@@ -60,6 +61,9 @@ class World:
         return self.objects.get((group, plural, namespace, name))
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[dict[str, Any]]:
+        return self.known_list(plural, group, namespace)
+
+    def known_list(self, plural: str, group: str, namespace: str = "") -> builtins.list[dict[str, Any]]:
         found = sorted(self.objects.items())
         return [
             object_

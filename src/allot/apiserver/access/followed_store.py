@@ -56,6 +56,10 @@ class FollowedStore:
         self._authorizer.apply_write(entry, deleted=True)
         return entry
 
+    def last_change(self, folder: str) -> int | None:
+        """The newest change below a folder."""
+        return self._store.last_change(folder)
+
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix."""
         return self._store.watch(prefix, after)

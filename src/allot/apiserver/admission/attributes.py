@@ -6,7 +6,7 @@ another object puts a new one into `object`; it never changes the one that is th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -33,7 +33,10 @@ class Lookup(Protocol):
         """One object; None if it is not there."""
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
-        """All objects of a kind, of one namespace if one is given, in order of their names."""
+        """All objects of a kind, of one namespace if one is given, in order of their names. Not to be changed."""
+
+    def known_list(self, plural: str, group: str, namespace: str = "") -> Sequence[Object] | None:
+        """What `list` gives, if that can be told without waiting."""
 
 
 class StatusWriter(Protocol):

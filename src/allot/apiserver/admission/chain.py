@@ -13,8 +13,9 @@ charged for an object (quota) is given back if the write fails.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from allot.apiserver.admission.attributes import Admission, Object, Operation
@@ -26,7 +27,11 @@ Settle = Callable[[bool], Awaitable[None]]
 
 
 class Plugin(Protocol):
-    """Something that looks at requests. `handles` depends on nothing but its arguments; its answers are kept."""
+    """Something that looks at requests. `handles` depends on nothing but its arguments; its answers are kept.
+
+    A plugin may also have `idle(namespace) -> bool`: whether there is nothing that could make it do anything about a request
+    in the namespace (no policies, no quotas, ...). It is asked at every request and then left out.
+    """
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """Whether such requests concern the plugin."""
@@ -48,6 +53,7 @@ class ValidatingPlugin(Plugin, Protocol):
 
 _Key = tuple[str, str, str, str, Operation]
 _Chosen = TypeVar("_Chosen", bound=Plugin)
+_Idle = Callable[[str], bool]
 
 
 class AdmissionChain:
@@ -56,34 +62,22 @@ class AdmissionChain:
     def __init__(self, mutating: Iterable[MutatingPlugin], validating: Iterable[ValidatingPlugin]) -> None:
         self._mutating = tuple(mutating)
         self._validating = tuple(validating)
-        self._mutating_for: dict[_Key, tuple[MutatingPlugin, ...]] = {}
-        self._validating_for: dict[_Key, tuple[ValidatingPlugin, ...]] = {}
+        self._mutating_for: dict[_Key, tuple[tuple[MutatingPlugin, _Idle | None], ...]] = {}
+        self._validating_for: dict[_Key, tuple[tuple[ValidatingPlugin, _Idle | None], ...]] = {}
 
     async def mutate(self, admission: Admission) -> Object | None:
         """The object as the mutating plugins leave it."""
-        for plugin in _chosen(self._mutating_for, self._mutating, admission):
-            await plugin.mutate(admission)
+        namespace = admission.namespace
+        for plugin, idle in _chosen(self._mutating_for, self._mutating, admission):
+            if idle is None or not idle(namespace):
+                await plugin.mutate(admission)
         return admission.object
 
-    @asynccontextmanager
-    async def judge(self, admission: Admission) -> AsyncIterator[None]:
+    def judge(self, admission: Admission) -> AbstractAsyncContextManager[None]:
         """Raises StatusError if a plugin refuses; else the body runs, and plugins hear whether it succeeded."""
-        plugins = _chosen(self._validating_for, self._validating, admission)
-        if not plugins:
-            yield
-            return
-        settling: list[Settle] = []
-        stored = False
-        try:
-            for plugin in plugins:
-                settle = await plugin.validate(admission)
-                if settle is not None:
-                    settling.append(settle)
-            yield
-            stored = True
-        finally:
-            if settling:
-                await _settle_all(settling, stored)
+        namespace = admission.namespace
+        chosen = _chosen(self._validating_for, self._validating, admission)
+        return _Judgement(admission, [plugin for plugin, idle in chosen if idle is None or not idle(namespace)])
 
     async def admit(
         self,
@@ -102,6 +96,33 @@ class AdmissionChain:
         async with self.judge(admission):
             pass
         return admission.object, tuple(admission.warnings)
+
+
+class _Judgement:
+    """Around a write: asked before, settled after."""
+
+    __slots__ = ("_admission", "_plugins", "_settling")
+
+    def __init__(self, admission: Admission, plugins: list[ValidatingPlugin]) -> None:
+        self._admission = admission
+        self._plugins = plugins
+        self._settling: list[Settle] = []
+
+    async def __aenter__(self) -> None:
+        try:
+            for plugin in self._plugins:
+                settle = await plugin.validate(self._admission)
+                if settle is not None:
+                    self._settling.append(settle)
+        except BaseException:
+            await _settle_all(self._settling, stored=False)
+            raise
+
+    async def __aexit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._settling:
+            await _settle_all(self._settling, stored=type_ is None)
 
 
 def admission_of(
@@ -132,18 +153,20 @@ def admission_of(
 
 
 def _chosen(
-    chosen: dict[_Key, tuple[_Chosen, ...]], plugins: tuple[_Chosen, ...], admission: Admission
-) -> tuple[_Chosen, ...]:
+    chosen: dict[_Key, tuple[tuple[_Chosen, _Idle | None], ...]], plugins: tuple[_Chosen, ...], admission: Admission
+) -> tuple[tuple[_Chosen, _Idle | None], ...]:
     resource = admission.resource
     key = (resource.group, resource.version, resource.plural, admission.subresource, admission.operation)
     found = chosen.get(key)
     if found is None:
         asked = (resource, admission.subresource, admission.operation)
-        found = chosen[key] = tuple(plugin for plugin in plugins if plugin.handles(*asked))
+        found = chosen[key] = tuple(
+            (plugin, getattr(plugin, "idle", None)) for plugin in plugins if plugin.handles(*asked)
+        )
     return found
 
 
-async def _settle_all(settling: list[Settle], stored: bool) -> None:
+async def _settle_all(settling: list[Settle], *, stored: bool) -> None:
     """Every one is called, also if another fails."""
     async with AsyncExitStack() as stack:
         for settle in settling:

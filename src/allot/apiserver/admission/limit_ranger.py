@@ -24,6 +24,10 @@ class LimitRanger:
             return (subresource, operation) in (("", Operation.CREATE), ("resize", Operation.UPDATE))
         return key == _VOLUME_CLAIMS and not subresource and operation in (Operation.CREATE, Operation.UPDATE)
 
+    def idle(self, namespace: str) -> bool:
+        """Whether the namespace has no limit ranges."""
+        return self._lookup.known_list("limitranges", "", namespace) == []
+
     async def mutate(self, admission: Admission) -> None:
         """Defaults for containers."""
         if admission.key != _PODS or admission.object is None or _is_going(admission):

@@ -62,6 +62,10 @@ class ResourceQuota:
             return False
         return not subresource or (kind, subresource) in ((PODS, "resize"), (VOLUME_CLAIMS, "status"))
 
+    def idle(self, namespace: str) -> bool:
+        """Whether the namespace has no quota."""
+        return self._lookup.known_list("resourcequotas", "", namespace) == []
+
     async def validate(self, admission: Admission) -> Settle | None:
         """Charge every quota that applies, or refuse."""
         new, old, kind = admission.object, admission.old, admission.key

@@ -45,6 +45,10 @@ class _Webhooks:
         key = (resource.group, resource.plural)
         return key not in EXEMPT and key not in EXEMPT_REVIEWS
 
+    def idle(self, namespace: str) -> bool:  # noqa: ARG002
+        """Whether there are no webhooks."""
+        return self._lookup.known_list(self.plural, _GROUP) == []
+
     async def _each(self, admission: Admission) -> None:
         for configuration in await self._lookup.list(self.plural, _GROUP):
             for webhook in sequence(configuration.get("webhooks")):
