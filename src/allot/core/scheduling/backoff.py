@@ -1,0 +1,28 @@
+"""How long a unit that was tried in vain has to wait before it may be tried again."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import msgspec
+
+# kube-scheduler's defaults.
+INITIAL_S = 1.0
+MAX_S = 10.0
+# 2 ** 64 seconds are more than anybody configures; beyond, shifting further only makes large numbers.
+_DOUBLINGS_MAX = 64
+
+
+class BackoffTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The first pause, and what pauses grow to."""
+
+    initial_s: float = INITIAL_S
+    max_s: float = MAX_S
+
+    def pause_s(self, failures: int, pods: int = 1) -> float:
+        """The pause after so many failures in a row. Groups are dearer to try, so theirs may grow with the root of their
+        size."""
+        if failures <= 0:
+            return 0.0
+        longest = self.max_s * sqrt(max(pods, 1))
+        return min(self.initial_s * (1 << min(failures - 1, _DOUBLINGS_MAX)), longest)

@@ -1,0 +1,472 @@
+"""The order in which units (lone pods and pod groups) are tried, and how long they wait after a refusal.
+
+A unit is in one place. Active: to be tried, highest priority first, then who has waited longest. Back-off: may be tried
+again, but not before its time. Unschedulable: refused, waiting for an event that can help one of the plugins that refused it
+(`hints`), or for five minutes as a net below everything. Gated: not to be tried before something outside happens; it is looked
+at again when its own pods, its claims or its group change. Pods whose placements are being written are remembered with their
+unit but wait nowhere.
+
+Knows nothing of clocks: every method is told the time. Groups wait for events like lone pods do; kube-scheduler tries a group
+again after each back-off, whether or not anything has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from allot.core.model.core_v1 import Pod
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.backoff import BackoffTimes
+from allot.core.scheduling.hints import INTERESTED, Event, Happening, claim_keys, frees_devices
+from allot.core.scheduling.plan import Refusal, Unit
+from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling.waiting import Heap, Member, Place, Waiting
+
+FLUSH_AFTER_S = 300.0
+# As many events as can come between a pod's being taken and its being decided; more, and all of them count.
+_EVENTS_MAX = 10_000
+
+Gate = Callable[[Unit, str], Status | None]
+Helps = Callable[[str, Event, Pod], bool]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit that is to be decided now."""
+
+    key: str
+    unit: Unit
+    # When its first pod came, and when it was first tried.
+    since: float
+    # Refused so often before.
+    refusals: int
+
+
+class Queue:
+    """gate(unit, name of its group or "") tells why a unit must not be tried yet; helps(plugin, event, pod) whether an event
+    may change that plugin's mind about the pod."""
+
+    def __init__(
+        self, gate: Gate, helps: Helps, times: BackoffTimes | None = None, flush_after_s: float = FLUSH_AFTER_S
+    ) -> None:
+        self._gate = gate
+        self._helps = helps
+        self._times = times if times is not None else BackoffTimes()
+        self._flush_after_s = flush_after_s
+        self._waiting: dict[str, Waiting] = {}
+        self._groups: dict[str, PodGroup] = {}
+        # Which unit a pod belongs to.
+        self._unit_of: dict[str, str] = {}
+        self._active = Heap()
+        # Two, because only units that wait for no error may be tried early when there is nothing else to do.
+        self._backoff = Heap()
+        self._error_backoff = Heap()
+        # In the order of arrival, so that the first has waited longest.
+        self._unschedulable: dict[str, float] = {}
+        self._refused_by: dict[str, dict[str, None]] = {}
+        self._using: dict[str, dict[str, None]] = {}
+        self._gated: dict[str, float] = {}
+        self._deciding: dict[str, int] = {}
+        self._events: list[Event] = []
+        self._tokens = 0
+        self._counts: dict[Place, int] = dict.fromkeys(Place, 0)
+
+    # --- what there is ---
+
+    def put_pod(self, pod: Pod, now: float) -> None:
+        """A pod without a node that this scheduler is responsible for: new, or changed."""
+        key = _key(pod)
+        known = self._waiting.get(self._unit_of.get(key, ""))
+        if known is None:
+            self._add_pod(key, pod, now)
+            return
+        member = known.writing.get(key)
+        if member is not None:
+            member.pod = pod
+            return
+        member = known.members[key]
+        before, member.pod = member.pod, pod
+        if before.spec is not pod.spec or before.status is not pod.status:
+            self._reindex_claims(known, before, pod)
+        self._own_pod_changed(known, key, before, pod, now)
+
+    def delete_pod(self, key: str, now: float) -> None:
+        """A pod is gone, has got a node, or is another scheduler's."""
+        waiting = self._waiting.get(self._unit_of.pop(key, ""))
+        if waiting is None:
+            return
+        member = waiting.members.pop(key, None) or waiting.writing.pop(key, None)
+        waiting.plugins.pop(key, None)
+        if member is not None:
+            self._reindex_claims(waiting, member.pod, None)
+        if not waiting.members:
+            self._leave(waiting)
+            if not waiting.writing:
+                del self._waiting[waiting.key]
+                self._deciding.pop(waiting.key, None)
+        elif waiting.place in (Place.ACTIVE, Place.GATED):
+            # Who closed the gate may be the one that is gone; and without it there may be too few.
+            self._enter_checked(waiting, now)
+
+    def put_group(self, group: PodGroup, now: float) -> None:
+        """A pod group: new, or changed."""
+        name = f"{group.metadata.namespace}/{group.metadata.name}"
+        self._groups[name] = group
+        waiting = self._waiting.get(_group_key(name))
+        if waiting is not None:
+            waiting.group = group
+            self._look_again(waiting, now)
+
+    def delete_group(self, name: str, now: float) -> None:
+        """A pod group is gone; its pods wait for another of that name."""
+        self._groups.pop(name, None)
+        waiting = self._waiting.get(_group_key(name))
+        if waiting is not None:
+            waiting.group = None
+            if waiting.members and waiting.place is not Place.NOWHERE:
+                self._enter_checked(waiting, now)
+
+    # --- what happens ---
+
+    def tell(self, event: Event, now: float) -> int:
+        """Something has happened in the cluster: units that it can help are to be tried again. How many that were."""
+        if self._deciding and len(self._events) < _EVENTS_MAX:
+            self._events.append(event)
+        moved = 0
+        if event.happening is Happening.CLAIM:
+            moved += self._open_gates(self._using.get(event.key, ()), now)
+        for plugin in INTERESTED.get(event.happening, ()):
+            refused = self._refused_by.get(plugin)
+            if not refused:
+                continue
+            for key in tuple(self._concerned(event, refused)):
+                waiting = self._waiting[key]
+                if self._is_helped(waiting, plugin, event):
+                    self._requeue(waiting, now)
+                    moved += 1
+        return moved
+
+    def look_at_gated_groups(self, names: Iterable[str], now: float) -> None:
+        """Pods of these groups came or got nodes: their quorum may be there."""
+        for name in names:
+            waiting = self._waiting.get(_group_key(name))
+            if waiting is not None and waiting.place is Place.GATED:
+                self._enter_checked(waiting, now)
+
+    # --- what is tried ---
+
+    def pop(self, now: float, *, early: bool = False) -> Attempt | None:
+        """The next unit to decide. early: one whose back-off is not over will do if there is no other, as for an idle
+        kube-scheduler; never one that waits after an error."""
+        self._expire(now)
+        waiting = self._active.first()
+        if waiting is None and early:
+            waiting = self._backoff.first()
+        if waiting is None:
+            return None
+        self._leave(waiting)
+        self._deciding[waiting.key] = len(self._events)
+        for member in waiting.members.values():
+            member.attempts += 1
+            if member.tried_first_at is None:
+                member.tried_first_at = now
+        return Attempt(key=waiting.key, unit=waiting.unit(), since=waiting.since, refusals=waiting.refusals)
+
+    def next_at(self) -> float | None:
+        """When time alone will have brought something to try; None if it never will."""
+        if self._active.first() is not None:
+            return 0.0
+        times = [first.ready_at for heap in (self._backoff, self._error_backoff) if (first := heap.first()) is not None]
+        if self._unschedulable:
+            times.append(next(iter(self._unschedulable.values())) + self._flush_after_s)
+        return min(times, default=None)
+
+    def decided(self, attempt: Attempt, placed: Sequence[Pod], refusals: Sequence[Refusal], now: float) -> None:
+        """What was decided of a unit: placed pods are being written from now on, the others wait."""
+        waiting = self._waiting.get(attempt.key)
+        started = self._deciding.pop(attempt.key, None)
+        missed = self._events[started:] if started is not None else []
+        if not self._deciding:
+            self._events.clear()
+        if waiting is None:
+            return
+        for pod in placed:
+            member = waiting.members.pop(_key(pod), None)
+            if member is not None:
+                waiting.writing[_key(pod)] = member
+                waiting.plugins.pop(_key(pod), None)
+        if not waiting.members:
+            return
+        for refusal in refusals:
+            if _key(refusal.pod) in waiting.members:
+                waiting.plugins[_key(refusal.pod)] = refusal.plugins
+        self._after_decision(waiting, bool(placed), refusals, missed, now)
+
+    def written(self, pod: Pod) -> Member | None:
+        """A placed pod has its node. What is known of its waiting; None if it was gone already."""
+        waiting, member = self._end_writing(pod)
+        if waiting is None or member is None:
+            return None
+        del self._unit_of[_key(pod)]
+        self._reindex_claims(waiting, member.pod, None)
+        if not waiting.members and not waiting.writing:
+            del self._waiting[waiting.key]
+        return member
+
+    def failed(self, pod: Pod, now: float, *, at_once: bool = False) -> None:
+        """The placement of a pod could not be written: it is tried again after a back-off, or at once if only somebody else
+        was quicker."""
+        waiting, member = self._end_writing(pod)
+        if waiting is None or member is None:
+            return
+        waiting.members[_key(pod)] = member
+        if at_once:
+            self._enter_checked(waiting, now)
+        else:
+            waiting.errors += 1
+            waiting.since = now
+            self._enter_backoff(waiting, now)
+
+    # --- what can be told ---
+
+    def counts(self) -> Mapping[Place, int]:
+        """How many units are where."""
+        return self._counts
+
+    def waiting_pods(self) -> Iterator[Pod]:
+        """All pods that wait or are being written."""
+        for waiting in self._waiting.values():
+            for member in (*waiting.members.values(), *waiting.writing.values()):
+                yield member.pod
+
+    def attempts(self, key: str) -> int:
+        """How often a pod that still waits was tried."""
+        waiting = self._waiting.get(self._unit_of.get(key, ""))
+        member = waiting and (waiting.members.get(key) or waiting.writing.get(key))
+        return member.attempts if member else 0
+
+    def place(self, key: str) -> Place | None:
+        """Where a pod's unit is; None if the pod does not wait."""
+        waiting = self._waiting.get(self._unit_of.get(key, ""))
+        return None if waiting is None else waiting.place
+
+    def members_of(self, group: str) -> int:
+        """How many pods of a group wait or are being written."""
+        waiting = self._waiting.get(_group_key(group))
+        return 0 if waiting is None else len(waiting.members) + len(waiting.writing)
+
+    def long_gated(self, before: float) -> list[tuple[Pod, Status]]:
+        """Pods that have been gated since before that time; each told once for one reason."""
+        found: list[tuple[Pod, Status]] = []
+        for key, since in self._gated.items():
+            if since > before:
+                break
+            waiting = self._waiting[key]
+            if waiting.gate is not None and not waiting.gate_is_told:
+                waiting.gate_is_told = True
+                found.extend((member.pod, waiting.gate) for member in waiting.members.values())
+        return found
+
+    # --- moving ---
+
+    def _add_pod(self, key: str, pod: Pod, now: float) -> None:
+        group_name = group_of(pod)
+        unit_key = _group_key(group_name) if group_name else key
+        waiting = self._waiting.get(unit_key)
+        if waiting is None:
+            waiting = self._waiting[unit_key] = Waiting(unit_key, group_name, now)
+            waiting.group = self._groups.get(group_name) if group_name else None
+        self._unit_of[key] = unit_key
+        waiting.members[key] = Member(pod, now)
+        self._reindex_claims(waiting, None, pod)
+        if unit_key in self._deciding or waiting.place is Place.BACKOFF:
+            return
+        if waiting.place is Place.UNSCHEDULABLE:
+            # A group that was refused is worth a try with one more pod.
+            self._requeue(waiting, now)
+        else:
+            self._enter_checked(waiting, now)
+
+    def _own_pod_changed(self, waiting: Waiting, key: str, before: Pod, pod: Pod, now: float) -> None:
+        if waiting.place is Place.GATED:
+            self._enter_checked(waiting, now)
+        elif waiting.place is Place.UNSCHEDULABLE:
+            event = Event(happening=Happening.OWN_POD, key=key, old=before, new=pod)
+            if any(self._helps(plugin, event, pod) for plugin in sorted(waiting.plugins.get(key, ()))):
+                self._requeue(waiting, now)
+        elif before.spec.priority != pod.spec.priority and waiting.place is Place.ACTIVE:
+            self._enter(waiting, Place.ACTIVE, now)
+        elif key in waiting.members and waiting.key in self._deciding:
+            self._events.append(Event(happening=Happening.OWN_POD, key=key, old=before, new=pod))
+
+    def _after_decision(
+        self, waiting: Waiting, any_placed: bool, refusals: Sequence[Refusal], missed: list[Event], now: float
+    ) -> None:
+        failed = any(refusal.verdict is Verdict.ERROR for refusal in refusals)
+        if any_placed:
+            # What is left of a group gets its turn without a pause; it fails as a group then, or is placed.
+            waiting.errors = waiting.refusals = 0
+            self._enter_checked(waiting, now)
+        elif failed or not any(waiting.plugins.values()):
+            waiting.errors += 1
+            waiting.since = now
+            self._enter_backoff(waiting, now)
+        else:
+            waiting.errors = 0
+            waiting.refusals += 1
+            waiting.since = now
+            helped = any(
+                self._is_helped(waiting, plugin, event)
+                for event in missed
+                for plugin in INTERESTED.get(event.happening, ())
+            )
+            self._enter(waiting, Place.UNSCHEDULABLE, now)
+            if helped:
+                self._requeue(waiting, now)
+
+    def _end_writing(self, pod: Pod) -> tuple[Waiting | None, Member | None]:
+        key = _key(pod)
+        waiting = self._waiting.get(self._unit_of.get(key, ""))
+        member = waiting.writing.get(key) if waiting is not None else None
+        if waiting is None or member is None or member.pod.metadata.uid != pod.metadata.uid:
+            # Deleted meanwhile, or a new pod of that name.
+            return None, None
+        del waiting.writing[key]
+        return waiting, member
+
+    def _requeue(self, waiting: Waiting, now: float) -> None:
+        """From unschedulable to active, or to back-off if its pause is not over."""
+        failures = waiting.errors or waiting.refusals
+        waiting.ready_at = waiting.since + self._times.pause_s(failures, len(waiting.members))
+        if waiting.ready_at > now:
+            self._enter(waiting, Place.BACKOFF, now)
+        else:
+            self._enter_checked(waiting, now)
+
+    def _look_again(self, waiting: Waiting, now: float) -> None:
+        """A group has changed: what it waits for may be different now."""
+        if waiting.place is Place.GATED:
+            self._enter_checked(waiting, now)
+        elif waiting.place is Place.UNSCHEDULABLE:
+            self._requeue(waiting, now)
+
+    def _open_gates(self, keys: Iterable[str], now: float) -> int:
+        gated = [self._waiting[key] for key in keys if key in self._gated]
+        for waiting in gated:
+            self._enter_checked(waiting, now)
+        return sum(waiting.place is Place.ACTIVE for waiting in gated)
+
+    def _expire(self, now: float) -> None:
+        """What time alone brings: the end of pauses, and of the longest wait for an event."""
+        for heap in (self._backoff, self._error_backoff):
+            while (first := heap.first()) is not None and first.ready_at <= now:
+                self._enter_checked(first, now)
+        while self._unschedulable:
+            key, since = next(iter(self._unschedulable.items()))
+            if since + self._flush_after_s > now:
+                break
+            self._requeue(self._waiting[key], now)
+
+    def _enter_checked(self, waiting: Waiting, now: float) -> None:
+        """To active, unless a gate is closed."""
+        gate = self._gate(waiting.unit(), waiting.group_name)
+        if gate is None:
+            waiting.gate = None
+            self._enter(waiting, Place.ACTIVE, now)
+            return
+        if waiting.gate is None or waiting.gate.reasons != gate.reasons:
+            waiting.gate_is_told = False
+        is_new = waiting.place is not Place.GATED
+        waiting.gate = gate
+        if is_new:
+            self._enter(waiting, Place.GATED, now)
+
+    def _enter_backoff(self, waiting: Waiting, now: float) -> None:
+        waiting.ready_at = now + self._times.pause_s(waiting.errors or waiting.refusals, len(waiting.members))
+        self._enter(waiting, Place.BACKOFF, now)
+
+    def _enter(self, waiting: Waiting, place: Place, now: float) -> None:
+        self._leave(waiting)
+        self._tokens += 1
+        waiting.token, waiting.place = self._tokens, place
+        self._counts[place] += 1
+        if place is Place.ACTIVE:
+            self._active.push((-waiting.priority, waiting.since), waiting)
+        elif place is Place.BACKOFF:
+            heap = self._error_backoff if waiting.errors else self._backoff
+            heap.push((waiting.ready_at, -waiting.priority), waiting)
+        elif place is Place.GATED:
+            self._gated[waiting.key] = now
+        elif place is Place.UNSCHEDULABLE:
+            self._unschedulable[waiting.key] = now
+            for plugins in waiting.plugins.values():
+                for plugin in sorted(plugins):
+                    self._refused_by.setdefault(plugin, {})[waiting.key] = None
+
+    def _leave(self, waiting: Waiting) -> None:
+        place, waiting.place = waiting.place, Place.NOWHERE
+        waiting.token = 0
+        if place is Place.NOWHERE:
+            return
+        self._counts[place] -= 1
+        if place is Place.ACTIVE:
+            self._active.discard()
+        elif place is Place.BACKOFF:
+            (self._error_backoff if waiting.errors else self._backoff).discard()
+        elif place is Place.GATED:
+            del self._gated[waiting.key]
+        elif place is Place.UNSCHEDULABLE:
+            del self._unschedulable[waiting.key]
+            for refused in self._refused_by.values():
+                refused.pop(waiting.key, None)
+
+    # --- whom an event concerns ---
+
+    def _concerned(self, event: Event, refused: Mapping[str, None]) -> Iterable[str]:
+        """Of the units that a plugin refused, those to look at closely."""
+        if event.happening is not Happening.CLAIM or frees_devices(event):
+            return refused
+        return [key for key in self._using.get(event.key, ()) if key in refused]
+
+    def _is_helped(self, waiting: Waiting, plugin: str, event: Event) -> bool:
+        return any(
+            plugin in waiting.plugins.get(key, ()) and self._helps(plugin, event, member.pod)
+            for key, member in waiting.members.items()
+        )
+
+    def _reindex_claims(self, waiting: Waiting, before: Pod | None, after: Pod | None) -> None:
+        """A pod of the unit has come, changed or gone, and the unit itself already knows."""
+        old = claim_keys(before) if before is not None else ()
+        new = claim_keys(after) if after is not None else ()
+        if old == new:
+            return
+        for claim in old:
+            users = self._using.get(claim, {})
+            if claim not in new and not _uses(waiting, claim):
+                users.pop(waiting.key, None)
+            if not users:
+                self._using.pop(claim, None)
+        for claim in new:
+            self._using.setdefault(claim, {})[waiting.key] = None
+
+
+def group_of(pod: Pod) -> str:
+    """namespace/name of the group that a pod is scheduled with; empty if it is alone."""
+    link = pod.spec.scheduling_group
+    return f"{pod.metadata.namespace}/{link.pod_group_name}" if link is not None and link.pod_group_name else ""
+
+
+def _uses(waiting: Waiting, claim: str) -> bool:
+    return any(
+        claim in claim_keys(member.pod) for members in (waiting.members, waiting.writing) for member in members.values()
+    )
+
+
+def _key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _group_key(name: str) -> str:
+    # No namespace has a colon in its name, so that no pod's key looks like this.
+    return f"group:{name}"
