@@ -1,0 +1,213 @@
+"""Runs a reconciler: keys from informers, a work queue, actions carried out, failures tried again later and later.
+
+One loop takes keys and asks the reconciler, which is a plain function of the caches and costs no task; only what has to be
+written becomes a task, so many keys as `concurrency` at once. A key is never worked on twice at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, get_args
+
+import msgspec
+
+from allot.client.api import Client
+from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from allot.client.events import EventRecorder
+from allot.client.informer import Informer
+from allot.client.informers import Informers
+from allot.client.workqueue import RateLimiter, WorkQueue
+from allot.controllers.apply import Hand
+from allot.controllers.metrics import ControllerMetrics
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.lifecycle.actions import Action, Answers, Create, Emit, LookUp, RequeueAfter, Retry, Write
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.process.supervise import answer_or_none, supervise
+
+_log = logging.getLogger("allot.controllers")
+
+K = TypeVar("K", bound=Hashable)
+
+CONCURRENCY = 50
+# A reconciler that asks the server and, given the answers, asks something else again, must come to an end.
+_ROUNDS_MAX = 8
+_KEYS_PER_BREATH = 100
+# client-go lets all failing keys of a queue together come ten times a second. Each key backs off by itself; with a
+# thousand pods a second even a few lost races would wait for minutes behind that.
+_RETRIES_PER_SECOND = 500.0
+_RETRIES_BURST = 1000
+_RETRY_MAX_S = 300.0
+_WRITES = get_args(Write)
+_TASKS = (*_WRITES, LookUp)
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """What every controller is given."""
+
+    client: Client
+    informers: Informers
+    clock: Clock
+    ids: Ids
+    metrics: ControllerMetrics
+    gates: FeatureGates = DEFAULT_GATES
+    # For events: which process of several says something.
+    instance: str = "allot"
+
+
+class Runnable(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Run."""
+
+
+Reconcile = Callable[[K, Answers], Sequence[Action]]
+# Told after each write: the object as it is afterwards, or why it failed.
+OnWritten = Callable[[Write, dict[str, Any] | None, ApiError | None], None]
+
+
+class Controller(Generic[K]):
+    """A reconciler with its queue. Handlers of informers put keys into `queue`."""
+
+    def __init__(
+        self,
+        services: Services,
+        reconcile: Reconcile[K],
+        *,
+        queue_name: str,
+        component: str,
+        waits_for: Sequence[Informer[Any]] = (),
+        concurrency: int = CONCURRENCY,
+        on_written: OnWritten | None = None,
+        background: Sequence[Callable[[], Awaitable[None]]] = (),
+    ) -> None:
+        clock = services.clock
+        self._clock = clock
+        self._reconcile = reconcile
+        self._name = queue_name
+        self._waits_for = tuple(waits_for)
+        self._concurrency = concurrency
+        self._on_written = on_written
+        self._background = tuple(background)
+        self._hand = Hand(services.client)
+        limiter: RateLimiter[K] = RateLimiter(
+            clock, max_s=_RETRY_MAX_S, per_second=_RETRIES_PER_SECOND, burst=_RETRIES_BURST
+        )
+        self.queue: WorkQueue[K] = WorkQueue(clock, limiter=limiter, metrics=services.metrics.queue(queue_name))
+        self.events = EventRecorder(
+            services.client, clock, services.ids, controller=component, instance=services.instance
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled, as soon as the caches are filled."""
+        for informer in self._waits_for:
+            await informer.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.events.run())
+            for run in self._background:
+                tasks.create_task(supervise(f"controller {self._name}", run, self._clock))
+            await self._work(tasks)
+
+    # --- inside ---
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        free = asyncio.Semaphore(self._concurrency)
+        for count in itertools.count(1):
+            key = await self.queue.get()
+            if count % _KEYS_PER_BREATH == 0:
+                await asyncio.sleep(0)
+            actions = await answer_or_none(f"controller {self._name}: {key}", partial(self._ask, key))
+            if actions is None:
+                self._again(key)
+            elif not any(isinstance(action, _TASKS) for action in actions):
+                self._finish(key, actions)
+            else:
+                await free.acquire()
+                tasks.create_task(self._perform(key, actions, free))
+                continue
+            self.queue.done(key)
+
+    async def _ask(self, key: K) -> Sequence[Action]:
+        return self._reconcile(key, {})
+
+    async def _perform(self, key: K, actions: Sequence[Action], free: asyncio.Semaphore) -> None:
+        try:
+            work = partial(self._carry_out, key, actions)
+            if await answer_or_none(f"controller {self._name}: {key}", work) is None:
+                self._again(key)
+        finally:
+            free.release()
+            self.queue.done(key)
+
+    async def _carry_out(self, key: K, actions: Sequence[Action]) -> bool:
+        """Everything in order, until something fails. True if that has been dealt with."""
+        try:
+            actions = await self._answered(key, actions)
+            before: dict[str, Any] | None = None
+            for action in actions:
+                if isinstance(action, _WRITES):
+                    before = await self._write(action, before)
+        except (Conflict, NotFound, AlreadyExists) as error:
+            # Somebody else was first: what is there now, or will be told in a moment, decides.
+            _log.debug("controller %s: %s: looking again: %s", self._name, key, error)
+            self._again(key)
+            return True
+        except ApiError as error:
+            _log.warning("controller %s: %s: %s", self._name, key, error)
+            self._again(key)
+            return True
+        self._finish(key, actions)
+        return True
+
+    async def _answered(self, key: K, actions: Sequence[Action]) -> Sequence[Action]:
+        answers: dict[LookUp, Any] = {}
+        for _ in range(_ROUNDS_MAX):
+            questions = [action for action in actions if isinstance(action, LookUp) and action not in answers]
+            if not questions:
+                assert not any(isinstance(action, LookUp) for action in actions), f"{key}: asked again after the answer"
+                return actions
+            for question in questions:
+                answers[question] = await self._hand.look_up(question)
+            actions = self._reconcile(key, answers)
+        raise AssertionError(f"controller {self._name}: {key}: still asking after {_ROUNDS_MAX} rounds")
+
+    async def _write(self, action: Write, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        try:
+            after = await self._hand.write(action, before)
+        except ApiError as error:
+            if self._on_written is not None:
+                self._on_written(action, None, error)
+            if isinstance(action, Create) and action.on_failure is not None:
+                told = action.on_failure
+                self._emit(msgspec.structs.replace(told, note=told.note + error.message))
+            raise
+        if self._on_written is not None:
+            self._on_written(action, after, None)
+        return after
+
+    def _finish(self, key: K, actions: Sequence[Action]) -> None:
+        """What needs no server, after everything that does."""
+        failed = False
+        for action in actions:
+            if isinstance(action, Emit):
+                self._emit(action)
+            elif isinstance(action, RequeueAfter):
+                self.queue.add_after(key, action.seconds)
+            elif isinstance(action, Retry):
+                _log.info("controller %s: %s: %s", self._name, key, action.message)
+                failed = True
+        if failed:
+            self._again(key)
+        else:
+            self.queue.forget(key)
+
+    def _again(self, key: K) -> None:
+        self.queue.add_rate_limited(key)
+
+    def _emit(self, event: Emit) -> None:
+        self.events.record(event.regarding, event.type, event.reason, event.action, event.note, event.related)

@@ -1,0 +1,53 @@
+"""The controllers by name, as kube-controller-manager names them, and which of them a `--controllers` option means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from allot.controllers import resourceclaim
+from allot.controllers.runner import Runnable, Services
+from allot.core.features import FeatureGates
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One controller."""
+
+    name: str
+    make: Callable[[Services], Runnable]
+    # Feature gates that must all be on, or it has nothing to do.
+    gates: tuple[str, ...] = ()
+    # Whether kube-controller-manager has it too: then it stays off beside one unless asked for by name.
+    is_upstream: bool = True
+
+
+class UnknownController(ValueError):
+    """A name that no controller has."""
+
+
+CONTROLLERS: tuple[Row, ...] = (Row(name="resourceclaim-controller", make=resourceclaim.make),)
+
+
+def select(
+    patterns: Sequence[str], gates: FeatureGates, *, beside_upstream: bool = False, rows: Iterable[Row] = CONTROLLERS
+) -> tuple[Row, ...]:
+    """The controllers that patterns mean: `*` for all, `name` for one, `-name` for all but one; the name wins over `*`.
+
+    beside_upstream: a kube-controller-manager serves the same cluster, so `*` means only what that one lacks.
+    """
+    rows = tuple(rows)
+    names = {row.name for row in rows}
+    for pattern in patterns:
+        name = pattern.removeprefix("-")
+        if pattern != "*" and name not in names:
+            raise UnknownController(f"unknown controller {name!r}: expected * or one of {', '.join(sorted(names))}")
+
+    def is_meant(row: Row) -> bool:
+        if f"-{row.name}" in patterns:
+            return False
+        if row.name in patterns:
+            return True
+        return "*" in patterns and not (beside_upstream and row.is_upstream)
+
+    return tuple(row for row in rows if is_meant(row) and all(gate in gates for gate in row.gates))

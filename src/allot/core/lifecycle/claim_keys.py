@@ -1,0 +1,75 @@
+"""Which claims, pods and PodGroups have to be looked at when one of them changes, or a template does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from allot.core.features import FeatureGates
+from allot.core.lifecycle import claims, templates
+from allot.core.lifecycle.claim_owners import claim_keys, extended_claim_name, is_done, key_of
+from allot.core.model.core_v1 import Pod
+from allot.core.model.resource_v1 import ResourceClaim
+from allot.core.model.scheduling_v1 import PodGroup
+
+# What to look at (POD, POD_GROUP, CLAIM), and its `namespace/name`.
+Key = tuple[str, str]
+POD = "pod"
+POD_GROUP = "podgroup"
+CLAIM = "claim"
+
+
+class View(templates.View, claims.Consumers, Protocol):
+    """What is known, with the indexes that lead from one object to those that depend on it."""
+
+    def pods_using(self, claim_key: str) -> Iterable[Pod]:
+        """The pods that name a claim or have it recorded."""
+
+    def pod_groups_using(self, claim_key: str) -> Iterable[PodGroup]:
+        """The PodGroups that name a claim or have it recorded."""
+
+    def members(self, group_key: str) -> Iterable[Pod]:
+        """The pods of a PodGroup."""
+
+
+def keys_of_pod(pod: Pod, view: View, gates: FeatureGates, *, is_deleted: bool = False) -> Iterator[Key]:
+    """After a change of a pod: its claims if it needs them no more, else the pod if there is something to do for it."""
+    extended = extended_claim_name(pod)
+    if not pod.spec.resource_claims and not extended:
+        return
+    if is_deleted or is_done(pod):
+        for key in claim_keys(pod):
+            yield CLAIM, key
+        if extended:
+            yield CLAIM, key_of(pod.metadata.namespace, extended)
+    elif templates.needs_work(pod, view, gates):
+        yield POD, key_of(pod.metadata.namespace, pod.metadata.name)
+
+
+def keys_of_pod_group(group: PodGroup, view: View, gates: FeatureGates, *, is_deleted: bool = False) -> Iterator[Key]:
+    """After a change of a PodGroup: its claims if it is gone, else the group and those of its pods that wait for it."""
+    if not group.spec.resource_claims:
+        return
+    key = key_of(group.metadata.namespace, group.metadata.name)
+    if is_deleted:
+        for claim_key in claim_keys(group):
+            yield CLAIM, claim_key
+    elif templates.needs_work(group, view, gates):
+        yield POD_GROUP, key
+    for pod in view.members(key):
+        yield from keys_of_pod(pod, view, gates)
+
+
+def keys_of_claim(claim: ResourceClaim, view: View, gates: FeatureGates, *, is_deleted: bool = False) -> Iterator[Key]:
+    """After a change of a claim: the claim if something is to be written to it, and those who use it.
+
+    Asking the reconciler itself costs less than a turn of the queue, and most changes of a claim need nothing.
+    """
+    key = key_of(claim.metadata.namespace, claim.metadata.name)
+    if not is_deleted and claims.reconcile_claim(claim, view, {}, gates):
+        yield CLAIM, key
+    for pod in view.pods_using(key):
+        if templates.needs_work(pod, view, gates):
+            yield POD, key_of(pod.metadata.namespace, pod.metadata.name)
+    for group in view.pod_groups_using(key):
+        yield from keys_of_pod_group(group, view, gates)
