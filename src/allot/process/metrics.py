@@ -1,0 +1,117 @@
+"""Counters and histograms for hot paths: counting is a dictionary look-up and an addition; the text is made when it is asked
+for. They are registered with a `prometheus_client` registry like its own.
+
+Not safe between threads: a process counts on its event loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[str, ...]
+
+
+class Counter(Collector):
+    """Counts up. The name is without `_total`."""
+
+    def __init__(self, registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = ()) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self.values: dict[Labels, float] = {}
+        registry.register(self)
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        """One more."""
+        self.values[labels] = self.values.get(labels, 0) + amount
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry."""
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, value in self.values.items():
+            family.add_metric(labels, value)
+        yield family
+
+
+class Gauge(Collector):
+    """Values that are looked up when somebody asks."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        read: Callable[[], Mapping[Labels, float]],
+    ) -> None:
+        self._name, self._text, self._labels, self._read = name, text, labels, read
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry."""
+        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, value in self._read().items():
+            family.add_metric(labels, value)
+        yield family
+
+
+class Histogram(Collector):
+    """How often values were at most so large."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        *,
+        buckets: Sequence[float],
+    ) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._buckets = tuple(buckets)
+        # Per labels: how often a value fell into a bucket but not into the one before; and the sum of all values.
+        self.values: dict[Labels, tuple[list[int], list[float]]] = {}
+        registry.register(self)
+
+    def observe(self, value: float, *labels: str, times: int = 1) -> None:
+        """A value, or several equal ones."""
+        found = self.values.get(labels)
+        if found is None:
+            found = self.values[labels] = ([0] * (len(self._buckets) + 1), [0.0])
+        counts, total = found
+        counts[bisect_left(self._buckets, value)] += times
+        total[0] += value * times
+
+    def count(self, *labels: str) -> int:
+        """How many values there were."""
+        found = self.values.get(labels)
+        return sum(found[0]) if found is not None else 0
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry."""
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, (counts, total) in self.values.items():
+            buckets: list[tuple[str, float]] = []
+            reached = 0
+            for bound, count in zip((*self._buckets, inf), counts, strict=True):
+                reached += count
+                buckets.append(("+Inf" if bound == inf else repr(float(bound)), reached))
+            family.add_metric(labels, buckets, sum_value=total[0])
+        yield family
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """All metrics as text."""
+    return generate_latest(registry)
+
+
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """Bounds of buckets, each so many times the one before."""
+    return tuple(start * factor**power for power in range(count))
