@@ -18,6 +18,7 @@ from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from allot.apiserver.bootstrap import bootstrap, furnish_namespace
+from allot.apiserver.connections import Limits
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
 from allot.apiserver.housekeeping import compact, sweep_events
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     token_file: Path | None = None
     audit_log: Path | None = None
+    limits: Limits = Limits()
     # Whether the store forgets history only when told to: etcd does, the others by themselves.
     compacts: bool = False
 
@@ -138,7 +140,7 @@ async def running(
         state = _State(server, access, guard)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
         sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks(), access.tokens)
-        http = HttpServer(server, access, sites, metrics, audit)
+        http = HttpServer(server, access, sites, metrics, audit, settings.limits)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         await state.load()
         await custom.load()
@@ -154,15 +156,14 @@ async def running(
                 followers.append(tasks.create_task(supervise("compaction", lambda: compact(parts), clock)))
             if audit is not None:
                 followers.append(tasks.create_task(audit.run()))
-            port = await http.start(settings.host, settings.port)
             try:
-                await bootstrap(server, settings.host, port)
-                state.ready = True
-                host = f"[{settings.host}]" if ":" in settings.host else settings.host
-                shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
-                yield Running(server, access, f"https://{shown}:{port}", port, sites)
+                async with http.listening(settings.host, settings.port) as port:
+                    await bootstrap(server, settings.host, port)
+                    state.ready = True
+                    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+                    shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
+                    yield Running(server, access, f"https://{shown}:{port}", port, sites)
             finally:
-                await http.stop()
                 for follower in followers:
                     follower.cancel()
     finally:

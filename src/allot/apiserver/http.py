@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
-from aiohttp import WSMsgType, hdrs, web
-from aiohttp.http_exceptions import HttpProcessingError
-
+from allot.apiserver import websockets
 from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials
 from allot.apiserver.access.certificates import Identity
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
+from allot.apiserver.connections import BodyTooLarge, Connection, Limits, Listener
 from allot.apiserver.errors import (
     StatusError,
     bad_request,
@@ -29,6 +28,7 @@ from allot.apiserver.errors import (
     timeout,
     too_large,
 )
+from allot.apiserver.heads import BadHead, Head, first_values, parse_query
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.negotiation import Format, negotiate, wants_pretty
 from allot.apiserver.nodeproxy import upstream
@@ -41,69 +41,49 @@ from allot.apiserver.subresources import CONNECTING
 from allot.apiserver.tunnel import client_context, pass_through
 from allot.apiserver.watch import ObjectWatch
 from allot.core.access.attributes import selected_name
+from allot.process.clock import Clock
 from allot.process.supervise import answer_or_none
 
-_log = logging.getLogger("allot.http")
-
 BODY_BYTES_MAX = 3 * 1024 * 1024
-HEADER_BYTES_MAX = 64 * 1024
-BODY_READ_S = 60.0
 REQUEST_S = 60.0
-KEEP_ALIVE_S = 180.0
 _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
-_WRITE_S = 30.0
-# How long a watch on which nothing happens outlives its client.
-_LOOK_AFTER_S = 10.0
+# A watch by WebSocket on which nothing happens is tested so often.
+_PING_EVERY_S = 30.0
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client", ("kubeadm:cluster-admins", "system:masters"))
 _IMPERSONATION = "impersonate-"
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
+_BODILESS = ("GET", "HEAD")
 
 
 class HttpServer:
     """Serves an ApiServer over HTTPS."""
 
     def __init__(
-        self, server: ApiServer, access: Access, sites: Sites, metrics: Metrics, audit: AuditLog | None = None
+        self,
+        server: ApiServer,
+        access: Access,
+        sites: Sites,
+        metrics: Metrics,
+        audit: AuditLog | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._server = server
         self._access = access
         self._sites = sites
         self._metrics = metrics
         self._audit = audit
-        self._runner: web.ServerRunner | None = None
-        self._stopping = asyncio.Event()
+        self._limits = limits or Limits()
         self._node_context: ssl.SSLContext | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which is a free one if 0 was asked for. OSError if that is not possible."""
-        application = web.Server(
-            self._handle,
-            access_log=None,
-            keepalive_timeout=KEEP_ALIVE_S,
-            max_line_size=HEADER_BYTES_MAX,
-            max_field_size=HEADER_BYTES_MAX,
-            lingering_time=1.0,
-        )
-        runner = web.ServerRunner(application, handle_signals=False, shutdown_timeout=5.0)
-        await runner.setup()
-        site = web.TCPSite(
-            runner, host, port, ssl_context=self._access.certificates.server_context(), backlog=4096, reuse_address=True
-        )
-        try:
-            await site.start()
-        except OSError:
-            await runner.cleanup()
-            raise
-        self._runner = runner
-        return int(runner.addresses[0][1])
-
-    async def stop(self) -> None:
-        """End watches, finish what runs, close all connections."""
-        self._stopping.set()
-        if self._runner is not None:
-            await self._runner.cleanup()
+    @asynccontextmanager
+    async def listening(self, host: str, port: int) -> AsyncIterator[int]:
+        """Serve until the block ends; the port, which is a free one if 0 was asked for. OSError if that is not possible.
+        At the end watches end, what runs may finish, and all connections are closed."""
+        listener = Listener(self._handle, self._server.parts.clock, self._limits)
+        async with listener.listening(host, port, self._access.certificates.server_context()) as actual:
+            yield actual
 
     def node_context(self) -> ssl.SSLContext:
         """TLS towards nodes, with the server's own client certificate."""
@@ -116,18 +96,23 @@ class HttpServer:
 
     # --- one request ---
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        exchange = _Exchange(self, request)
-        answer = await answer_or_none(f"{request.method} {request.rel_url.raw_path}", exchange.run)
-        return answer if answer is not None else exchange.failure(internal("the request could not be handled"))
+    async def _handle(self, connection: Connection, head: Head) -> None:
+        exchange = _Exchange(self, connection, head)
+        done = await answer_or_none(f"{head.method} {head.path}", exchange.run)
+        if done is None:
+            if connection.answered:
+                connection.abort()
+            else:
+                await exchange.fail(internal("the request could not be handled"))
 
 
 class _Exchange:
     """One HTTP request and what is known about it so far."""
 
-    def __init__(self, http: HttpServer, request: web.BaseRequest) -> None:
+    def __init__(self, http: HttpServer, connection: Connection, head: Head) -> None:
         self._http = http
-        self._request = request
+        self._connection = connection
+        self._head = head
         self._server = http._server
         self._clock = http._server.parts.clock
         self._began = self._clock.monotonic()
@@ -140,57 +125,60 @@ class _Exchange:
         self._sender: User | None = None
         self._received = self._clock.now_micro() if http._audit is not None else ""
 
-    async def run(self) -> web.StreamResponse:
-        """The answer, whatever it is."""
+    async def run(self) -> int:
+        """Answer, whatever the answer is; its status."""
         try:
-            response = await self._answer()
+            status = await self._answer()
         except StatusError as error:
-            response = self.failure(error)
+            status = await self.fail(error)
+        except BodyTooLarge:
+            status = await self.fail(too_large(BODY_BYTES_MAX))
         except TimeoutError:
-            response = self.failure(timeout("request did not complete within the allotted timeout"))
-        except (HttpProcessingError, UnicodeError) as error:
-            response = self.failure(bad_request(f"malformed request: {type(error).__name__}"))
-        self._count(response.status)
+            if self._connection.answered:
+                raise
+            status = await self.fail(timeout("request did not complete within the allotted timeout"))
+        except (BadHead, UnicodeError) as error:
+            status = await self.fail(bad_request(f"malformed request: {type(error).__name__}"))
+        self._count(status)
         if self._http._audit is not None:
-            self._record(self._http._audit, response.status)
-        return response
+            self._record(self._http._audit, status)
+        return status
 
     def _record(self, audit: AuditLog, status: int) -> None:
-        request = self._request
-        asked = self._asked or Attributes(user=ANONYMOUS, verb=request.method.lower(), path=request.rel_url.raw_path)
+        head, remote = self._head, self._connection.remote
+        asked = self._asked or Attributes(user=ANONYMOUS, verb=head.method.lower(), path=head.path)
         audit.record(
             AuditRecord(
                 audit_id=self._headers["Audit-Id"],
                 attributes=asked,
-                uri=request.rel_url.raw_path_qs,
+                uri=f"{head.path}?{head.query}" if head.query else head.path,
                 code=status,
                 received=self._received,
                 impersonator=self._sender,
-                source_ips=(request.remote,) if request.remote else (),
-                user_agent=request.headers.get(hdrs.USER_AGENT, ""),
+                source_ips=(remote,) if remote else (),
+                user_agent=head.get("user-agent"),
             )
         )
 
-    async def _answer(self) -> web.StreamResponse:
-        request = self._request
-        query = dict(request.rel_url.query) if request.rel_url.raw_query_string else {}
-        segments = split(request.rel_url.raw_path)
-        found = target(request.method, segments, query)
+    async def _answer(self) -> int:
+        head = self._head
+        query = first_values(parse_query(head.query)) if head.query else {}
+        segments = split(head.path)
+        found = target(head.method, segments, query)
         self._target = found
         user = await self._authenticate()
-        path = "/" + "/".join(segments)
-        attributes = self._attributes(user, found, path, query)
+        attributes = self._attributes(user, found, "/" + "/".join(segments), query)
         # Extras alone count too: they must be refused, not ignored. Their names are not known beforehand.
-        if any(name[:12].lower() == _IMPERSONATION for name in request.headers):
-            attributes, _ = impersonated(self._http._access.authorizer, attributes, request.headers.items())
+        if any(name.startswith(_IMPERSONATION) for name, _ in head.headers):
+            attributes, _ = impersonated(self._http._access.authorizer, attributes, head.headers)
             self._sender = user
         self._asked = attributes
         self._http._access.authorizer.check(attributes)
-        agent = request.headers.get(hdrs.USER_AGENT, "")
+        agent = head.get("user-agent")
         self._pretty = wants_pretty(query.get("pretty"), agent)
         if found is None:
             return await self._site(segments, query)
-        self._format = negotiate(request.headers.get(hdrs.ACCEPT, ""))
+        self._format = negotiate(head.get("accept"))
         if found.subresource in CONNECTING:
             return await self._connect(found)
         api_request = ApiRequest(
@@ -203,27 +191,25 @@ class _Exchange:
             name=found.name,
             subresource=found.subresource,
             query=query,
-            body=await self._body() if request.can_read_body else b"",
-            content_type=request.headers.get(hdrs.CONTENT_TYPE, ""),
+            body=await self._body() if head.has_body else b"",
+            content_type=head.get("content-type"),
             user_agent=agent,
         )
         return await self._object(api_request, query)
 
     async def _authenticate(self) -> User:
-        request = self._request
-        transport = request.transport
-        tls = transport.get_extra_info("ssl_object") if transport is not None else None
+        head = self._head
         credentials = Credentials(
-            certificate=tls.getpeercert(binary_form=True) if tls is not None else None,
-            authorization=request.headers.get(hdrs.AUTHORIZATION, ""),
-            websocket_protocols=request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, ""),
+            certificate=self._connection.certificate,
+            authorization=head.get("authorization"),
+            websocket_protocols=head.get("sec-websocket-protocol"),
         )
         user = await self._http._access.authenticator.authenticate(credentials)
         return ANONYMOUS if user is None else user
 
     def _attributes(self, user: User, found: Target | None, path: str, query: Mapping[str, str]) -> Attributes:
         if found is None:
-            return Attributes(user=user, verb=self._request.method.lower(), path=path)
+            return Attributes(user=user, verb=self._head.method.lower(), path=path)
         selector, name = query.get("fieldSelector", ""), found.name
         if not name and selector and found.verb in ("list", "watch"):
             name = selected_name(selector)
@@ -242,33 +228,13 @@ class _Exchange:
         )
 
     async def _body(self) -> bytes:
-        request = self._request
-        length = request.content_length
-        if length is not None and length > BODY_BYTES_MAX:
-            raise too_large(BODY_BYTES_MAX)
-        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if request.content.is_eof():
-            # Small bodies come with the head.
-            body = request.content.read_nowait(-1)
-        else:
-            body = await self._slow_body()
-        if request.headers.get(hdrs.CONTENT_ENCODING, "").lower() == "gzip":
+        if self._head.get("content-encoding").lower() == "gzip":
             raise StatusError(415, "UnsupportedMediaType", "compressed request bodies are not accepted")
-        return body
-
-    async def _slow_body(self) -> bytes:
-        data = bytearray()
-        async with asyncio.timeout(BODY_READ_S):
-            async for chunk in self._request.content.iter_any():
-                data += chunk
-                if len(data) > BODY_BYTES_MAX:
-                    raise too_large(BODY_BYTES_MAX)
-        return bytes(data)
+        return await self._connection.body(BODY_BYTES_MAX)
 
     # --- answers ---
 
-    async def _object(self, request: ApiRequest, query: Mapping[str, str]) -> web.StreamResponse:
+    async def _object(self, request: ApiRequest, query: Mapping[str, str]) -> int:
         include = query.get("includeObject", "") or "Metadata"
         if include not in ("None", "Metadata", "Object"):
             raise bad_request(f'unrecognized includeObject value: "{include}"')
@@ -280,32 +246,31 @@ class _Exchange:
         # Whatever is asked of a deprecated version, also lists, watches and deletes.
         deprecated = served.resource.warning if served is not None and not request.subresource else ""
         told = answer.warnings if isinstance(answer, ApiObject | ApiList) else ()
-        self._warn(tuple(filter(None, (deprecated, *told))))
-        match answer:
-            case ApiObject():
-                return self._bytes(
-                    encoder.object(answer, None if request.subresource == "scale" else served), answer.status
-                )
-            case ApiList():
-                assert served is not None, "what was listed is served"
-                return self._bytes(encoder.list(answer, served), 200)
-        if self._request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
+        if deprecated or told:
+            self._warn(tuple(filter(None, (deprecated, *told))))
+        if isinstance(answer, ApiObject):
+            body = encoder.object(answer, None if request.subresource == "scale" else served)
+            return await self._bytes(body, answer.status)
+        if isinstance(answer, ApiList):
+            assert served is not None, "what was listed is served"
+            return await self._bytes(encoder.list(answer, served), 200)
+        if self._head.upgrade == "websocket":
             return await self._watch_by_websocket(answer, encoder)
         return await self._watch(answer, encoder)
 
-    def _bytes(self, body: bytes, status: int, media_type: str = "") -> web.Response:
+    async def _bytes(self, body: bytes, status: int, media_type: str = "") -> int:
         headers = self._headers
-        headers[hdrs.CONTENT_TYPE] = media_type or self._format.media_type
-        if len(body) > _GZIP_BYTES_MIN and "gzip" in self._request.headers.get(hdrs.ACCEPT_ENCODING, ""):
-            body = gzip.compress(body, _GZIP_LEVEL)
-            headers[hdrs.CONTENT_ENCODING] = "gzip"
-            headers[hdrs.VARY] = "Accept-Encoding"
-        response = web.Response(body=body, status=status)
-        response.headers.update(headers)
-        return response
+        headers["Content-Type"] = media_type or self._format.media_type
+        if len(body) > _GZIP_BYTES_MIN and "gzip" in self._head.get("accept-encoding"):
+            # Others are served meanwhile.
+            body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL)
+            headers["Content-Encoding"] = "gzip"
+            headers["Vary"] = "Accept-Encoding"
+        await self._connection.answer(status, headers, body)
+        return status
 
-    def failure(self, error: StatusError) -> web.Response:
-        """The answer to a request that failed."""
+    async def fail(self, error: StatusError) -> int:
+        """Answer a request that failed."""
         self._headers |= error.headers
         if error.code in (401, 403):
             self._headers["X-Content-Type-Options"] = "nosniff"
@@ -316,21 +281,16 @@ class _Exchange:
             include_object="",
             pretty=self._pretty,
         )
-        response = self._bytes(encoder.value(error.status()), error.code)
-        if self._request.can_read_body and not self._request.content.at_eof():
-            # What is left of the body is not read: the connection ends.
-            response.force_close()
-        return response
+        return await self._bytes(encoder.value(error.status()), error.code)
 
     def _warn(self, warnings: tuple[str, ...]) -> None:
-        self._warnings = [f'299 - "{_header_text(warning)}"' for warning in dict.fromkeys(warnings)]
-        if self._warnings:
-            # One header per warning would need a multi-valued header; clients accept them joined.
-            self._headers["Warning"] = ", ".join(self._warnings)[:_WARNING_LENGTH_MAX]
+        told = [f'299 - "{_header_text(warning)}"' for warning in dict.fromkeys(warnings)]
+        # One header per warning would need a multi-valued header; clients accept them joined.
+        self._headers["Warning"] = ", ".join(told)[:_WARNING_LENGTH_MAX]
 
-    async def _connect(self, found: Target) -> web.StreamResponse:
+    async def _connect(self, found: Target) -> int:
         """Logs, exec and the like: the node answers."""
-        request = self._request
+        head = self._head
         parts = self._server.parts
         served = parts.registry.find(found.group, found.version, found.resource)
         subresource = served.resource.subresources.get(found.subresource) if served is not None else None
@@ -338,99 +298,84 @@ class _Exchange:
             raise path_not_found()
         if found.verb not in subresource.verbs:
             raise method_not_allowed()
-        to = await upstream(parts, found, list(request.rel_url.query.items()))
+        to = await upstream(parts, found, parse_query(head.query))
         if to is None:
-            return self._bytes(b"", 200, "text/plain")
-        body = await self._body() if request.can_read_body and not request.headers.get(hdrs.UPGRADE) else b""
-        return await pass_through(request, to, self._http.node_context(), body, self._headers)
+            return await self._bytes(b"", 200, "text/plain")
+        body = await self._body() if head.has_body and not head.upgrade else b""
+        return await pass_through(self._connection, head, to, self._http.node_context(), body, self._headers)
 
-    async def _site(self, segments: tuple[str, ...], query: Mapping[str, str]) -> web.StreamResponse:
-        if self._request.method not in ("GET", "HEAD"):
+    async def _site(self, segments: tuple[str, ...], query: Mapping[str, str]) -> int:
+        if self._head.method not in _BODILESS:
             raise method_not_allowed()
-        accept = self._request.headers.get(hdrs.ACCEPT, "")
+        accept = self._head.get("accept")
         site = await self._http._sites.find(segments, query, accept)
         if site is None:
             raise path_not_found()
-        return self._serve_site(site, accept)
+        return await self._serve_site(site, accept)
 
-    def _serve_site(self, site: Site, accept: str) -> web.Response:
+    async def _serve_site(self, site: Site, accept: str) -> int:
         self._headers |= site.headers
         if site.body is not None:
             etag = site.headers.get("ETag")
-            if etag and self._request.headers.get(hdrs.IF_NONE_MATCH) == etag:
-                return web.Response(status=304, headers=self._headers)
-            return self._bytes(site.body, site.status, site.media_type)
+            if etag and self._head.get("if-none-match") == etag:
+                await self._connection.answer(304, self._headers, b"")
+                return 304
+            return await self._bytes(site.body, site.status, site.media_type)
         self._format = Format(negotiate(accept).media_type) if "as=" not in accept else Format()
         encoder = Encoder(
             self._server.parts.registry, self._format, self._clock, include_object="", pretty=self._pretty
         )
-        return self._bytes(encoder.value(site.value), site.status, site.media_type)
+        return await self._bytes(encoder.value(site.value), site.status, site.media_type)
 
     # --- watches ---
 
-    async def _watch(self, watch: ObjectWatch, encoder: Encoder) -> web.StreamResponse:
-        response = web.StreamResponse(status=200)
-        response.headers.update(self._headers)
-        response.headers[hdrs.CONTENT_TYPE] = self._format.media_type
-        response.enable_chunked_encoding()
+    async def _watch(self, watch: ObjectWatch, encoder: Encoder) -> int:
+        self._headers["Content-Type"] = self._format.media_type
         labels = self._labels()
         self._http._metrics.running(labels, 1)
         try:
             async with asyncio.TaskGroup() as tasks:
-                stopping = tasks.create_task(self._stop_with_server(watch))
-                async with asyncio.timeout(_WRITE_S):
-                    await response.prepare(self._request)
+                ending = tasks.create_task(_close_at(self._connection.ending, watch))
+                stream = await self._connection.start_stream(200, self._headers)
                 async for event in watch:
-                    async with asyncio.timeout(_WRITE_S):
-                        await response.write(encoder.event(event, watch.served))
-                stopping.cancel()
-            async with asyncio.timeout(_WRITE_S):
-                await response.write_eof()
+                    await stream.write(encoder.event(event, watch.served))
+                ending.cancel()
+            await stream.end()
         except* (ConnectionError, TimeoutError):
             # The client went away, or does not read: it will come back and resume.
-            response.force_close()
+            self._connection.abort()
         finally:
             await watch.close()
             self._http._metrics.running(labels, -1)
-        return response
+        return 200
 
-    async def _stop_with_server(self, watch: ObjectWatch) -> None:
-        """End the watch when the server stops, or when its client has left without a word."""
-        while not self._left():
-            try:
-                async with asyncio.timeout(_LOOK_AFTER_S):
-                    await self._http._stopping.wait()
-                break
-            except TimeoutError:
-                continue
-        await watch.close()
-
-    def _left(self) -> bool:
-        transport = self._request.transport
-        return transport is None or transport.is_closing()
-
-    async def _watch_by_websocket(self, watch: ObjectWatch, encoder: Encoder) -> web.StreamResponse:
-        socket = web.WebSocketResponse(max_msg_size=64 * 1024, heartbeat=30.0)
+    async def _watch_by_websocket(self, watch: ObjectWatch, encoder: Encoder) -> int:
         try:
-            await socket.prepare(self._request)
+            socket = websockets.accept(self._connection, self._head, self._headers)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_until_closed(socket, watch))
+                helpers = (
+                    tasks.create_task(_close_at(socket.closed, watch)),
+                    tasks.create_task(_close_at(self._connection.ending, watch)),
+                    tasks.create_task(_ping(socket, self._clock)),
+                )
                 async for event in watch:
-                    async with asyncio.timeout(_WRITE_S):
-                        await socket.send_bytes(encoder.event(event, watch.served).rstrip(b"\n"))
-                await socket.close()
+                    async with asyncio.timeout(self._http._limits.write_s):
+                        await socket.send(encoder.event(event, watch.served).rstrip(b"\n"))
+                for helper in helpers:
+                    helper.cancel()
+            await socket.close()
         except* (ConnectionError, TimeoutError):
             pass
         finally:
             await watch.close()
-        return socket
+        return 101
 
     # --- counting ---
 
     def _labels(self) -> tuple[str, str, str, str, str, str]:
         found = self._target
         if found is None:
-            return self._request.method, "", "", "", "", ""
+            return self._head.method, "", "", "", "", ""
         served = self._server.parts.registry.find(found.group, found.version, found.resource)
         if served is None:
             return found.verb.upper(), "", "", "", "", ""
@@ -443,12 +388,16 @@ class _Exchange:
         self._http._metrics.observe(labels, status, seconds)
 
 
-async def _until_closed(socket: web.WebSocketResponse, watch: ObjectWatch) -> None:
-    """Whatever the client says is ignored, until it closes."""
-    async for message in socket:
-        if message.type in (WSMsgType.CLOSE, WSMsgType.ERROR):
-            break
+async def _close_at(ending: asyncio.Event, watch: ObjectWatch) -> None:
+    """End a watch with its client or the server."""
+    await ending.wait()
     await watch.close()
+
+
+async def _ping(socket: websockets.WebSocket, clock: Clock) -> None:
+    while True:
+        await clock.sleep(_PING_EVERY_S)
+        socket.ping()
 
 
 def _time_limit(query: Mapping[str, str]) -> float:

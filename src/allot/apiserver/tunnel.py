@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from collections.abc import Mapping
 
-from aiohttp import hdrs, web
-
+from allot.apiserver.connections import Connection
 from allot.apiserver.errors import StatusError
+from allot.apiserver.heads import Head
 from allot.apiserver.nodeproxy import Upstream
 
 CONNECT_S = 10.0
@@ -21,16 +21,16 @@ _BUFFERED_CHUNKS_MAX = 64
 _IDLE_S = 4 * 3600.0
 # Headers that concern one connection, and credentials that are not the node's business.
 _NOT_PASSED_ON = frozenset(
-    name.lower()
-    for name in (
-        hdrs.AUTHORIZATION,
-        hdrs.CONNECTION,
-        hdrs.UPGRADE,
-        hdrs.HOST,
-        hdrs.CONTENT_LENGTH,
-        hdrs.TRANSFER_ENCODING,
-        "Keep-Alive",
-        "Proxy-Authorization",
+    (
+        "authorization",
+        "connection",
+        "upgrade",
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "expect",
+        "keep-alive",
+        "proxy-authorization",
     )
 )
 
@@ -43,16 +43,6 @@ def client_context(certificate: str, key: str) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_NONE
     context.load_cert_chain(certificate, key)
     return context
-
-
-class _Passed(web.StreamResponse):
-    """Stands for an answer that was written by hand."""
-
-    async def prepare(self, request: web.BaseRequest) -> Any:  # noqa: ARG002 - the signature is aiohttp's
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002
-        return None
 
 
 class _ClientSide(asyncio.Protocol):
@@ -98,22 +88,32 @@ class _ClientSide(asyncio.Protocol):
 
 
 async def pass_through(
-    request: web.BaseRequest, to: Upstream, context: ssl.SSLContext, body: bytes, headers: dict[str, str]
-) -> web.StreamResponse:
-    """Ask the node and give its answer to the client, as a stream or as an upgraded connection."""
+    connection: Connection,
+    head: Head,
+    to: Upstream,
+    context: ssl.SSLContext,
+    body: bytes,
+    headers: Mapping[str, str],
+) -> int:
+    """Ask the node and give its answer to the client, as a stream or as an upgraded connection; its status."""
     reader, writer = await _connect(to, context)
     try:
-        upgrade = request.headers.get(hdrs.UPGRADE, "")
-        writer.write(_head(request, to, upgrade, body))
+        upgrade = head.get("upgrade")
+        writer.write(_head(head, to, upgrade, body))
         async with asyncio.timeout(CONNECT_S):
             await writer.drain()
         async with asyncio.timeout(_IDLE_S if not upgrade else 60.0):
-            head = await _answer_head(reader, to)
-        status = _status(head, to)
-        if status == 101 and request.transport is not None:
-            return await _upgraded(request, head, reader, writer)
-        return await _streamed(request, status, head, reader, headers)
+            answer = await _answer_head(reader, to)
+        status = _status(answer, to)
+        if status == 101:
+            await _upgraded(connection, answer, reader, writer)
+        else:
+            await _streamed(connection, status, answer, reader, headers)
+        return status
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
+        if connection.answered:
+            connection.abort()
+            return 502
         raise _unreachable(to, error) from error
     finally:
         writer.close()
@@ -134,13 +134,13 @@ def _unreachable(to: Upstream, error: Exception) -> StatusError:
     return StatusError(502, "", f"error dialing backend: {to.host}:{to.port}: {told}")
 
 
-def _head(request: web.BaseRequest, to: Upstream, upgrade: str, body: bytes) -> bytes:
-    lines = [f"{request.method} {to.path} HTTP/1.1", f"Host: {to.host}:{to.port}"]
-    for name, value in request.headers.items():
-        if name.lower() not in _NOT_PASSED_ON and not name.lower().startswith("impersonate-"):
+def _head(head: Head, to: Upstream, upgrade: str, body: bytes) -> bytes:
+    lines = [f"{head.method} {to.path} HTTP/1.1", f"Host: {to.host}:{to.port}"]
+    for name, value in head.headers:
+        if name not in _NOT_PASSED_ON and not name.startswith("impersonate-"):
             lines.append(f"{name}: {value}")
     lines += ["Connection: Upgrade", f"Upgrade: {upgrade}"] if upgrade else ["Connection: close"]
-    if body or request.method in ("POST", "PUT", "PATCH"):
+    if body or head.method in ("POST", "PUT", "PATCH"):
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape") + body
 
@@ -160,13 +160,14 @@ def _status(head: bytes, to: Upstream) -> int:
 
 
 async def _upgraded(
-    request: web.BaseRequest, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> web.StreamResponse:
-    transport = request.transport
-    assert transport is not None, "the client is connected"
+    connection: Connection, answer: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    transport = connection.transport
     client = _ClientSide(transport)
-    transport.set_protocol(client)
-    await client.write(head)
+    come = connection.take_over(client)
+    if come:
+        client.received.put_nowait(come)
+    await client.write(answer)
 
     async def to_node() -> None:
         while data := await client.next():
@@ -186,34 +187,25 @@ async def _upgraded(
     except* (ConnectionError, TimeoutError):
         # One side has ended, so the other is told.
         transport.close()
-    response = _Passed(status=101)
-    response.force_close()
-    return response
 
 
 async def _streamed(
-    request: web.BaseRequest, status: int, head: bytes, reader: asyncio.StreamReader, headers: dict[str, str]
-) -> web.StreamResponse:
+    connection: Connection, status: int, answer: bytes, reader: asyncio.StreamReader, headers: Mapping[str, str]
+) -> None:
     """The node's answer as it comes. Connections to nodes are for one request, so an answer ends with its connection."""
-    received = _headers(head)
-    response = web.StreamResponse(status=status)
-    response.headers.update(headers)
-    response.headers[hdrs.CONTENT_TYPE] = received.get("content-type", "text/plain")
-    response.enable_chunked_encoding()
-    await response.prepare(request)
+    received = _headers(answer)
+    sent = {**headers, "Content-Type": received.get("content-type", "text/plain")}
+    stream = await connection.start_stream(status, sent)
     chunked = "chunked" in received.get("transfer-encoding", "").lower()
     left = int(received["content-length"]) if received.get("content-length", "").isdigit() else None
-    while True:
+    while left is None or left > 0:
         data = await _chunk(reader) if chunked else await reader.read(min(_CHUNK_BYTES, left or _CHUNK_BYTES))
         if not data:
             break
-        await response.write(data)
+        await stream.write(data)
         if left is not None:
             left -= len(data)
-            if left <= 0:
-                break
-    await response.write_eof()
-    return response
+    await stream.end()
 
 
 def _headers(head: bytes) -> dict[str, str]:

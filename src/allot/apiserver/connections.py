@@ -1,0 +1,481 @@
+"""Connections of clients: bytes in, one request after the other to a handler, its answers out.
+
+Bounds what a client can cost: the size of heads, how long it may take to send one, how long it may be silent, how much is
+read before it is wanted. Knows HTTP/1.1; what requests mean is the handler's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+from typing import cast
+
+import msgspec
+
+from allot.apiserver.heads import HEAD_BYTES_MAX, BadHead, Head, answer_head, parse_head
+from allot.process.clock import Clock
+
+_READ_BYTES = 256 * 1024
+_WRITE_BYTES = 1024 * 1024
+# What may wait unread while a request is handled.
+_AHEAD_BYTES_MAX = 128 * 1024
+_CHUNK_LINE_MAX = 256
+_TRAILER_BYTES_MAX = 8 * 1024
+_LINGER_S = 1.0
+_STOP_S = 5.0
+_LOOK_EVERY_S = 1.0
+_HANDSHAKE_S = 30.0
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long clients may take."""
+
+    # From the first byte of a head to its last.
+    head_s: float = 32.0
+    # For the whole body.
+    body_s: float = 60.0
+    # Without a request.
+    idle_s: float = 180.0
+    # Until a client has taken what was written to it.
+    write_s: float = 30.0
+
+
+class BodyTooLarge(Exception):
+    """A body of more bytes than are accepted."""
+
+
+Handler = Callable[["Connection", Head], Awaitable[None]]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._limits = listener.limits
+        self._time = listener.loop.time
+        self._view = listener.view
+        self._data = bytearray()
+        # Until when something has to happen, and whether that is the end of a head.
+        self.until = self._time() + self._limits.idle_s
+        self._in_head = False
+        self._head: Head | None = None
+        self._body_read = True
+        self._answered = False
+        self._keep = True
+        self._discards = False
+        self._lost = False
+        # Who waits for so many bytes, or (0) for the end of a head.
+        self._waiter: asyncio.Future[None] | None = None
+        self._wanted = 0
+        self._writable: asyncio.Future[None] | None = None
+        self._paused_reading = False
+        # Set when the client has gone or the server stops: streams end.
+        self.ending = asyncio.Event()
+        self.certificate: bytes | None = None
+        self.remote = ""
+
+    # --- from the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has shaken hands."""
+        self.transport = cast(asyncio.Transport, transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.certificate = tls.getpeercert(binary_form=True)
+        peer = transport.get_extra_info("peername")
+        self.remote = str(peer[0]) if peer else ""
+        self._listener.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the signature is asyncio's
+        """Where bytes are put. One place for all: they are taken out again before anything else is read."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        if self._discards:
+            return
+        data = self._data
+        data += self._view[:nbytes]
+        waiter = self._waiter
+        if waiter is None:
+            if len(data) > _AHEAD_BYTES_MAX and not self._paused_reading:
+                self._paused_reading = True
+                self.transport.pause_reading()
+            return
+        if self._wanted:
+            if len(data) < self._wanted:
+                return
+        elif data.find(_END_OF_HEAD, max(0, len(data) - nbytes - 3)) < 0 and len(data) <= HEAD_BYTES_MAX:
+            if not self._in_head:
+                self._in_head = True
+                self.until = self._time() + self._limits.head_s
+            return
+        self._waiter = None
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def eof_received(self) -> bool:
+        """The client says no more; TLS then has no answers either."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the signature is asyncio's
+        """The client has gone."""
+        self._lost = True
+        self.ending.set()
+        for future in (self._waiter, self._writable):
+            if future is not None and not future.done():
+                future.set_result(None)
+        self._waiter = self._writable = None
+        self._listener.closed(self)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write."""
+        if self._writable is None:
+            self._writable = self._listener.loop.create_future()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    # --- reading ---
+
+    async def _more(self, wanted: int) -> None:
+        """Wait until so many bytes are there (0: a whole head)."""
+        if self._paused_reading:
+            self._paused_reading = False
+            self.transport.resume_reading()
+        if self._lost:
+            raise ConnectionResetError("the client has left")
+        self._wanted = wanted
+        self._waiter = self._listener.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if self._lost:
+            raise ConnectionResetError("the client has left")
+
+    async def _next_head(self) -> Head:
+        data = self._data
+        # Some clients end a body with an empty line more than they said.
+        while data[:2] == b"\r\n":
+            del data[:2]
+        end = data.find(_END_OF_HEAD)
+        if end < 0:
+            self._in_head = bool(data)
+            self.until = self._time() + (self._limits.head_s if data else self._limits.idle_s)
+            await self._more(0)
+            while data[:2] == b"\r\n":
+                del data[:2]
+            end = data.find(_END_OF_HEAD)
+        self._in_head = False
+        self.until = 0.0
+        if end < 0 or end > HEAD_BYTES_MAX:
+            raise BadHead(431, "the head of the request is too long")
+        head = parse_head(bytes(data[:end]))
+        del data[: end + 4]
+        return head
+
+    async def body(self, limit: int) -> bytes:
+        """The body of the present request; BodyTooLarge, TimeoutError, or BadHead if it is malformed."""
+        head = self._head
+        assert head is not None, "a body is read while its request is handled"
+        if self._body_read:
+            return b""
+        if head.length > limit:
+            raise BodyTooLarge
+        data = self._data
+        if head.chunked or len(data) < head.length:
+            if head.get("expect").lower() == "100-continue":
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            async with asyncio.timeout(self._limits.body_s):
+                if head.chunked:
+                    body = await self._chunked_body(limit)
+                    self._body_read = True
+                    return body
+                while len(data) < head.length:
+                    await self._more(head.length)
+        body = bytes(data[: head.length])
+        del data[: head.length]
+        self._body_read = True
+        return body
+
+    async def _chunked_body(self, limit: int) -> bytes:
+        data, body = self._data, bytearray()
+        while size := await self._chunk_size():
+            if len(body) + size > limit:
+                raise BodyTooLarge
+            while len(data) < size + 2:
+                await self._more(size + 2)
+            if data[size : size + 2] != b"\r\n":
+                raise BadHead(400, "malformed chunk")
+            body += data[:size]
+            del data[: size + 2]
+        trailers = 0
+        while line := await self._line(_TRAILER_BYTES_MAX):
+            trailers += len(line)
+            if trailers > _TRAILER_BYTES_MAX:
+                raise BadHead(431, "the trailers of the request are too long")
+        return bytes(body)
+
+    async def _chunk_size(self) -> int:
+        digits = (await self._line(_CHUNK_LINE_MAX)).partition(b";")[0].strip()
+        if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
+            raise BadHead(400, "malformed chunk")
+        return int(digits, 16)
+
+    async def _line(self, limit: int) -> bytes:
+        data = self._data
+        while (end := data.find(b"\r\n")) < 0:
+            if len(data) > limit:
+                raise BadHead(400, "malformed chunk")
+            await self._more(len(data) + 1)
+        line = bytes(data[:end])
+        del data[: end + 2]
+        return line
+
+    def take_over(self, protocol: asyncio.BaseProtocol) -> bytes:
+        """Give the connection to another protocol; the bytes that had come already."""
+        self._answered, self._keep = True, False
+        self.transport.set_protocol(protocol)
+        taken = bytes(self._data)
+        self._data.clear()
+        if self._paused_reading:
+            self._paused_reading = False
+            self.transport.resume_reading()
+        return taken
+
+    # --- writing ---
+
+    @property
+    def answered(self) -> bool:
+        """Whether the present request has its answer, or the beginning of one."""
+        return self._answered
+
+    @property
+    def lost(self) -> bool:
+        """Whether the client has gone."""
+        return self._lost or self.transport.is_closing()
+
+    def _keeps(self) -> bool:
+        """Whether another request can follow the present one."""
+        head = self._head
+        if head is None or not head.keep_alive or self._listener.stopping:
+            return False
+        # What was not asked for is passed over, if it is there.
+        return self._body_read or (not head.chunked and len(self._data) >= head.length)
+
+    async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """A whole answer."""
+        self._keep = self._keeps()
+        self._answered = True
+        sent = {**headers, "Date": self._listener.date}
+        head = answer_head(status, sent, length=len(body), closes=not self._keep)
+        if self._head is not None and self._head.method == "HEAD":
+            body = b""
+        if len(body) <= _WRITE_BYTES:
+            # One record, one system call.
+            await self.write(head + body)
+            return
+        await self.write(head)
+        view = memoryview(body)
+        for start in range(0, len(body), _WRITE_BYTES):
+            await self.write(view[start : start + _WRITE_BYTES])
+
+    async def start_stream(self, status: int, headers: Mapping[str, str]) -> Stream:
+        """An answer whose end is not known yet."""
+        assert self._head is not None, "an answer is to a request"
+        # Chunks came with HTTP/1.1; before, the end of an answer is the end of its connection.
+        chunked = self._head.version_minor > 0
+        self._keep = self._keeps() and chunked
+        self._answered = True
+        sent = {**headers, "Date": self._listener.date}
+        if chunked:
+            sent["Transfer-Encoding"] = "chunked"
+        await self.write(answer_head(status, sent, closes=not self._keep))
+        return Stream(self, chunked=chunked, empty=self._head.method == "HEAD")
+
+    async def write(self, data: bytes | memoryview) -> None:
+        """Send bytes, waiting while the client does not read; ConnectionError if it has gone, TimeoutError if it does not
+        read at all."""
+        if self._lost:
+            raise ConnectionResetError("the client has left")
+        self.transport.write(data)
+        if self._writable is not None:
+            async with asyncio.timeout(self._limits.write_s):
+                await asyncio.shield(self._writable)
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self._keep = False
+        self.transport.abort()
+
+    # --- one request after the other ---
+
+    async def run(self) -> None:
+        """Until either side has had enough."""
+        try:
+            while True:
+                self._answered = False
+                head = await self._next_head()
+                self._head, self._body_read = head, not head.has_body
+                await self._listener.handler(self, head)
+                if not self._keep or not self._answered:
+                    break
+                if not self._body_read:
+                    del self._data[: head.length]
+            await self._finish()
+        except BadHead as error:
+            await self._refuse(error)
+        except (ConnectionError, TimeoutError):
+            pass
+        finally:
+            # Whoever took the connection over is done with it.
+            self._listener.closed(self)
+            if not self.transport.is_closing():
+                self.transport.close()
+
+    async def _refuse(self, error: BadHead) -> None:
+        """Answer what is not a request, without going on."""
+        self._head, self._body_read = None, False
+        try:
+            if not self._answered:
+                body = f"{error.code} {error}".encode()
+                await self.answer(error.code, {"Content-Type": "text/plain; charset=utf-8"}, body)
+            await self._finish()
+        except (ConnectionError, TimeoutError):
+            pass
+
+    async def _finish(self) -> None:
+        """Let the client read its answer before it learns that nobody reads the rest of what it says."""
+        if self._lost or self._body_read or self.transport.is_closing():
+            return
+        self._discards = True
+        self._data.clear()
+        if self._paused_reading:
+            self.transport.resume_reading()
+        try:
+            async with asyncio.timeout(_LINGER_S):
+                await self.ending.wait()
+        except TimeoutError:
+            pass
+
+    def expire(self) -> None:
+        """Time is up: say so to somebody who has begun to ask, and close."""
+        self.until = 0.0
+        if self._in_head:
+            text = b"408 the head of the request did not end"
+            head = answer_head(408, {"Content-Type": "text/plain"}, length=len(text), closes=True)
+            self.transport.write(head + text)
+        self.transport.close()
+
+    def stop(self) -> None:
+        """The server stops: end streams, and close if nothing is being handled."""
+        self.ending.set()
+        if self._waiter is not None and self.until:
+            self.transport.close()
+
+
+class Stream:
+    """An answer in pieces."""
+
+    __slots__ = ("_chunked", "_connection", "_empty")
+
+    def __init__(self, connection: Connection, *, chunked: bool, empty: bool) -> None:
+        self._connection = connection
+        self._chunked = chunked
+        self._empty = empty
+
+    async def write(self, data: bytes) -> None:
+        """The next piece."""
+        if not data or self._empty:
+            return
+        await self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    async def end(self) -> None:
+        """Nothing follows."""
+        if self._chunked and not self._empty:
+            await self._connection.write(b"0\r\n\r\n")
+
+
+class Listener:
+    """Accepts connections and watches over them."""
+
+    def __init__(self, handler: Handler, clock: Clock, limits: Limits) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.view = memoryview(bytearray(_READ_BYTES))
+        self.stopping = False
+        self.date = formatdate(clock.seconds(), usegmt=True)
+        self._clock = clock
+        self._connections: set[Connection] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+
+    @asynccontextmanager
+    async def listening(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
+        """Accept connections until the block ends; the port, which is a free one if 0 was asked for. OSError if that is
+        not possible."""
+        server = await self.loop.create_server(
+            lambda: Connection(self),
+            host,
+            port,
+            ssl=context,
+            backlog=4096,
+            reuse_address=True,
+            ssl_handshake_timeout=_HANDSHAKE_S,
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                watching = tasks.create_task(self._watch_over())
+                try:
+                    yield int(server.sockets[0].getsockname()[1])
+                finally:
+                    server.close()
+                    await self._stop()
+                    watching.cancel()
+        finally:
+            server.close()
+
+    def opened(self, connection: Connection) -> None:
+        """A connection is there."""
+        if self._tasks is None or self.stopping:
+            connection.abort()
+            return
+        self._connections.add(connection)
+        task = self._tasks.create_task(connection.run())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self._connections.discard(connection)
+
+    async def _watch_over(self) -> None:
+        while True:
+            await asyncio.sleep(min(_LOOK_EVERY_S, self.limits.head_s, self.limits.idle_s))
+            self.date = formatdate(self._clock.seconds(), usegmt=True)
+            now = self.loop.time()
+            for connection in [each for each in self._connections if 0.0 < each.until < now]:
+                connection.expire()
+
+    async def _stop(self) -> None:
+        """Let what is being answered end, for a while."""
+        self.stopping = True
+        for connection in tuple(self._connections):
+            connection.stop()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_STOP_S)
+        for task in self._running:
+            task.cancel()
+        for connection in tuple(self._connections):
+            connection.abort()

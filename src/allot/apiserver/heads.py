@@ -1,0 +1,163 @@
+"""Heads of HTTP/1.1 messages: from bytes to what a request says about itself, and the head of an answer to bytes.
+
+Strict where leniency would let two readers see two different requests: line ends, names of headers, lengths of bodies. Knows
+nothing about sockets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+HEAD_BYTES_MAX = 64 * 1024
+_LENGTH_DIGITS_MAX = 15
+_QUERY_REMEMBERED_LENGTH_MAX = 512
+
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_REQUEST_LINE = re.compile(rf"({_TOKEN}) ([!-~\x80-\U0010ffff]+) HTTP/1\.([01])")
+# Values without control characters; a line that starts with a blank would go on with the one before, and is refused.
+_HEADERS = re.compile(rf"(?:\r\n{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*)*")
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class BadHead(Exception):
+    """A request that cannot be understood; code: the status that says so."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Head:
+    """What comes before the body of a request. Names of headers are in lower case."""
+
+    __slots__ = ("_values", "chunked", "headers", "keep_alive", "length", "method", "path", "query", "version_minor")
+
+    def __init__(self, method: str, target: str, version_minor: int, headers: list[tuple[str, str]]) -> None:
+        self.method = method
+        self.path, _, self.query = _origin_form(target).partition("?")
+        self.version_minor = version_minor
+        self.headers = headers
+        self._values = dict(headers)
+        if len(self._values) != len(headers):
+            self._values = _joined(headers)
+        values = self._values
+        self.length, self.chunked = _framing(values)
+        connection = values.get("connection", "").lower() if "connection" in values else ""
+        self.keep_alive = "close" not in connection if version_minor else "keep-alive" in connection
+
+    def get(self, name: str) -> str:
+        """The value of a header, empty if it is not there; several of the same name are joined."""
+        return self._values.get(name, "")
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return self.chunked or self.length > 0
+
+    @property
+    def upgrade(self) -> str:
+        """The protocol that the client wants to change to, empty if none."""
+        return self.get("upgrade").lower()
+
+
+def parse_head(data: bytes) -> Head:
+    """The head of a request, without the empty line at its end; BadHead if it is not one."""
+    try:
+        text = data.decode("utf-8", "surrogateescape")
+    except UnicodeError:
+        raise BadHead(400, "malformed request") from None
+    line, end, _ = text.partition("\r\n")
+    found = _REQUEST_LINE.fullmatch(line)
+    if found is None:
+        raise BadHead(400, "malformed request line")
+    method, target, minor = found.groups()
+    if end and _HEADERS.fullmatch(text, len(line)) is None:
+        raise BadHead(400, "malformed header")
+    headers = []
+    for each in text[len(line) + 2 :].split("\r\n") if end else ():
+        name, _, value = each.partition(":")
+        headers.append((name.lower(), value.strip()))
+    return Head(method, target, int(minor), headers)
+
+
+def _origin_form(target: str) -> str:
+    if target.startswith("/"):
+        return target.partition("#")[0] if "#" in target else target
+    scheme, found, rest = target.partition("://")
+    if found and scheme.lower() in ("http", "https"):
+        return "/" + rest.partition("/")[2]
+    raise BadHead(400, "malformed request target")
+
+
+def _joined(headers: list[tuple[str, str]]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, value in headers:
+        if name not in values:
+            values[name] = value
+        elif name == "content-length":
+            # Whoever says it twice may mean two different things.
+            raise BadHead(400, "more than one Content-Length")
+        else:
+            values[name] = f"{values[name]}, {value}"
+    return values
+
+
+def _framing(values: Mapping[str, str]) -> tuple[int, bool]:
+    """How long the body is, and whether it comes in chunks."""
+    length, coding = values.get("content-length"), values.get("transfer-encoding")
+    if coding is not None:
+        if coding.lower() != "chunked":
+            raise BadHead(501, "unsupported transfer encoding")
+        if length is not None:
+            raise BadHead(400, "both Content-Length and Transfer-Encoding")
+        return 0, True
+    if length is None:
+        return 0, False
+    if not length.isascii() or not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX:
+        raise BadHead(400, "malformed Content-Length")
+    return int(length), False
+
+
+# --- queries ---
+
+
+def parse_query(query: str) -> Pairs:
+    """The parameters of a query, in order."""
+    if not query:
+        return ()
+    return _parse_short_query(query) if len(query) <= _QUERY_REMEMBERED_LENGTH_MAX else _parse_query(query)
+
+
+def _parse_query(query: str) -> Pairs:
+    return tuple(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
+
+
+_parse_short_query = lru_cache(maxsize=1024)(_parse_query)
+
+
+def first_values(pairs: Pairs) -> dict[str, str]:
+    """The first value of each parameter."""
+    return dict(reversed(pairs))
+
+
+# --- answers ---
+
+
+def answer_head(status: int, headers: Mapping[str, str], *, length: int | None = None, closes: bool = False) -> bytes:
+    """The head of an answer; length: of its body, if that is known."""
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, '')}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    if closes:
+        lines.append("Connection: close")
+    text = "\r\n".join(lines)
+    if text.count("\n") != len(lines) - 1:
+        raise ValueError("a header of an answer has more than one line")
+    return text.encode("utf-8", "surrogateescape") + b"\r\n\r\n"
