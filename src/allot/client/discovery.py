@@ -48,10 +48,12 @@ class ApiResource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Discovery:
-    """All resources, in the server's order: groups by priority, in each the preferred version first."""
+    """All resources, in the server's order: groups by priority, in each the preferred version first. missing: groups and
+    versions whose server was away, for whoever must not overlook anything."""
 
-    def __init__(self, resources: Iterable[ApiResource]) -> None:
+    def __init__(self, resources: Iterable[ApiResource], missing: Iterable[str] = ()) -> None:
         self.resources = tuple(resources)
+        self.missing = tuple(missing)
         self._by_kind = {(found.group, found.version, found.kind): found for found in reversed(self.resources)}
 
     def find_kind(self, group: str, version: str, kind: str) -> ApiResource | None:
@@ -98,6 +100,7 @@ class Asking(Protocol):
 async def discover(client: Asking) -> Discovery:
     """Ask for everything."""
     resources: list[ApiResource] = []
+    missing: list[str] = []
     for path in ("/api", "/apis"):
         try:
             body = (await client.request("GET", path, headers={"Accept": _AGGREGATED})).body
@@ -108,10 +111,27 @@ async def discover(client: Asking) -> Discovery:
             raise UnexpectedAnswer("expected discovery in JSON", request=f"GET {path}")
         if body.get("kind") == "APIGroupDiscoveryList":
             resources.extend(_read_aggregated(body))
+            missing.extend(_stale(body))
             continue
         for group, version in _classic_versions(body):
-            resources.extend(await _ask_classic(client, group, version))
-    return Discovery(resources)
+            found = await _ask_classic(client, group, version)
+            if found is None:
+                missing.append(_group_version(group, version))
+            else:
+                resources.extend(found)
+    return Discovery(resources, missing)
+
+
+def _group_version(group: str, version: str) -> str:
+    return f"{group}/{version}" if group else version
+
+
+def _stale(body: Mapping[str, Any]) -> Iterable[str]:
+    """What the server could not ask itself."""
+    for item in _objects(body, "items"):
+        for served in _objects(item, "versions"):
+            if served.get("freshness") == "Stale":
+                yield _group_version(str(item.get("metadata", {}).get("name", "")), str(served.get("version", "")))
 
 
 def _read_aggregated(body: Mapping[str, Any]) -> Iterable[ApiResource]:
@@ -146,12 +166,15 @@ def _classic_versions(body: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield str(group.get("name", "")), version
 
 
-async def _ask_classic(client: Asking, group: str, version: str) -> list[ApiResource]:
+async def _ask_classic(client: Asking, group: str, version: str) -> list[ApiResource] | None:
+    """The resources of a version; None if its server is away."""
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     try:
         body = (await client.request("GET", path)).body
-    except (NotFound, ServerFault):
+    except NotFound:
         return []
+    except ServerFault:
+        return None
     if not isinstance(body, dict):
         raise ApiError("expected an APIResourceList", request=f"GET {path}")
     entries = _objects(body, "resources")

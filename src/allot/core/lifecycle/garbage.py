@@ -1,7 +1,7 @@
 """Whom objects belong to, and what becomes of those whose owners go: the decisions of the garbage collector.
 
-The graph is told every change of every object (`OwnerGraph.observe`) and says which ones are worth a look; `decide` then says
-what to do with one. An owner counts as gone only if its deletion was seen or somebody has asked the server (`Verify`), never
+The graph is told every change of every object (`OwnerGraph.observe`) and says which ones are worth a look; `reconcile` then
+says what to do with one. An owner counts as gone only if its deletion was seen or somebody has asked the server (`Verify`), never
 because a cache does not have it. Objects without owners and dependents cost one entry in a dictionary.
 
 Kubernetes keeps placeholders for owners that it has not seen; here the dependents themselves are looked at again, which
@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from allot.core.lifecycle import actions
+from allot.core.lifecycle.actions import WARNING, Action, Answers, Emit, LookUp, Patch, RequeueAfter, Resource, Retry
 from allot.core.model.meta import OwnerReference
 
 FOREGROUND = "foregroundDeletion"
@@ -24,29 +26,16 @@ ORPHAN = "orphan"
 ABSENT_MAX = 10_000
 # Objects that come and go by themselves and own nothing.
 IGNORED = frozenset((("", "events"), ("events.k8s.io", "events")))
+# The server has an owner that no watch has told of: its end might be missed as well, so its dependents are looked at again.
+_UNSEEN_OWNER_S = 30.0
 
 Object = Mapping[str, Any]
-
-
-class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource that can be deleted and watched."""
-
-    group: str
-    version: str
-    kind: str
-    plural: str
-    namespaced: bool
-
-    @property
-    def api_version(self) -> str:
-        """apiVersion of its objects."""
-        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 class Tracked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the garbage collector knows of an object."""
 
-    resource: ResourceKind
+    resource: Resource
     namespace: str
     name: str
     uid: str
@@ -66,7 +55,7 @@ class Tracked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.is_deleting and ORPHAN in self.finalizers
 
 
-def tracked(resource: ResourceKind, object_: Object) -> Tracked:
+def tracked(resource: Resource, object_: Object) -> Tracked:
     """From an object, or the metadata of one."""
     metadata = object_["metadata"]
     owners = metadata.get("ownerReferences")
@@ -98,7 +87,7 @@ class OwnerState(Enum):
 class Verify(msgspec.Struct, frozen=True):
     """Ask the server for these owners, in the namespace of the dependent, and decide again."""
 
-    owners: tuple[tuple[OwnerReference, ResourceKind], ...]
+    owners: tuple[tuple[OwnerReference, Resource], ...]
 
 
 class Unresolved(msgspec.Struct, frozen=True):
@@ -143,7 +132,7 @@ class DropOwners(msgspec.Struct, frozen=True):
 
 
 Decision = Verify | Unresolved | RemoveFinalizer | OrphanDependents | LookAt | Delete | DropOwners | None
-Kinds = Mapping[tuple[str, str], ResourceKind]
+Kinds = Mapping[tuple[str, str], Resource]
 _Coordinates = tuple[str, str, str, str, str]
 
 
@@ -259,7 +248,7 @@ class OwnerGraph:
 
     # --- owners ---
 
-    def state_of(self, owner: OwnerReference, kind: ResourceKind, namespace: str) -> OwnerState | None:
+    def state_of(self, owner: OwnerReference, kind: Resource, namespace: str) -> OwnerState | None:
         """What is known of an owner; None if only the server can tell."""
         found = self._objects.get(owner.uid)
         if found is not None and _is_at(found, owner, namespace):
@@ -280,7 +269,7 @@ def _group(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def coordinates(owner: OwnerReference, kind: ResourceKind, namespace: str) -> _Coordinates:
+def coordinates(owner: OwnerReference, kind: Resource, namespace: str) -> _Coordinates:
     """Where a reference points to, seen from a namespace."""
     return owner.uid, kind.group, kind.kind, namespace if kind.namespaced else "", owner.name
 
@@ -329,7 +318,7 @@ def _blocks(dependent: Tracked, uid: str) -> bool:
 
 def _judge(graph: OwnerGraph, target: Tracked, asked: Mapping[str, OwnerState]) -> Decision:
     states: dict[str, OwnerState] = {}
-    unknown: list[tuple[OwnerReference, ResourceKind]] = []
+    unknown: list[tuple[OwnerReference, Resource]] = []
     for owner in target.owners:
         kind = graph.kinds.get((_group(owner.api_version), owner.kind))
         if kind is None:
@@ -360,32 +349,121 @@ def _verdict(graph: OwnerGraph, target: Tracked, states: Mapping[str, OwnerState
     return Delete(target=target, propagation="Foreground" if FOREGROUND in target.finalizers else "Background")
 
 
-# --- patches ---
+# --- actions ---
 
 
-def without_owners(target: Tracked, uids: tuple[str, ...]) -> dict[str, Any]:
-    """The merge patch that removes owners, if the object is still as it was seen."""
+def reconcile(graph: OwnerGraph, uid: str, answers: Answers) -> tuple[Action, ...]:
+    """What to do about an object. `LookAt` is left to the caller: `others_to_look_at`."""
+    target = graph.get(uid)
+    if target is None:
+        return ()
+    asked = _said(graph, target, answers)
+    return (*_complaints(graph, target), *_actions(target, decide(graph, uid, asked), asked))
+
+
+def others_to_look_at(graph: OwnerGraph, uid: str) -> tuple[str, ...]:
+    """The dependents that an object waits for."""
+    target = graph.get(uid)
+    decision = _wait(graph, target) if target is not None and target.deletes_dependents else None
+    return decision.uids if isinstance(decision, LookAt) else ()
+
+
+def _actions(target: Tracked, decision: Decision, asked: Mapping[str, OwnerState]) -> tuple[Action, ...]:
+    match decision:
+        case Verify():
+            return tuple(_question(owner, kind, target.namespace) for owner, kind in decision.owners)
+        case Unresolved():
+            owner = decision.owner
+            return (Retry(message=f"owner {owner.name!r} is of unknown kind {owner.api_version}/{owner.kind}"),)
+        case RemoveFinalizer():
+            return (_patch(target, {"finalizers": _without(target.finalizers, decision.finalizer)}),)
+        case OrphanDependents():
+            freed = (_without_owners(one, (target.uid,)) for one in decision.dependents)
+            return (*freed, _patch(target, {"finalizers": _without(target.finalizers, ORPHAN)}))
+        case DropOwners():
+            return (_without_owners(target, decision.uids),)
+        case Delete():
+            return _deletion(decision)
+        case _:
+            unseen = decision is None and OwnerState.PRESENT in asked.values()
+            return (RequeueAfter(seconds=_UNSEEN_OWNER_S),) if unseen else ()
+
+
+def _deletion(decision: Delete) -> tuple[Action, ...]:
+    target = decision.target
+    delete = actions.Delete(
+        resource=target.resource,
+        name=target.name,
+        namespace=target.namespace,
+        uid=target.uid,
+        # Owners that were added since must not be overlooked.
+        resource_version="" if decision.unblock else target.version,
+        propagation_policy=decision.propagation,
+    )
+    if not decision.unblock:
+        return (delete,)
+    owners = (msgspec.structs.replace(owner, block_owner_deletion=False) for owner in target.owners)
+    return (_patch(target, {"ownerReferences": [msgspec.to_builtins(owner) for owner in owners]}), delete)
+
+
+def _question(owner: OwnerReference, kind: Resource, namespace: str) -> LookUp:
+    return LookUp(resource=kind, name=owner.name, namespace=namespace if kind.namespaced else "")
+
+
+def _said(graph: OwnerGraph, target: Tracked, answers: Answers) -> dict[str, OwnerState]:
+    """What the server has said about owners, by uid; what is gone is remembered."""
+    states: dict[str, OwnerState] = {}
+    if not answers:
+        return states
+    for owner in target.owners:
+        kind = graph.kinds.get((_group(owner.api_version), owner.kind))
+        if kind is None or (question := _question(owner, kind, target.namespace)) not in answers:
+            continue
+        found = answers[question]
+        if found is None or found["metadata"].get("uid") != owner.uid:
+            graph.remember_absent(coordinates(owner, kind, target.namespace))
+            states[owner.uid] = OwnerState.ABSENT
+        else:
+            waits = tracked(kind, found).deletes_dependents
+            states[owner.uid] = OwnerState.WAITING if waits else OwnerState.PRESENT
+    return states
+
+
+def _without(names: tuple[str, ...], name: str) -> list[str] | None:
+    return [one for one in names if one != name] or None
+
+
+def _without_owners(target: Tracked, uids: tuple[str, ...]) -> Patch:
     kept = [msgspec.to_builtins(owner) for owner in target.owners if owner.uid not in uids]
     return _patch(target, {"ownerReferences": kept or None})
 
 
-def unblocked(target: Tracked) -> dict[str, Any]:
-    """The merge patch after which the object blocks the deletion of no owner."""
-    owners = (msgspec.structs.replace(owner, block_owner_deletion=False) for owner in target.owners)
-    return _patch(target, {"ownerReferences": [msgspec.to_builtins(owner) for owner in owners]})
+def _patch(target: Tracked, fields: dict[str, Any]) -> Patch:
+    """A merge patch, refused if the object is not as it was seen any more."""
+    return Patch(
+        resource=target.resource,
+        name=target.name,
+        namespace=target.namespace,
+        patch={"metadata": {"uid": target.uid, "resourceVersion": target.version, **fields}},
+    )
 
 
-def without_finalizer(target: Tracked, finalizer: str) -> dict[str, Any]:
-    """The merge patch that removes a finalizer."""
-    return _patch(target, {"finalizers": [one for one in target.finalizers if one != finalizer] or None})
-
-
-def _patch(target: Tracked, fields: dict[str, Any]) -> dict[str, Any]:
-    # A uid may be stated but not changed, a resourceVersion must be the present one: together they guard the patch.
-    return {"metadata": {"uid": target.uid, "resourceVersion": target.version, **fields}}
-
-
-def misplaced_note(target: Tracked, owner: OwnerReference) -> str:
-    """The text of the event OwnerRefInvalidNamespace, as Kubernetes words it."""
-    named = f"[{owner.api_version}/{owner.kind}, namespace: {target.namespace}, name: {owner.name}, uid: {owner.uid}]"
-    return f'ownerRef {named} does not exist in namespace "{target.namespace}"'
+def _complaints(graph: OwnerGraph, target: Tracked) -> tuple[Emit, ...]:
+    """One event for each reference into another namespace, in Kubernetes' words."""
+    kind, namespace = target.resource, target.namespace
+    about = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": target.name, "namespace": namespace, "uid": target.uid},
+    }
+    return tuple(
+        Emit(
+            regarding=about,
+            type=WARNING,
+            reason="OwnerRefInvalidNamespace",
+            action="GarbageCollection",
+            note=f"ownerRef [{owner.api_version}/{owner.kind}, namespace: {namespace}, name: {owner.name}, uid: "
+            f'{owner.uid}] does not exist in namespace "{namespace}"',
+        )
+        for owner in graph.misplaced(target)
+    )

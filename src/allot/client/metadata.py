@@ -1,0 +1,52 @@
+"""Reading only the metadata of objects, for whoever needs no more of very many of them.
+
+Over the network that saves most of what watches carry. A transport in the same process shares whole objects for nothing and
+may ignore what is asked here, so users must not rely on the rest being absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, Transport, WatchEvent
+
+_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+
+class MetadataTransport:
+    """A transport whose lists and watches carry metadata where the server can do that. Closing it closes nothing."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> Response:
+        """One request; pages of lists, which have a limit, are asked for as metadata."""
+        if method == "GET" and query is not None and "limit" in query:
+            headers = {"Accept": _LIST, **(headers or {})}
+        return await self._transport.request(method, path, query, body, content_type, headers, timeout)
+
+    def stream(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+        duration: float | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """A watch of metadata."""
+        return self._transport.stream(path, query, {"Accept": _ONE, **(headers or {})}, timeout, duration)
+
+    async def close(self) -> None:
+        """Nothing: the transport underneath is somebody else's."""

@@ -1,0 +1,180 @@
+"""The garbage collector: one watch of metadata per resource that can be deleted, and one graph of who owns whom.
+
+What the server serves is asked now and then, and soon after a CustomResourceDefinition has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from allot.client.api import Client
+from allot.client.discovery import ApiResource, Discovery
+from allot.client.errors import ApiError
+from allot.client.informer import Change, Informer
+from allot.client.metadata import MetadataTransport
+from allot.controllers.runner import Controller, Services
+from allot.core.lifecycle.actions import Action, Answers, Resource, Retry
+from allot.core.lifecycle.garbage import IGNORED, NOTHING, OwnerGraph, Tracked, others_to_look_at, reconcile, tracked
+from allot.process.supervise import supervise
+
+_log = logging.getLogger("allot.controllers")
+
+WORKERS = 20
+RESYNC_S = 30.0
+# A group of changes of what is served is answered once.
+_SETTLE_S = 0.5
+# Without this resource's objects decisions only take longer, because the server is asked instead.
+_FIRST_SYNC_S = 30.0
+# An owner that no watch has told of may only be late: watches of different resources are not in step.
+_LATE_S = 1.0
+_DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+_NEEDED = frozenset(("delete", "list", "watch"))
+
+
+class _Monitor(msgspec.Struct, frozen=True):
+    """The watch of one resource."""
+
+    informer: Informer[Tracked]
+    task: asyncio.Task[None]
+
+
+class GarbageCollector:
+    """Deletes what has lost its owners, and lets owners go that wait for their dependents."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._client = Client(MetadataTransport(services.client.transport))
+        self._monitors: dict[Resource, _Monitor] = {}
+        self._stale = asyncio.Event()
+        self.graph = OwnerGraph()
+        self._controller: Controller[str] = Controller(
+            services,
+            self._reconcile,
+            queue_name="garbage_collector_attempt_to_delete",
+            component="garbage-collector-controller",
+            concurrency=WORKERS,
+        )
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            await self._refresh(tasks)
+            await self._first_sync()
+            tasks.create_task(self._controller.run())
+            while True:
+                await self._until_stale()
+                await self._refresh(tasks)
+
+    async def _first_sync(self) -> None:
+        try:
+            async with asyncio.timeout(_FIRST_SYNC_S):
+                for monitor in tuple(self._monitors.values()):
+                    await monitor.informer.wait_synced()
+        except TimeoutError:
+            missing = [one.plural for one, each in self._monitors.items() if not each.informer.has_synced]
+            _log.warning("garbage collector: starting without a complete view of %s", ", ".join(missing))
+
+    async def _until_stale(self) -> None:
+        try:
+            async with asyncio.timeout(RESYNC_S):
+                await self._stale.wait()
+        except TimeoutError:
+            return
+        await self._services.clock.sleep(_SETTLE_S)
+        self._stale.clear()
+
+    # --- what is watched ---
+
+    async def _refresh(self, tasks: asyncio.TaskGroup) -> None:
+        """Watch what is served, and no more."""
+        try:
+            discovery = await self._client.discovery(refresh=True)
+        except ApiError as error:
+            _log.warning("garbage collector: what is served cannot be learnt: %s", error)
+            return
+        kinds, watched = _served(discovery)
+        # Kinds that are no longer served stay known: their objects are gone, and whoever they owned has to go too.
+        self.graph.kinds = {**self.graph.kinds, **kinds}
+        for resource in [one for one in self._monitors if one not in watched]:
+            self._drop(self._monitors.pop(resource))
+        for resource in watched:
+            if resource not in self._monitors:
+                self._monitors[resource] = self._watch(resource, tasks)
+
+    def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> _Monitor:
+        served = self._client.resource(
+            resource.group, resource.version, resource.plural, namespaced=resource.namespaced
+        )
+        clock, ids = self._services.clock, self._services.ids
+        informer: Informer[Tracked] = Informer(served, partial(tracked, resource), clock, ids)
+        informer.add_handler(self._notice)
+        if (resource.group, resource.plural) == _DEFINITIONS:
+            informer.add_handler(self._notice_definition)
+        run = supervise(f"garbage collector: the watch of {resource.plural}", informer.run, clock)
+        return _Monitor(informer, tasks.create_task(run))
+
+    def _drop(self, monitor: _Monitor) -> None:
+        monitor.task.cancel()
+        for gone in monitor.informer.cache:
+            self._notice(Change(key=gone.name, old=gone, new=None))
+
+    # --- changes and decisions ---
+
+    def _notice(self, change: Change[Tracked]) -> None:
+        if change.new is not None:
+            noticed = self.graph.observe(change.new)
+        else:
+            assert change.old is not None, f"deletion of {change.key!r} without an object"
+            noticed = self.graph.forget(change.old)
+        if noticed is NOTHING:
+            return
+        queue = self._controller.queue
+        for uid in noticed.now:
+            queue.add(uid)
+        for uid in noticed.later:
+            queue.add_after(uid, _LATE_S)
+
+    def _notice_definition(self, change: Change[Tracked]) -> None:
+        if not change.is_initial:
+            self._stale.set()
+
+    def _reconcile(self, uid: str, answers: Answers) -> Sequence[Action]:
+        for other in others_to_look_at(self.graph, uid):
+            self._controller.queue.add(other)
+        actions = reconcile(self.graph, uid, answers)
+        if any(isinstance(action, Retry) for action in actions):
+            self._stale.set()
+        return actions
+
+
+def _served(discovery: Discovery) -> tuple[dict[tuple[str, str], Resource], list[Resource]]:
+    """All kinds by group and name, and the resources to watch; of several versions the preferred one."""
+    kinds: dict[tuple[str, str], Resource] = {}
+    watched: dict[tuple[str, str], Resource] = {}
+    for found in discovery.resources:
+        resource = _resource(found)
+        kinds.setdefault((found.group, found.kind), resource)
+        name = (found.group, found.plural)
+        if _NEEDED.issubset(found.verbs) and name not in IGNORED:
+            watched.setdefault(name, resource)
+    return kinds, list(watched.values())
+
+
+def _resource(found: ApiResource) -> Resource:
+    return Resource(
+        group=found.group,
+        version=found.version,
+        plural=found.plural,
+        kind=found.kind,
+        namespaced=found.namespaced,
+    )
+
+
+def make(services: Services) -> GarbageCollector:
+    """The controller `garbage-collector-controller`."""
+    return GarbageCollector(services)

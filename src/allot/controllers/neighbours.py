@@ -1,0 +1,54 @@
+"""Whose API server this is, and who else looks after the cluster: what decides which controllers stay off.
+
+A server of ours says so in its version. A kube-controller-manager that works holds and renews its lease.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from allot.client.api import Client
+from allot.client.errors import ApiError, NotFound
+
+_OURS = "+allot"
+_MANAGER_LEASE = ("kube-controller-manager", "kube-system")
+# Longer than any usual lease lasts: one that has not been renewed for that long belongs to nobody.
+_ABANDONED_S = 120.0
+
+
+async def server_version(client: Client) -> str:
+    """What the server says it is; empty if it does not say."""
+    try:
+        body = (await client.request("GET", "/version")).body
+    except ApiError:
+        return ""
+    return str(body.get("gitVersion", "")) if isinstance(body, dict) else ""
+
+
+async def is_allot(client: Client) -> bool:
+    """Whether the server is allot's."""
+    return _OURS in await server_version(client)
+
+
+async def has_controller_manager(client: Client, now_s: float) -> bool:
+    """Whether a kube-controller-manager looks after the cluster."""
+    name, namespace = _MANAGER_LEASE
+    leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+    try:
+        lease = await leases.get(name, namespace)
+    except NotFound:
+        return False
+    return _is_held(lease, now_s)
+
+
+def _is_held(lease: dict[str, Any], now_s: float) -> bool:
+    spec = lease.get("spec") or {}
+    renewed = spec.get("renewTime")
+    if not spec.get("holderIdentity") or not isinstance(renewed, str):
+        return False
+    try:
+        at = datetime.fromisoformat(renewed).timestamp()
+    except ValueError:
+        return True
+    return now_s - at < _ABANDONED_S
