@@ -301,6 +301,11 @@ class Inventory:
             if is_relevant(slice_entry, node):
                 yield from slice_entry.devices
 
+    def devices_named(self, id_: DeviceID) -> Sequence[DeviceEntry]:
+        """Published devices with this id: one, unless a pool is invalid or being replaced."""
+        state = self.ledger.find(id_)
+        return state.entries if state is not None else ()
+
     def nodes(self) -> tuple[str, ...]:
         """Nodes that have slices of their own, sorted."""
         return tuple(sorted(self._local))

@@ -31,6 +31,10 @@ class Ledger:
             state = self._states[id_] = DeviceState(id_)
         return state
 
+    def find(self, id_: DeviceID) -> DeviceState | None:
+        """The state of a device if it is published or held."""
+        return self._states.get(id_)
+
     def forget_if_unused(self, state: DeviceState) -> None:
         """Drop the state of a device that is neither published nor held."""
         if not state.allocated and not state.entries:

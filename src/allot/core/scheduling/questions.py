@@ -59,8 +59,10 @@ class DeviceQuestion(Protocol):
 class Devices(Protocol):
     """Claims, classes, slices and who holds what, as far as the decision needs it."""
 
-    def question(self, pod: core_v1.Pod, group: PodGroup | None = None) -> DeviceQuestion | Status | None:
-        """None if the pod has no claims; a status if no node can help (PreFilter)."""
+    def question(
+        self, pod: core_v1.Pod, group: PodGroup | None = None, now: float = 0.0
+    ) -> DeviceQuestion | Status | None:
+        """None if the pod has no claims; a status if no node can help (PreFilter). now: seconds since 1970."""
 
     def assume(self, placement: Placement) -> None:
         """Put the devices of a placement into force."""
