@@ -12,6 +12,7 @@ from allot.apiserver.ownership import resets
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.sharing import changed_parts
 from allot.apiserver.writes import replace_object
 from allot.core.patching.applying import ApplyConflict, apply
 from allot.core.patching.errors import PatchError
@@ -56,8 +57,11 @@ async def apply_patch(
             # What upstream answers with 500 is the client's fault.
             code, reason = (400, "BadRequest") if error.code == 500 else (error.code, error.reason)
             raise StatusError(code, reason, error.message) from None
-        report = report_of(applied.object, served)
-        return applied.object if report is None else tidy(applied.object, served, report)
+        return applied.object
+
+    def check(object_: Object, old: Object | None) -> Object:
+        report = report_of(object_ if old is None else changed_parts(object_, old), served)
+        return object_ if report is None else tidy(object_, served, report)
 
     return await replace_object(
         parts,
@@ -66,6 +70,7 @@ async def apply_patch(
         propose,
         options,
         errors,
+        check=check,
         subresource=subresource,
         managed=True,
         creates=True,

@@ -10,6 +10,7 @@ from typing import Any
 
 from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.registry import Served
+from allot.apiserver.sharing import changed_parts
 from allot.core.schema import FieldReport, check_fields, prune
 
 Object = dict[str, Any]
@@ -18,13 +19,21 @@ STRICT = "Strict"
 IGNORE = "Ignore"
 
 
-def checked_fields(object_: Object, served: Served, validation: str) -> tuple[Object, tuple[str, ...]]:
-    """The object with nothing but fields that its kind has, and what to warn about; 400 if it is refused."""
+def checked_fields(
+    object_: Object, served: Served, validation: str, old: Object | None = None
+) -> tuple[Object, tuple[str, ...]]:
+    """The object with nothing but fields that its kind has, and what to warn about; 400 if it is refused. What is shared
+    with the old object is not looked at."""
     schema = served.schema
     if schema is None:
         return object_, ()
     # Readers of text mark the outermost object if there are duplicates anywhere in it.
-    report = check_fields(object_, schema, no_duplicates=type(object_) is dict)
+    if type(object_) is not dict:
+        report = check_fields(object_, schema)
+    elif old is None:
+        report = check_fields(object_, schema, no_duplicates=True)
+    else:
+        report = check_fields(changed_parts(object_, old), schema)
     resource = served.resource
     if report.wrong:
         raise cannot_be_handled(resource.kind, resource.version, report.wrong[0])

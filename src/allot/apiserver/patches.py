@@ -25,6 +25,7 @@ from allot.apiserver.options import WriteOptions, write_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.sharing import changed_parts
 from allot.apiserver.writes import replace_object
 from allot.core.patching.errors import PatchError
 from allot.core.patching.json_patch import json_patch, operation_errors
@@ -115,7 +116,7 @@ class _Patcher:
             patched = dict(base)
         if patched.get("apiVersion") != resource.api_version or patched.get("kind") != resource.kind:
             patched = {**patched, "apiVersion": resource.api_version, "kind": resource.kind}
-        report = report_of(_changed_parts(patched, base), served)
+        report = report_of(changed_parts(patched, base), served)
         errors = self._errors
         if report is not None:
             if report.wrong:
@@ -132,15 +133,6 @@ class _Patcher:
         shown = go_json(go_json(patched)[:_VALUE_TOLD_MAX])
         error = FieldError("patch", INVALID, f"Invalid value: {shown}: {why}")
         return invalid("", "", "", [error])
-
-
-def _changed_parts(patched: Object, base: Object) -> Object:
-    """What a patch has touched: the rest was checked when it was stored. Patches share what they leave alone."""
-    changed = {name: value for name, value in patched.items() if value is not base.get(name)}
-    metadata, before = changed.get("metadata"), base.get("metadata")
-    if isinstance(metadata, dict) and isinstance(before, dict):
-        changed["metadata"] = {name: value for name, value in metadata.items() if value is not before.get(name)}
-    return changed
 
 
 def from_patch_error(error: PatchError) -> StatusError:

@@ -8,7 +8,7 @@ all but the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from allot.apiserver import objectmeta
@@ -18,6 +18,7 @@ from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import StatusError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
+from allot.apiserver.kinds.ordinary import ordinary_for
 from allot.apiserver.kinds.requesters import with_requester
 from allot.apiserver.kinds.typed import admin_access_errors, needs_namespace_labels
 from allot.apiserver.options import WriteOptions, write_options
@@ -26,6 +27,7 @@ from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest, Attributes
 from allot.apiserver.resources import Refused
+from allot.apiserver.sharing import sharing
 from allot.core.access.attributes import refusal
 from allot.core.validation.fields import INVALID, FieldError
 from allot.store.port import Entry, KeyExists, KeyNotFound, RevisionConflict
@@ -33,6 +35,8 @@ from allot.store.port import Entry, KeyExists, KeyNotFound, RevisionConflict
 Object = dict[str, Any]
 # From the stored object, None if there is none, to what should be stored, in the version of the row.
 Propose = Callable[[Entry | None], Object]
+# What is proposed as it is after its fields have been checked; what it shares with the stored object, if that is given, is fine.
+Check = Callable[[Object, Object | None], Object]
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _GENERATE_ATTEMPTS = 8
@@ -53,7 +57,7 @@ async def create_object(
     request: ApiRequest,
     object_: Object,
     options: WriteOptions,
-    warnings: tuple[str, ...] = (),
+    warnings: Sequence[str] = (),
     *,
     managed: bool = False,
 ) -> ApiObject:
@@ -121,11 +125,18 @@ def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
 async def update(parts: Parts, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
     """PUT of an object or of a subresource that has the object's shape."""
     options = write_options(request.query, request.user_agent, "Update")
-    object_ = read_object(request, served, parts.registry)
-    object_, warnings = checked_fields(object_, served, options.field_validation)
-    object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=served.resource.namespaced)
-    objectmeta.check_name(object_, request.name)
-    return await replace_object(parts, served, request, lambda _: object_, options, warnings, subresource=subresource)
+    given = read_object(request, served, parts.registry)
+    warnings: list[str] = []
+
+    def check(object_: Object, old: Object | None) -> Object:
+        object_, warnings[:] = checked_fields(object_, served, options.field_validation, old)
+        object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=served.resource.namespaced)
+        objectmeta.check_name(object_, request.name)
+        return object_
+
+    return await replace_object(
+        parts, served, request, lambda _: given, options, warnings, check=check, subresource=subresource
+    )
 
 
 async def replace_object(
@@ -134,15 +145,17 @@ async def replace_object(
     request: ApiRequest,
     propose: Propose,
     options: WriteOptions,
-    warnings: tuple[str, ...] = (),
+    warnings: Sequence[str] = (),
     *,
+    check: Check | None = None,
     subresource: str = "",
     managed: bool = False,
     creates: bool = False,
     status: int = 200,
 ) -> ApiObject:
-    """Store what is proposed in place of what is there; tries again when somebody else was faster. creates: whether what is
-    not there is created in any case (apply)."""
+    """Store what is proposed in place of what is there; tries again when somebody else was faster. check: None if what is
+    proposed has been checked. creates: whether what is not there is created in any case (apply). warnings may grow until
+    the object is stored."""
     resource = served.resource
     key = served.key(request.namespace, request.name)
     for _ in range(_CONFLICT_ATTEMPTS):
@@ -155,6 +168,7 @@ async def replace_object(
                 propose,
                 options,
                 warnings,
+                check=check,
                 managed=managed,
                 allowed=creates,
                 subresource=subresource,
@@ -169,6 +183,7 @@ async def replace_object(
                 options,
                 warnings,
                 subresource,
+                check=check,
                 managed=managed,
                 status=status,
             )
@@ -184,16 +199,23 @@ async def _create_by_update(
     request: ApiRequest,
     propose: Propose,
     options: WriteOptions,
-    warnings: tuple[str, ...],
+    warnings: Sequence[str],
     *,
+    check: Check | None,
     managed: bool,
     allowed: bool,
     subresource: str,
 ) -> ApiObject:
     resource = served.resource
-    if subresource or not (allowed or resource.create_on_update):
+    refused = bool(subresource) or not (allowed or resource.create_on_update)
+    if refused and managed:
         raise not_found(resource.group, resource.plural, request.name)
     proposed = propose(None)
+    if check is not None:
+        proposed = check(proposed, None)
+    if refused:
+        # What is wrong with the body was told first.
+        raise not_found(resource.group, resource.plural, request.name)
     metadata = objectmeta.metadata_of(proposed)
     if uid := objectmeta.text_of(metadata, "uid"):
         why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -222,15 +244,28 @@ async def _replace_once(
     entry: Entry,
     proposed: Object,
     options: WriteOptions,
-    warnings: tuple[str, ...],
+    warnings: Sequence[str],
     subresource: str,
     *,
+    check: Check | None,
     managed: bool,
     status: int,
 ) -> ApiObject:
     resource, strategy, old = served.resource, served.strategy, entry.object
-    proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=resource.namespaced)
-    object_ = objectmeta.changed_object(_read(served, proposed), old)
+    # Where versions differ, nothing is shared.
+    same_version = not served.convert_needed
+    if same_version:
+        proposed = sharing(proposed, old)
+    ordinary = ordinary_for(resource) if same_version and type(proposed) is dict else None
+    object_ = proposed
+    if ordinary is not None and isinstance(proposed.get("metadata"), dict):
+        object_ = objectmeta.changed_object(proposed, old)
+    if ordinary is None or object_ is proposed or not ordinary.recognizes(object_, old, subresource):
+        ordinary = None
+        if check is not None:
+            proposed = check(proposed, old if same_version else None)
+        proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=resource.namespaced)
+        object_ = objectmeta.changed_object(_read(served, proposed), old)
     object_ = _with_version(served, object_, entry, request.name)
     if not managed:
         object_ = track(served, old, object_, options, subresource, parts.clock)
@@ -240,11 +275,13 @@ async def _replace_once(
     )
     admitted = await parts.admission.mutate(admission)
     assert admitted is not None, "admission of an update keeps an object"
+    stored = ordinary.stored(object_, old, subresource) if ordinary is not None and admitted is object_ else None
     try:
-        object_ = strategy.prepare_update(admitted, old, subresource)
+        object_ = strategy.prepare_update(admitted, old, subresource) if stored is None else stored
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
         errors += await _admin_access_errors(parts, served, request, object_, old, subresource)
-        errors += strategy.validate_update(object_, old, subresource)
+        if stored is None:
+            errors += strategy.validate_update(object_, old, subresource)
     except Refused as error:
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
     if errors:
@@ -252,8 +289,8 @@ async def _replace_once(
     warnings = (*warnings, *told, *strategy.warnings(object_))
     admission.object = object_
     async with parts.admission.judge(admission):
-        stored = await _store_changed(parts, entry, object_, options)
-    return answer(served, stored, status, (*warnings, *admission.warnings))
+        written = await _store_changed(parts, entry, object_, options)
+    return answer(served, written, status, (*warnings, *admission.warnings))
 
 
 async def _store_changed(parts: Parts, entry: Entry, object_: Object, options: WriteOptions) -> Entry:

@@ -46,7 +46,7 @@ _FOREGROUND = "foregroundDeletion"
 NameFormat = Callable[[str], Messages]
 
 
-def _generate_name_masked(name: str) -> str:
+def masked_prefix(name: str) -> str:
     """A prefix may end in a dash, since something will be appended."""
     return name[:-2] + "a" if len(name) > 1 and name.endswith("-") else name
 
@@ -57,7 +57,7 @@ def check_object_meta(
     """Metadata of a new object."""
     found: Findings = []
     if meta.generate_name:
-        for message in name_format(_generate_name_masked(meta.generate_name)):
+        for message in name_format(masked_prefix(meta.generate_name)):
             found.append(invalid(child(path, "generateName"), meta.generate_name, message))
     if not meta.name and not meta.generate_name:
         found.append(required(child(path, "name"), "name or generateName is required"))
@@ -68,7 +68,7 @@ def check_object_meta(
     found += check_labels(meta.labels, child(path, "labels"))
     found += check_annotations(meta.annotations, child(path, "annotations"))
     found += _check_owners(meta.owner_references, child(path, "ownerReferences"))
-    found += _check_finalizers(meta.finalizers, child(path, "finalizers"))
+    found += check_finalizers(meta.finalizers, child(path, "finalizers"))
     found += _check_managed_fields(meta.managed_fields, child(path, "managedFields"))
     return found
 
@@ -192,7 +192,8 @@ def _check_owner(owner: OwnerReference, path: str) -> Findings:
     return found
 
 
-def _check_finalizers(finalizers: Sequence[str], path: str) -> Findings:
+def check_finalizers(finalizers: Sequence[str], path: str) -> Findings:
+    """Names of finalizers, and the two that exclude each other."""
     found = [invalid(path, name, message) for name in finalizers for message in formats.label_key(name)]
     if _ORPHAN in finalizers and _FOREGROUND in finalizers:
         detail = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"

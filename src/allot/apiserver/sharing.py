@@ -1,0 +1,56 @@
+"""Updates mostly repeat what is there: which parts of an object are those of the stored one.
+
+Parts that are the same are made to be the very same objects, so that every later step can see with one look what it may pass
+over: it was checked, filled in and validated when it was stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Object = dict[str, Any]
+
+
+def sharing(new: Object, old: Object) -> Object:
+    """The new object, with the parts of the old one wherever they are the same to the letter."""
+    if type(new) is not dict:
+        # What was read from text with duplicate fields has to be looked at as it was written.
+        return new
+    shared = {}
+    for name, value in new.items():
+        before = old.get(name)
+        if value is not before:
+            if name == "metadata" and type(value) is dict and type(before) is dict:
+                value = _sharing_members(value, before)
+            elif _is_same(value, before):
+                value = before
+        shared[name] = value
+    return shared
+
+
+def _sharing_members(new: Object, old: Object) -> Object:
+    return {name: before if _is_same(value, before := old.get(name)) else value for name, value in new.items()}
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    type_ = type(value)
+    if value is before or type_ is not type(before):
+        return value is before
+    if type_ is not dict and type_ is not list:
+        return bool(value == before)
+    try:
+        # Equality is not enough: 1, 1.0 and true are equal.
+        return len(value) == len(before) and msgspec.json.encode(value) == msgspec.json.encode(before)
+    except (TypeError, ValueError):
+        return False
+
+
+def changed_parts(new: Object, old: Object) -> Object:
+    """What is not shared with the old object; of metadata only the members that are not."""
+    changed = {name: value for name, value in new.items() if value is not old.get(name)}
+    metadata, before = changed.get("metadata"), old.get("metadata")
+    if isinstance(metadata, dict) and isinstance(before, dict):
+        changed["metadata"] = {name: value for name, value in metadata.items() if value is not before.get(name)}
+    return changed
