@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from allot.client.errors import UnexpectedAnswer, error_from_answer
-from allot.core.model.codec import DecodeError, Envelope, decode, decode_object, encode, encode_envelope
+from allot.core.model.codec import DecodeError, Envelope, decode_object, decode_served, encode, encode_envelope
 from allot.core.model.kinds import Kind
 from allot.core.model.meta import APIStruct
 from allot.core.model.schema import has_partial_parts
@@ -177,7 +177,7 @@ class TypedResource(Generic[T]):
             assert isinstance(object_, self._type)
             return object_
         try:
-            return decode(value, self._type).object
+            return decode_served(value, self._type)
         except DecodeError as error:
             raise UnexpectedAnswer(f"{self._kind.name} from the server: {error}") from error
 

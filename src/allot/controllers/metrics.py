@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
-_QUEUE_BUCKETS_S = (1e-08, 1e-07, 1e-06, 1e-05, 1e-04, 1e-03, 1e-02, 0.1, 1, 10)
+from allot.process.metrics import Counter, Gauge, Histogram, Labels, exponential
+
+_QUEUE_BUCKETS_S = exponential(1e-8, 10, 10)
 
 
 class QueueMetrics:
     """The measures of one queue (`client.workqueue.QueueMetrics`)."""
 
-    __slots__ = ("_adds", "_depth", "_duration", "_retries", "_work")
+    __slots__ = ("_name", "_shared", "depth")
 
-    def __init__(self, adds: Counter, depth: Gauge, duration: Histogram, work: Histogram, retries: Counter) -> None:
-        self._adds = adds
-        self._depth = depth
-        self._duration = duration
-        self._work = work
-        self._retries = retries
+    def __init__(self, shared: ControllerMetrics, name: str) -> None:
+        self._shared = shared
+        self._name = name
+        self.depth = 0
 
     def added(self, depth: int) -> None:
         """An item waits."""
-        self._adds.inc()
-        self._depth.set(depth)
+        self.depth = depth
+        self._shared.adds.add(self._name)
 
     def taken(self, depth: int, waited_s: float) -> None:
         """A worker has an item that had waited."""
-        self._depth.set(depth)
-        self._duration.observe(waited_s)
+        self.depth = depth
+        self._shared.waits.observe(waited_s, self._name)
 
     def done(self, worked_s: float) -> None:
         """A worker is done with an item."""
-        self._work.observe(worked_s)
+        self._shared.works.observe(worked_s, self._name)
 
     def retried(self) -> None:
         """An item comes again after a failure."""
-        self._retries.inc()
+        self._shared.retries.add(self._name)
 
 
 class ControllerMetrics:
@@ -43,34 +43,29 @@ class ControllerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self._adds = Counter(
-            "workqueue_adds", "Total number of adds handled by workqueue", ("name",), registry=registry
-        )
-        self._depth = Gauge("workqueue_depth", "Current depth of workqueue", ("name",), registry=registry)
-        self._duration = Histogram(
+        self._queues: dict[str, QueueMetrics] = {}
+        names = ("name",)
+        self.adds = Counter(registry, "workqueue_adds", "Total number of adds handled by workqueue", names)
+        self.retries = Counter(registry, "workqueue_retries", "Total number of retries handled by workqueue", names)
+        self.waits = Histogram(
+            registry,
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested.",
-            ("name",),
+            names,
             buckets=_QUEUE_BUCKETS_S,
-            registry=registry,
         )
-        self._work = Histogram(
+        self.works = Histogram(
+            registry,
             "workqueue_work_duration_seconds",
             "How long in seconds processing an item from workqueue takes.",
-            ("name",),
+            names,
             buckets=_QUEUE_BUCKETS_S,
-            registry=registry,
         )
-        self._retries = Counter(
-            "workqueue_retries", "Total number of retries handled by workqueue", ("name",), registry=registry
-        )
+        Gauge(registry, "workqueue_depth", "Current depth of workqueue", names, self._depths)
 
     def queue(self, name: str) -> QueueMetrics:
         """Those of the queue of that name."""
-        return QueueMetrics(
-            self._adds.labels(name),
-            self._depth.labels(name),
-            self._duration.labels(name),
-            self._work.labels(name),
-            self._retries.labels(name),
-        )
+        return self._queues.setdefault(name, QueueMetrics(self, name))
+
+    def _depths(self) -> dict[Labels, float]:
+        return {(name,): queue.depth for name, queue in self._queues.items()}

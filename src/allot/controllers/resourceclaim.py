@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry
 
 from allot.client.cache import Cache
 from allot.client.errors import ApiError
@@ -27,7 +26,7 @@ from allot.core.lifecycle.claim_owners import (
 from allot.core.lifecycle.claim_owners import controller_of, group_name, key_of, owner_uids, template_keys
 from allot.core.lifecycle.claims import reconcile_claim
 from allot.core.lifecycle.templates import reconcile_pod, reconcile_pod_group
-from allot.core.model.codec import decode
+from allot.core.model.codec import decode_served
 from allot.core.model.core_v1 import Pod
 from allot.core.model.resource_v1 import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -37,6 +36,7 @@ from allot.core.model.resource_v1 import (
 )
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.process.clock import Clock
+from allot.process.metrics import Counter, Gauge, Labels
 
 _USED_CLAIM = "resourceclaim: claims used"
 _USED_TEMPLATE = "resourceclaim: templates used"
@@ -226,7 +226,7 @@ class _ResourceClaims:
         self._metrics.created(action.object, is_success=error is None)
         if after is None:
             return
-        claim = decode(after, ResourceClaim).object
+        claim = decode_served(after, ResourceClaim)
         key = key_of(claim.metadata.namespace, claim.metadata.name)
         if key not in self._view.claims.cache:
             self._view.recent.put(key, claim)
@@ -238,33 +238,31 @@ class _Metrics:
     def __init__(self, registry: CollectorRegistry, claims: Cache[ResourceClaim]) -> None:
         self._claims = claims
         self._creates = Counter(
+            registry,
             "dynamic_resource_allocation_resourceclaim_creates",
             "Number of ResourceClaims creation requests, categorized by creation status, admin access and owner.",
             ("status", "admin_access", "owner_api_group", "owner_api_kind"),
-            registry=registry,
         )
-        registry.register(self)
+        Gauge(
+            registry,
+            "dynamic_resource_allocation_resource_claims",
+            "Number of ResourceClaims, categorized by allocation status, admin access and source.",
+            ("allocated", "admin_access", "source"),
+            self._count,
+        )
 
     def created(self, claim: ResourceClaim, *, is_success: bool) -> None:
         """Count an attempt to make a claim."""
         owner = controller_of(claim)
         group, kind = (owner.api_version.rpartition("/")[0], owner.kind) if owner is not None else ("", "")
-        self._creates.labels("success" if is_success else "failure", _has_admin_access(claim), group, kind).inc()
+        self._creates.add("success" if is_success else "failure", _has_admin_access(claim), group, kind)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Count the claims that are there, when somebody asks."""
-        counts: dict[tuple[str, str, str], int] = {}
+    def _count(self) -> dict[Labels, float]:
+        counts: dict[Labels, float] = {}
         for claim in self._claims:
             labels = ("false" if claim.status.allocation is None else "true", _has_admin_access(claim), _source(claim))
             counts[labels] = counts.get(labels, 0) + 1
-        family = GaugeMetricFamily(
-            "dynamic_resource_allocation_resource_claims",
-            "Number of ResourceClaims, categorized by allocation status, admin access and source.",
-            labels=("allocated", "admin_access", "source"),
-        )
-        for labels, count in sorted(counts.items()):
-            family.add_metric(labels, count)
-        yield family
+        return counts
 
 
 def _has_admin_access(claim: ResourceClaim) -> str:

@@ -15,6 +15,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One controller."""
 
     name: str
+    # The service account in kube-system as which it writes; the shared informers read as kube-controller-manager.
+    account: str
     make: Callable[[Services], Runnable]
     # Feature gates that must all be on, or it has nothing to do.
     gates: tuple[str, ...] = ()
@@ -26,7 +28,9 @@ class UnknownController(ValueError):
     """A name that no controller has."""
 
 
-CONTROLLERS: tuple[Row, ...] = (Row(name="resourceclaim-controller", make=resourceclaim.make),)
+CONTROLLERS: tuple[Row, ...] = (
+    Row(name="resourceclaim-controller", account="resource-claim-controller", make=resourceclaim.make),
+)
 
 
 def select(
