@@ -8,7 +8,7 @@ Ask it for a pod's `question`, which knows about nodes; nothing here does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from allot.core.allocation import FIRST_FIT, AllocationError, ClaimID, Features, Inventory, Policy, claim_id
@@ -20,10 +20,12 @@ from allot.core.model import scheduling_v1 as scheduling
 from allot.core.scheduling import group_claims
 from allot.core.scheduling.binding_conditions import BINDING_TIMEOUT_SECONDS
 from allot.core.scheduling.devices import PLUGIN, DeviceQuestion, refusal
+from allot.core.scheduling.double import Double, doubles
 from allot.core.scheduling.extended import SPECIAL_NAME, ExtendedResources, owner_of_special
 from allot.core.scheduling.group_claims import LookupFailure
+from allot.core.scheduling.group_clean_ups import Refused, group_clean_ups
 from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.plan import ClaimStep, Placement
+from allot.core.scheduling.plan import ClaimStep, CleanUp, Placement
 from allot.core.scheduling.record import ClaimRecord
 from allot.core.scheduling.status import Status, Verdict
 
@@ -342,6 +344,22 @@ class Claims:
         if name not in self.inventory.classes:
             return Verdict.UNRESOLVABLE, f"request {request}: device class {name} does not exist"
         return None
+
+    # --- when something is wrong ---
+
+    def group_clean_ups(
+        self, group: scheduling.PodGroup, refused: Sequence[Refused], scheduled: int
+    ) -> tuple[tuple[CleanUp, ...], Status]:
+        """What to clear away if a group found no place. scheduled: how many of its pods run or are about to."""
+        return group_clean_ups(self, group, refused, scheduled)
+
+    def doubles(self, namespace: str, name: str) -> tuple[Double, ...]:
+        """What a claim holds that others hold too, because of another scheduler."""
+        return tuple(doubles(self.inventory, ClaimID(namespace, name), self._claim_of))
+
+    def _claim_of(self, id_: ClaimID) -> api.ResourceClaim | None:
+        record = self._records.get(id_)
+        return record.current if record is not None else None
 
     # --- keeping the inventory right ---
 

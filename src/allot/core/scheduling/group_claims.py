@@ -1,7 +1,7 @@
 """Claims that belong to a PodGroup (DRAWorkloadResourceClaims): who reserves them, what pods of one group share.
 
 A claim that a pod and its group both name in the same way is reserved for the group, once, however many pods use it.
-What may be done with such claims when a group finds no place is said here too (`group_clean_ups`).
+What is cleared away when a group finds no place is said in `group_clean_ups`.
 """
 
 from __future__ import annotations

@@ -73,6 +73,15 @@ class Devices(Protocol):
     def without(self, pods: Sequence[core_v1.Pod]) -> AbstractContextManager[None]:
         """What if these pods were gone: inside, devices that nobody else uses are free."""
 
+    def group_clean_ups(
+        self,
+        group: PodGroup,
+        refused: Sequence[tuple[core_v1.Pod, DeviceQuestion | Status | None, Mapping[str, Status]]],
+        scheduled: int,
+    ) -> tuple[tuple[CleanUp, ...], Status]:
+        """What to clear away if a group found no place. refused: its pods, their questions and what nodes said.
+        scheduled: how many of its pods run or are about to."""
+
     def backs(self, resource: str) -> bool:
         """Whether a device class stands behind an extended resource."""
 
