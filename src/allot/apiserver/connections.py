@@ -44,6 +44,32 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     write_s: float = 30.0
 
 
+class _TimeLimit:
+    """Cancels what a connection's task does when the time is up: asyncio.timeout at a tenth of its price, because nothing
+    is scheduled; the listener looks after all connections every second."""
+
+    __slots__ = ("_connection", "_seconds", "expired")
+
+    def __init__(self, connection: Connection, seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self.expired = False
+
+    def __enter__(self) -> None:
+        connection = self._connection
+        connection.until = connection.now() + self._seconds
+        connection.limit = self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        connection = self._connection
+        connection.until, connection.limit = 0.0, None
+        if self.expired:
+            task = asyncio.current_task()
+            assert task is not None, "connections run in tasks"
+            if task.uncancel() <= 0 and isinstance(error, asyncio.CancelledError):
+                raise TimeoutError from error
+
+
 class BodyTooLarge(Exception):
     """A body of more bytes than are accepted."""
 
@@ -57,12 +83,15 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._limits = listener.limits
-        self._time = listener.loop.time
+        self.now = listener.loop.time
         self._view = listener.view
         self._data = bytearray()
         # Until when something has to happen, and whether that is the end of a head.
-        self.until = self._time() + self._limits.idle_s
+        self.until = self.now() + self._limits.idle_s
         self._in_head = False
+        # Who is to be told then, while a request is handled, and the task that handles it.
+        self.limit: _TimeLimit | None = None
+        self._task: asyncio.Task[None] | None = None
         self._head: Head | None = None
         self._body_read = True
         self._answered = False
@@ -113,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         elif data.find(_END_OF_HEAD, max(0, len(data) - nbytes - 3)) < 0 and len(data) <= HEAD_BYTES_MAX:
             if not self._in_head:
                 self._in_head = True
-                self.until = self._time() + self._limits.head_s
+                self.until = self.now() + self._limits.head_s
             return
         self._waiter = None
         if not waiter.done():
@@ -168,9 +197,9 @@ class Connection(asyncio.BufferedProtocol):
         while data[:2] == b"\r\n":
             del data[:2]
         end = data.find(_END_OF_HEAD)
-        if end < 0:
+        if end < 0 and len(data) <= HEAD_BYTES_MAX:
             self._in_head = bool(data)
-            self.until = self._time() + (self._limits.head_s if data else self._limits.idle_s)
+            self.until = self.now() + (self._limits.head_s if data else self._limits.idle_s)
             await self._more(0)
             while data[:2] == b"\r\n":
                 del data[:2]
@@ -319,15 +348,20 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- one request after the other ---
 
+    def time_limit(self, seconds: float) -> _TimeLimit:
+        """A block that ends with TimeoutError when it takes longer, to the second."""
+        return _TimeLimit(self, seconds)
+
     async def run(self) -> None:
         """Until either side has had enough."""
+        self._task = asyncio.current_task()
         try:
             while True:
                 self._answered = False
                 head = await self._next_head()
                 self._head, self._body_read = head, not head.has_body
                 await self._listener.handler(self, head)
-                if not self._keep or not self._answered:
+                if not self._keep or not self._answered or self._listener.stopping:
                     break
                 if not self._body_read:
                     del self._data[: head.length]
@@ -368,8 +402,13 @@ class Connection(asyncio.BufferedProtocol):
             pass
 
     def expire(self) -> None:
-        """Time is up: say so to somebody who has begun to ask, and close."""
+        """Time is up: end what is done, or say so to somebody who has begun to ask, and close."""
         self.until = 0.0
+        if self.limit is not None:
+            self.limit.expired = True
+            if self._task is not None:
+                self._task.cancel()
+            return
         if self._in_head:
             text = b"408 the head of the request did not end"
             head = answer_head(408, {"Content-Type": "text/plain"}, length=len(text), closes=True)

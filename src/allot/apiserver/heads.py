@@ -14,12 +14,13 @@ from urllib.parse import parse_qsl
 
 HEAD_BYTES_MAX = 64 * 1024
 _LENGTH_DIGITS_MAX = 15
-_QUERY_REMEMBERED_LENGTH_MAX = 512
+_SAME_LENGTH_MAX = 1024
 
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST_LINE = re.compile(rf"({_TOKEN}) ([!-~\x80-\U0010ffff]+) HTTP/1\.([01])")
 # Values without control characters; a line that starts with a blank would go on with the one before, and is refused.
-_HEADERS = re.compile(rf"(?:\r\n{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*)*")
+_HEADER = rf"{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*"
+_HEADERS = re.compile(rf"{_HEADER}(?:\r\n{_HEADER})*")
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 Pairs = tuple[tuple[str, str], ...]
@@ -33,27 +34,42 @@ class BadHead(Exception):
         self.code = code
 
 
-class Head:
-    """What comes before the body of a request. Names of headers are in lower case."""
+class Headers:
+    """The headers of a request. Names are in lower case. Not changed: requests with the same headers share them."""
 
-    __slots__ = ("_values", "chunked", "headers", "keep_alive", "length", "method", "path", "query", "version_minor")
+    __slots__ = ("_values", "chunked", "connection", "items", "length")
 
-    def __init__(self, method: str, target: str, version_minor: int, headers: list[tuple[str, str]]) -> None:
-        self.method = method
-        self.path, _, self.query = _origin_form(target).partition("?")
-        self.version_minor = version_minor
-        self.headers = headers
-        self._values = dict(headers)
-        if len(self._values) != len(headers):
-            self._values = _joined(headers)
-        values = self._values
-        self.length, self.chunked = _framing(values)
-        connection = values.get("connection", "").lower() if "connection" in values else ""
-        self.keep_alive = "close" not in connection if version_minor else "keep-alive" in connection
+    def __init__(self, items: Pairs) -> None:
+        self.items = items
+        self._values = dict(items)
+        if len(self._values) != len(items):
+            self._values = _joined(items)
+        self.length, self.chunked = _framing(self._values)
+        self.connection = self._values.get("connection", "").lower()
 
     def get(self, name: str) -> str:
         """The value of a header, empty if it is not there; several of the same name are joined."""
         return self._values.get(name, "")
+
+    def starting_with(self, prefix: str) -> bool:
+        """Whether the name of some header starts so."""
+        return any(name.startswith(prefix) for name in self._values)
+
+
+class Head:
+    """What comes before the body of a request."""
+
+    __slots__ = ("chunked", "get", "headers", "keep_alive", "length", "method", "path", "query", "version_minor")
+
+    def __init__(self, method: str, target: str, version_minor: int, headers: Headers) -> None:
+        self.method = method
+        self.path, _, self.query = _origin_form(target).partition("?")
+        self.version_minor = version_minor
+        self.headers = headers
+        self.get = headers.get
+        self.length, self.chunked = headers.length, headers.chunked
+        connection = headers.connection
+        self.keep_alive = "close" not in connection if version_minor else "keep-alive" in connection
 
     @property
     def has_body(self) -> bool:
@@ -68,22 +84,27 @@ class Head:
 
 def parse_head(data: bytes) -> Head:
     """The head of a request, without the empty line at its end; BadHead if it is not one."""
-    try:
-        text = data.decode("utf-8", "surrogateescape")
-    except UnicodeError:
-        raise BadHead(400, "malformed request") from None
-    line, end, _ = text.partition("\r\n")
-    found = _REQUEST_LINE.fullmatch(line)
+    line, _, rest = data.partition(b"\r\n")
+    found = _REQUEST_LINE.fullmatch(line.decode("utf-8", "surrogateescape"))
     if found is None:
         raise BadHead(400, "malformed request line")
     method, target, minor = found.groups()
-    if end and _HEADERS.fullmatch(text, len(line)) is None:
-        raise BadHead(400, "malformed header")
-    headers = []
-    for each in text[len(line) + 2 :].split("\r\n") if end else ():
-        name, _, value = each.partition(":")
-        headers.append((name.lower(), value.strip()))
+    headers = _same_headers(rest) if len(rest) <= _SAME_LENGTH_MAX else _parse_headers(rest)
     return Head(method, target, int(minor), headers)
+
+
+def _parse_headers(data: bytes) -> Headers:
+    text = data.decode("utf-8", "surrogateescape")
+    if not text:
+        return Headers(())
+    if _HEADERS.fullmatch(text) is None:
+        raise BadHead(400, "malformed header")
+    pairs = (line.partition(":") for line in text.split("\r\n"))
+    return Headers(tuple((name.lower(), value.strip()) for name, _, value in pairs))
+
+
+# A client's requests differ in little but their first line.
+_same_headers = lru_cache(maxsize=512)(_parse_headers)
 
 
 def _origin_form(target: str) -> str:
@@ -95,7 +116,7 @@ def _origin_form(target: str) -> str:
     raise BadHead(400, "malformed request target")
 
 
-def _joined(headers: list[tuple[str, str]]) -> dict[str, str]:
+def _joined(headers: Pairs) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, value in headers:
         if name not in values:
@@ -131,14 +152,14 @@ def parse_query(query: str) -> Pairs:
     """The parameters of a query, in order."""
     if not query:
         return ()
-    return _parse_short_query(query) if len(query) <= _QUERY_REMEMBERED_LENGTH_MAX else _parse_query(query)
+    return _same_query(query) if len(query) <= _SAME_LENGTH_MAX else _parse_query(query)
 
 
 def _parse_query(query: str) -> Pairs:
     return tuple(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
 
 
-_parse_short_query = lru_cache(maxsize=1024)(_parse_query)
+_same_query = lru_cache(maxsize=1024)(_parse_query)
 
 
 def first_values(pairs: Pairs) -> dict[str, str]:

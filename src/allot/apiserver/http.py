@@ -32,7 +32,7 @@ from allot.apiserver.heads import BadHead, Head, first_values, parse_query
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.negotiation import Format, negotiate, wants_pretty
 from allot.apiserver.nodeproxy import upstream
-from allot.apiserver.paths import Target, split, target
+from allot.apiserver.paths import Target, resolve
 from allot.apiserver.request import ANONYMOUS, ApiList, ApiObject, ApiRequest, Attributes, User
 from allot.apiserver.responses import Encoder
 from allot.apiserver.server import ApiServer
@@ -163,14 +163,17 @@ class _Exchange:
     async def _answer(self) -> int:
         head = self._head
         query = first_values(parse_query(head.query)) if head.query else {}
-        segments = split(head.path)
-        found = target(head.method, segments, query)
+        segments, found = resolve(head.method, head.path, query)
         self._target = found
-        user = await self._authenticate()
-        attributes = self._attributes(user, found, "/" + "/".join(segments), query)
+        certificate = self._connection.certificate
+        # Certificates are tried first: most clients have one that holds.
+        user = self._http._access.authenticator.by_certificate(certificate) if certificate is not None else None
+        if user is None:
+            user = await self._authenticate()
+        attributes = self._attributes(user, found, f"/{'/'.join(segments)}", query)
         # Extras alone count too: they must be refused, not ignored. Their names are not known beforehand.
-        if any(name.startswith(_IMPERSONATION) for name, _ in head.headers):
-            attributes, _ = impersonated(self._http._access.authorizer, attributes, head.headers)
+        if head.headers.starting_with(_IMPERSONATION):
+            attributes, _ = impersonated(self._http._access.authorizer, attributes, head.headers.items)
             self._sender = user
         self._asked = attributes
         self._http._access.authorizer.check(attributes)
@@ -240,7 +243,7 @@ class _Exchange:
             raise bad_request(f'unrecognized includeObject value: "{include}"')
         parts = self._server.parts
         encoder = Encoder(parts.registry, self._format, parts.clock, include_object=include, pretty=self._pretty)
-        async with asyncio.timeout(_time_limit(query)):
+        with self._connection.time_limit(_time_limit(query) if "timeout" in query else REQUEST_S):
             answer = await self._server.answer(request)
         served = parts.registry.find(request.group, request.version, request.resource)
         # Whatever is asked of a deprecated version, also lists, watches and deletes.

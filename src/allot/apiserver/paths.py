@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import unquote
 
 import msgspec
@@ -19,6 +20,7 @@ _METHODS = {
 }
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _PATH_LENGTH_MAX = 8192
+_SAME_LENGTH_MAX = 256
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -33,6 +35,20 @@ class Target(msgspec.Struct, frozen=True):
     subresource: str = ""
     # What follows the subresource, for proxies.
     rest: tuple[str, ...] = ()
+
+
+def resolve(method: str, path: str, query: Mapping[str, str]) -> tuple[tuple[str, ...], Target | None]:
+    """The segments of a path, and the objects that it means, if it means objects."""
+    if query or len(path) > _SAME_LENGTH_MAX:
+        segments = split(path)
+        return segments, target(method, segments, query)
+    return _same(method, path)
+
+
+@lru_cache(maxsize=4096)
+def _same(method: str, path: str) -> tuple[tuple[str, ...], Target | None]:
+    segments = split(path)
+    return segments, target(method, segments, {})
 
 
 def split(path: str) -> tuple[str, ...]:

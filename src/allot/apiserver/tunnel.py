@@ -136,7 +136,7 @@ def _unreachable(to: Upstream, error: Exception) -> StatusError:
 
 def _head(head: Head, to: Upstream, upgrade: str, body: bytes) -> bytes:
     lines = [f"{head.method} {to.path} HTTP/1.1", f"Host: {to.host}:{to.port}"]
-    for name, value in head.headers:
+    for name, value in head.headers.items:
         if name not in _NOT_PASSED_ON and not name.startswith("impersonate-"):
             lines.append(f"{name}: {value}")
     lines += ["Connection: Upgrade", f"Upgrade: {upgrade}"] if upgrade else ["Connection: close"]

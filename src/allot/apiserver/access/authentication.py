@@ -52,10 +52,14 @@ class Authenticator:
         # Looked up by digest, so that how long a look-up takes says nothing about the tokens.
         self._static = {_digest(token): user for token, user in (static_tokens or {}).items()}
 
+    def by_certificate(self, certificate: bytes) -> User | None:
+        """The user behind a client certificate alone, None if it is nobody's."""
+        return self._authority.authenticate(certificate, self._clock.seconds())
+
     async def authenticate(self, credentials: Credentials) -> User | None:
         """The user, None without a credential; 401 for a credential that does not hold."""
         if credentials.certificate is not None:
-            user = self._authority.authenticate(credentials.certificate, self._clock.seconds())
+            user = self.by_certificate(credentials.certificate)
             if user is not None:
                 return user
         token = bearer_token(credentials.authorization) or websocket_token(credentials.websocket_protocols)
