@@ -1,4 +1,5 @@
-"""The scheduler's shell: watches pods, nodes, claims and devices, asks `allot.core.scheduling`, writes what it decides.
+"""Watches the cluster, asks `core.scheduling` which pod goes where, and writes the answers.
 
-Invariant: nothing here compares devices or nodes. Works against any Kubernetes API server.
+Knows: informers, the order of writes, conflicts, events, metrics. Does not know: what makes a node or device fit; if an `if` is
+about that, it belongs in core.
 """

@@ -234,6 +234,10 @@ class Queue:
         """How many units are where."""
         return self._counts
 
+    def refused_by(self) -> Mapping[str, int]:
+        """How many units each plugin keeps waiting."""
+        return {plugin: len(refused) for plugin, refused in self._refused_by.items()}
+
     def waiting_pods(self) -> Iterator[Pod]:
         """All pods that wait or are being written."""
         for waiting in self._waiting.values():

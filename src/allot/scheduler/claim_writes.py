@@ -1,0 +1,238 @@
+"""Writes to ResourceClaims: allocate and reserve, take back, clear away.
+
+Everything is guarded: an allocation by the resourceVersion of the claim that was decided on, the rest by its uid. What the
+server answers is told to `Claims` at once, so that the next decision does not wait for the watch.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allot.client.api import Client, PatchType
+from allot.client.errors import ApiError, Conflict, NotFound
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.meta import ObjectMeta
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.plan import ClaimStep, NewClaim
+from allot.process.clock import Clock
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+CONFLICT_RETRIES = 5
+
+_replace = msgspec.structs.replace
+
+
+class NotCommitted(Exception):
+    """A placement cannot be written. The text is kube-scheduler's.
+
+    is_conflict: somebody else was quicker, and with a newer view of the cluster another try is worth it at once.
+    """
+
+    def __init__(self, message: str, *, is_conflict: bool = False) -> None:
+        super().__init__(message)
+        self.is_conflict = is_conflict
+
+
+class ClaimWrites:
+    """Writes claims and tells `Claims` what came of it."""
+
+    def __init__(self, client: Client, claims: Claims, clock: Clock, *, stamps: bool = True) -> None:
+        """stamps: whether allocations say when they were made (DRADeviceBindingConditions)."""
+        self._typed = client.typed(api.ResourceClaim)
+        self._resource = self._typed.resource
+        self._claims = claims
+        self._clock = clock
+        self._stamps = stamps
+
+    # --- on the way to a bound pod ---
+
+    async def commit(self, step: ClaimStep) -> api.ResourceClaim:
+        """Write an allocation, a reservation, or both. The claim as it is then."""
+        if step.allocation is None:
+            return await self._reserve(step.claim, step.consumer)
+        claim = self._newest(step.claim)
+        retries_left = CONFLICT_RETRIES
+        while True:
+            if _same_devices(claim.status.allocation, step.allocation):
+                # Another pod of the group that was decided together with this one has written it.
+                return await self._reserve(claim, step.consumer)
+            _check_unallocated(claim)
+            try:
+                claim = await self._with_finalizer(claim)
+                return await self._allocate(claim, step.allocation, step.consumer)
+            except Conflict as error:
+                fresh = await self._fetch(step.claim)
+                # The claim is as we believed: what the server objects to is the allocation itself.
+                is_refused = fresh.metadata.resource_version == claim.metadata.resource_version
+                if is_refused or not retries_left:
+                    raise _failed(
+                        "add allocation and reservation to claim", step.claim, error, conflict=True
+                    ) from error
+                retries_left -= 1
+                claim = fresh
+            except NotFound as error:
+                raise _lost(step.claim, "deleted") from error
+            except ApiError as error:
+                raise _failed("add allocation and reservation to claim", step.claim, error) from error
+
+    async def create(self, pod: core_v1.Pod, new: NewClaim) -> api.ResourceClaim:
+        """Make, allocate and reserve the claim that stands for a pod's extended resources."""
+        # Upstream adds the finalizer afterwards; with it from the start there is one write less.
+        metadata = _replace(
+            new.claim.metadata,
+            name="",
+            uid="",
+            resource_version="",
+            namespace=pod.metadata.namespace,
+            finalizers=(FINALIZER,),
+        )
+        try:
+            made = await self._typed.create(_replace(new.claim, metadata=metadata, status=api.ResourceClaimStatus()))
+        except ApiError as error:
+            raise NotCommitted(f"create claim for extended resources {pod.metadata.name}: {error}") from error
+        self._claims.wrote(made)
+        consumer = api.ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        try:
+            return await self._allocate(made, new.allocation, consumer)
+        except ApiError as error:
+            await self.delete(made)
+            conflict = isinstance(error, Conflict)
+            raise _failed("add allocation and reservation to claim", made, error, conflict=conflict) from error
+
+    async def unreserve(self, claim: api.ResourceClaim, uid: str) -> None:
+        """Take a consumer out of reservedFor; the allocation stays."""
+        patch = {
+            "metadata": {"uid": claim.metadata.uid},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": uid}]},
+        }
+        answer = await self._resource.patch(
+            claim.metadata.name, patch, PatchType.STRATEGIC, claim.metadata.namespace, subresource="status"
+        )
+        self._claims.wrote(self._typed.decode(answer))
+
+    # --- clearing away ---
+
+    async def deallocate(self, claim: api.ResourceClaim) -> None:
+        """Take allocation, reservations and drivers' reports from a claim. Conflict if it is not as it was."""
+        await self._write_status(claim, api.ResourceClaimStatus())
+
+    async def delete(self, claim: api.ResourceClaim) -> None:
+        """Delete a claim that the scheduler itself has made, finalizer and all. Not finding it is fine."""
+        metadata, namespace = claim.metadata, claim.metadata.namespace
+        try:
+            if FINALIZER in metadata.finalizers:
+                # Without a version: it is ours, and nothing but its end matters now.
+                kept = [finalizer for finalizer in metadata.finalizers if finalizer != FINALIZER]
+                patch = {"metadata": {"uid": metadata.uid, "finalizers": kept or None}}
+                await self._resource.patch(metadata.name, patch, PatchType.MERGE, namespace)
+            await self._resource.delete(metadata.name, namespace, uid=metadata.uid)
+        except (NotFound, Conflict):
+            # A conflict is about the uid: another claim of that name.
+            return
+
+    # --- single writes ---
+
+    async def _with_finalizer(self, claim: api.ResourceClaim) -> api.ResourceClaim:
+        if FINALIZER in claim.metadata.finalizers:
+            return claim
+        metadata = _replace(claim.metadata, finalizers=(*claim.metadata.finalizers, FINALIZER), managed_fields=())
+        claim = _replace(claim, metadata=metadata)
+        answer = await self._resource.update(self._typed.encode(claim), metadata.namespace)
+        return _replace(claim, metadata=_replace(metadata, resource_version=_version(answer)))
+
+    async def _allocate(
+        self,
+        claim: api.ResourceClaim,
+        allocation: api.AllocationResult,
+        consumer: api.ResourceClaimConsumerReference | None,
+    ) -> api.ResourceClaim:
+        if self._stamps and allocation.allocation_timestamp is None:
+            allocation = _replace(allocation, allocation_timestamp=self._clock.now())
+        reserved = (consumer,) if consumer is not None else ()
+        status = _replace(claim.status, allocation=allocation, reserved_for=(*claim.status.reserved_for, *reserved))
+        return await self._write_status(claim, status)
+
+    async def _write_status(self, claim: api.ResourceClaim, status: api.ResourceClaimStatus) -> api.ResourceClaim:
+        metadata = _replace(claim.metadata, managed_fields=())
+        claim = _replace(claim, metadata=metadata, status=status)
+        answer = await self._resource.update_status(self._typed.encode(claim), metadata.namespace)
+        # What was sent is what is stored but for its version; decoding the answer would cost more than the rest.
+        written = _replace(claim, metadata=_replace(metadata, resource_version=_version(answer)))
+        self._claims.wrote(written)
+        return written
+
+    async def _reserve(
+        self, claim: api.ResourceClaim, consumer: api.ResourceClaimConsumerReference | None
+    ) -> api.ResourceClaim:
+        """Add a consumer to a claim that is allocated. A patch, because many pods may do so at once; the server refuses
+        reservations of claims without an allocation."""
+        if consumer is None or any(known.uid == consumer.uid for known in claim.status.reserved_for):
+            return claim
+        patch = {
+            "metadata": {"uid": claim.metadata.uid},
+            "status": {"reservedFor": [msgspec.to_builtins(consumer)]},
+        }
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        try:
+            answer = await self._resource.patch(name, patch, PatchType.STRATEGIC, namespace, subresource="status")
+        except NotFound as error:
+            raise _lost(claim, "deleted") from error
+        except ApiError as error:
+            if (await self._fetch(claim)).status.allocation is None:
+                raise _lost(claim, "deallocated elsewhere") from error
+            raise _failed("add reservation to claim", claim, error, conflict=isinstance(error, Conflict)) from error
+        reserved = self._typed.decode(answer)
+        self._claims.wrote(reserved)
+        if not _same_devices(reserved.status.allocation, claim.status.allocation):
+            # Deallocated and allocated anew since the decision: the pod may not fit there.
+            await self.unreserve(reserved, consumer.uid)
+            raise _lost(claim, "allocated elsewhere")
+        return reserved
+
+    async def _fetch(self, claim: api.ResourceClaim) -> api.ResourceClaim:
+        try:
+            fresh = await self._typed.get(claim.metadata.name, claim.metadata.namespace)
+        except NotFound as error:
+            raise _lost(claim, "deleted") from error
+        except ApiError as error:
+            raise _failed("get claim", claim, error) from error
+        if fresh.metadata.uid != claim.metadata.uid:
+            raise _lost(claim, "deleted")
+        return fresh
+
+    def _newest(self, claim: api.ResourceClaim) -> api.ResourceClaim:
+        known = self._claims.claim(claim.metadata.namespace, claim.metadata.name)
+        return known if known is not None and known.metadata.uid == claim.metadata.uid else claim
+
+
+def _check_unallocated(claim: api.ResourceClaim) -> None:
+    if claim.metadata.deletion_timestamp is not None:
+        raise _lost(claim, "deleted")
+    if claim.status.allocation is not None:
+        raise _lost(claim, "allocated elsewhere")
+
+
+def _same_devices(one: api.AllocationResult | None, other: api.AllocationResult | None) -> bool:
+    if one is None or other is None:
+        # The decision may have built on an allocation that was in flight then; there is nothing to compare with.
+        return one is not None
+    return one.devices == other.devices and one.node_selector == other.node_selector
+
+
+def _lost(claim: api.ResourceClaim, how: str) -> NotCommitted:
+    return NotCommitted(f"claim {_named(claim.metadata)} got {how} in the meantime", is_conflict=True)
+
+
+def _failed(what: str, claim: api.ResourceClaim, error: ApiError, *, conflict: bool = False) -> NotCommitted:
+    return NotCommitted(f"{what} {_named(claim.metadata)}: {error.message}", is_conflict=conflict)
+
+
+def _named(metadata: ObjectMeta) -> str:
+    return f"{metadata.namespace}/{metadata.name}"
+
+
+def _version(answer: dict[str, object]) -> str:
+    metadata = answer["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata["resourceVersion"])

@@ -1,0 +1,237 @@
+"""From a placement to a bound pod: the writes, in an order in which a crash between any two loses nothing.
+
+1. each claim: finalizer, then allocation and reservation in one write, guarded by its resourceVersion;
+2. the claim for extended resources, if there is one, and the pod's status that names it;
+3. the pod's account of node resources behind devices;
+4. the wait for devices that have to become ready;
+5. the binding.
+
+All state is in the API, so nothing has to be recovered from elsewhere. A scheduler that starts finds the pod still pending.
+Claims that were written hold their devices and say by their node selector where the pod has to go: the pod is decided again
+with them, and bound. If it cannot go there any more, they are deallocated as part of that decision's refusal. A claim for
+extended resources that was made but not named in the pod's status is found by its annotation and owner, deleted, and made
+anew. If the pod is gone, the claim controller takes its reservations and deallocates.
+
+On a server that does not check what claims hold, two schedulers may have given away one device. Before a pod is bound there,
+everything written up to the own allocation must have been seen; whose allocation came later gives it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from allot.client.api import Client, PatchType
+from allot.client.errors import ApiError, NotFound
+from allot.client.events import EventRecorder
+from allot.core.allocation import claim_id
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling.binding_conditions import Binding, binding_state, deadline, has_conditions
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.double import doubles
+from allot.core.scheduling.plan import Placement
+from allot.process.clock import Clock
+from allot.scheduler.claim_writes import ClaimWrites, NotCommitted
+from allot.scheduler.metrics import SchedulerMetrics
+from allot.scheduler.waits import ClaimWaits
+
+_log = logging.getLogger("allot.scheduler")
+
+# How long the watch may take to show a write of our own.
+SEEN_TIMEOUT_S = 30.0
+
+
+class Committer:
+    """Writes placements, each pod's writes in order, many pods at a time."""
+
+    def __init__(
+        self,
+        client: Client,
+        claims: Claims,
+        waits: ClaimWaits,
+        clock: Clock,
+        recorder: EventRecorder,
+        metrics: SchedulerMetrics,
+        *,
+        binding_timeout_s: float,
+        stamps: bool = True,
+        is_guarded: bool = False,
+    ) -> None:
+        """is_guarded: the API server refuses to allocate what another claim holds."""
+        self._pods = client.resource("", "v1", "pods", namespaced=True)
+        self.claim_writes = ClaimWrites(client, claims, clock, stamps=stamps)
+        self._claims = claims
+        self._waits = waits
+        self._clock = clock
+        self._recorder = recorder
+        self._metrics = metrics
+        self._binding_timeout_s = binding_timeout_s
+        self._is_guarded = is_guarded
+
+    async def commit(self, placement: Placement) -> None:
+        """Write it all; NotCommitted if that cannot be, with what was written taken back as far as is safe."""
+        written: list[api.ResourceClaim] = []
+        made: list[api.ResourceClaim] = []
+        try:
+            if placement.claims or placement.extended is not None:
+                await self._prepare(placement, written, made)
+            await self._bind(placement)
+        except (NotCommitted, ApiError) as error:
+            if await self._is_bound(placement):
+                # Our answer was lost, or another scheduler with the same name did it: what the pod uses stays its own.
+                return
+            await self._take_back(placement, written, made)
+            if isinstance(error, ApiError):
+                raise NotCommitted(str(error)) from error
+            raise
+
+    # --- before the binding ---
+
+    async def _prepare(
+        self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
+    ) -> None:
+        pod = placement.pod
+        allocated: list[api.ResourceClaim] = []
+        try:
+            for step in placement.claims:
+                if step.allocation is not None or step.consumer is not None:
+                    written.append(await self.claim_writes.commit(step))
+                    if step.allocation is not None:
+                        allocated.append(written[-1])
+            if placement.extended is not None:
+                made.append(await self._create_extended(placement))
+            if placement.node_allocatable:
+                statuses = [msgspec.to_builtins(status, enc_hook=str) for status in placement.node_allocatable]
+                await self._patch_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses})
+            if not self._is_guarded:
+                await self._check_nobody_was_quicker((*allocated, *made))
+            await self._wait_for_devices(placement, (*written, *made))
+        except NotCommitted as error:
+            raise NotCommitted(
+                f'running PreBind plugin "DynamicResources": {error}', is_conflict=error.is_conflict
+            ) from error
+
+    async def _create_extended(self, placement: Placement) -> api.ResourceClaim:
+        assert placement.extended is not None
+        try:
+            claim = await self.claim_writes.create(placement.pod, placement.extended)
+        except NotCommitted:
+            self._metrics.claim_created(success=False)
+            raise
+        self._metrics.claim_created(success=True)
+        status = {
+            "resourceClaimName": claim.metadata.name,
+            "requestMappings": [msgspec.to_builtins(mapping) for mapping in placement.extended.mappings],
+        }
+        try:
+            await self._patch_status(placement.pod, {"extendedResourceClaimStatus": status})
+        except ApiError as error:
+            await self.claim_writes.delete(claim)
+            raise NotCommitted(f"update pod status with the claim for extended resources: {error}") from error
+        return claim
+
+    async def _wait_for_devices(self, placement: Placement, claims: tuple[api.ResourceClaim, ...]) -> None:
+        """Until drivers say that the devices are ready; told by the watch of claims, not by asking."""
+        keys = {(claim.metadata.namespace, claim.metadata.name) for claim in claims if has_conditions(claim)}
+        for id_ in self._claims.claims_of(placement.pod):
+            known = self._claims.claim(id_.namespace, id_.name)
+            if known is not None and has_conditions(known):
+                keys.add((id_.namespace, id_.name))
+        if not keys:
+            return
+        note = f"waiting for binding conditions for device on node {placement.node}"
+        self._recorder.record(placement.pod, "Normal", "BindingConditionsPending", "Scheduling", note)
+        started = self._clock.monotonic()
+        for namespace, name in sorted(keys):
+            await self._wait_for_claim(namespace, name, started)
+
+    async def _wait_for_claim(self, namespace: str, name: str, started: float) -> None:
+        while True:
+            changed = self._waits.changed(f"{namespace}/{name}")
+            claim = self._claims.claim(namespace, name)
+            if claim is None:
+                raise NotCommitted(f"claim {namespace}/{name} got deleted in the meantime")
+            now = self._clock.seconds()
+            state = binding_state(claim, now, self._binding_timeout_s)
+            if state.binding is not Binding.PENDING:
+                self._metrics.devices_waited(claim, state.binding.value, self._clock.monotonic() - started)
+            if state.binding is Binding.READY:
+                return
+            if state.binding is not Binding.PENDING:
+                raise NotCommitted(state.message)
+            left_s = deadline(claim, self._binding_timeout_s) - now
+            await self._waits.wait(changed, min(max(left_s, 0.001), self._binding_timeout_s))
+
+    async def _check_nobody_was_quicker(self, claims: Iterable[api.ResourceClaim]) -> None:
+        """Once our write was seen, everything before it was. Whoever is seen with the same device then was first, or will
+        give way as well; both giving way is safe, and rare."""
+        for claim in claims:
+            key = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            if not await self._waits.seen(key, claim.metadata.resource_version, SEEN_TIMEOUT_S):
+                raise NotCommitted(f"claim {key} was not seen with its allocation within {SEEN_TIMEOUT_S:g} s")
+            id_ = claim_id(claim)
+            for double in doubles(self._claims.inventory, id_, lambda other: self._claims.claim(*other)):
+                if any(other != id_ and self._waits.is_allocated(str(other)) for other in double.holders):
+                    _log.warning("DRA: %s; claim %s gives way", double.text, key)
+                    await self.claim_writes.deallocate(self._claims.claim(*id_) or claim)
+                    raise NotCommitted(f"claim {key}: {double.text}", is_conflict=True)
+
+    # --- the binding ---
+
+    async def _bind(self, placement: Placement) -> None:
+        metadata = placement.pod.metadata
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "target": {"kind": "Node", "name": placement.node},
+        }
+        try:
+            await self._pods.create(binding, metadata.namespace, name=metadata.name, subresource="binding")
+        except ApiError as error:
+            raise NotCommitted(f'binding rejected: running Bind plugin "DefaultBinder": {error.message}') from error
+
+    async def _is_bound(self, placement: Placement) -> bool:
+        """Whether the pod has a node after all. If nobody can tell, it may have one: then nothing is taken back, and the
+        pod's next attempt builds on what is there."""
+        metadata = placement.pod.metadata
+        try:
+            pod = await self._pods.get(metadata.name, metadata.namespace)
+        except NotFound:
+            return False
+        except ApiError as error:
+            raise NotCommitted(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
+        return pod["metadata"].get("uid") == metadata.uid and bool(pod.get("spec", {}).get("nodeName"))
+
+    # --- taking back ---
+
+    async def _take_back(
+        self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
+    ) -> None:
+        """Reservations that were added for this pod go; allocations stay, so that the next attempt uses them or clears them
+        away. Reservations for groups stay, because other pods may count on them."""
+        uid = placement.pod.metadata.uid
+        try:
+            async with asyncio.timeout(SEEN_TIMEOUT_S):
+                for claim in written:
+                    if any(consumer.uid == uid for consumer in claim.status.reserved_for):
+                        await self.claim_writes.unreserve(claim, uid)
+                for claim in made:
+                    await self.claim_writes.delete(claim)
+                if placement.node_allocatable:
+                    await self._patch_status(placement.pod, {"nodeAllocatableResourceClaimStatuses": None})
+        except NotFound:
+            return
+        except (ApiError, TimeoutError) as error:
+            # The claim controller finds reservations of pods that are gone, and the pod's next attempt finds its own.
+            _log.warning("pod %s/%s: %s", placement.pod.metadata.namespace, placement.pod.metadata.name, error)
+
+    async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object]) -> None:
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self._pods.patch(
+            pod.metadata.name, patch, PatchType.STRATEGIC, pod.metadata.namespace, subresource="status"
+        )

@@ -1,0 +1,171 @@
+"""What is said and done about pods that were not placed: the condition, the event, clean-ups, and victims of preemption."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+
+from allot.client.api import Client, PatchType
+from allot.client.errors import ApiError, Conflict, NotFound
+from allot.client.events import EventRecorder
+from allot.core.model import core_v1
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.plan import CleanUp, Deallocate, DeleteClaim, GroupOutcome, Refusal, Victim
+from allot.core.scheduling.status import Status, Verdict
+from allot.process.clock import Clock
+from allot.scheduler.claim_writes import ClaimWrites
+
+_log = logging.getLogger("allot.scheduler")
+
+NOTE_BYTES_MAX = 1024
+_SUFFIX = " ..."
+_POD_SCHEDULED = "PodScheduled"
+_GROUP_SCHEDULED = "PodGroupInitiallyScheduled"
+_DISRUPTION_TARGET = "DisruptionTarget"
+
+
+class Reporter:
+    """Tells the world about refusals and acts on them. A failure to do so is logged and otherwise ignored: the pod's next
+    attempt says it again."""
+
+    def __init__(self, client: Client, claim_writes: ClaimWrites, clock: Clock, recorder: EventRecorder) -> None:
+        self._pods = client.resource("", "v1", "pods", namespaced=True)
+        self._groups = client.typed(PodGroup).resource
+        self._claim_writes = claim_writes
+        self._clock = clock
+        self._recorder = recorder
+
+    def event(self, refusal: Refusal) -> None:
+        """The event of a refusal; costs no write here."""
+        note = _shortened(text_of(refusal))
+        self._recorder.record(refusal.pod, "Warning", "FailedScheduling", "Scheduling", note)
+
+    def gated(self, pod: core_v1.Pod, status: Status) -> None:
+        """A pod is not even tried, and its user should know why; kube-scheduler says nothing."""
+        note = _shortened(f"not scheduled yet: {'; '.join(status.reasons)}")
+        self._recorder.record(pod, "Warning", "FailedScheduling", "Scheduling", note)
+
+    def needs_writing(self, refusal: Refusal) -> bool:
+        """Whether there is anything to write besides the event."""
+        return bool(refusal.victims or refusal.clean_ups or self._status_patch(refusal))
+
+    async def write(self, refusal: Refusal) -> None:
+        """Victims first, so that their end is under way when the pod says where it will go."""
+        pod = refusal.pod
+        for victim in refusal.victims:
+            await self._attempt(f"preempting {_name(victim.pod)}", self._evict(victim, refusal))
+        for clean_up in refusal.clean_ups:
+            await self._attempt(f"clearing away after {_name(pod)}", self._clean_up(clean_up))
+        status = self._status_patch(refusal)
+        if status:
+            await self._attempt(f"status of {_name(pod)}", self._patch_pod(pod, status))
+
+    async def write_group(self, outcome: GroupOutcome) -> None:
+        """The condition of a group, unless it says so already; once true it stays."""
+        group = outcome.group
+        for condition in group.status.conditions:
+            if condition.type == _GROUP_SCHEDULED and (
+                condition.status == "True"
+                or (condition.status, condition.reason, condition.message)
+                == (outcome.status, outcome.reason, outcome.message)
+            ):
+                return
+        condition_patch = {
+            "type": _GROUP_SCHEDULED,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "message": outcome.message,
+            "observedGeneration": group.metadata.generation,
+            "lastTransitionTime": self._clock.now(),
+        }
+        # Conditions of custom and of built-in kinds merge by type; others of the group are kept by naming them.
+        patch = {"metadata": {"uid": group.metadata.uid}, "status": {"conditions": [condition_patch]}}
+        write = self._groups.patch(
+            group.metadata.name, patch, PatchType.STRATEGIC, group.metadata.namespace, subresource="status"
+        )
+        await self._attempt(f"status of pod group {group.metadata.namespace}/{group.metadata.name}", write)
+
+    # --- parts ---
+
+    def _status_patch(self, refusal: Refusal) -> dict[str, object]:
+        """What has to change in the pod's status; empty if it says all that already."""
+        pod = refusal.pod
+        patch: dict[str, object] = {}
+        reason = "SchedulerError" if refusal.verdict is Verdict.ERROR else "Unschedulable"
+        message = text_of(refusal)
+        known = next((each for each in pod.status.conditions if each.type == _POD_SCHEDULED), None)
+        if known is None or (known.status, known.reason, known.message) != ("False", reason, message):
+            changed = known is None or known.status != "False"
+            condition: dict[str, object] = {
+                "type": _POD_SCHEDULED,
+                "status": "False",
+                "reason": reason,
+                "message": message,
+                "lastProbeTime": None,
+            }
+            if changed:
+                condition["lastTransitionTime"] = self._clock.now()
+            # Only where generations are tracked at all, as kube-scheduler does it.
+            if pod.status.observed_generation or (known is not None and known.observed_generation):
+                condition["observedGeneration"] = pod.metadata.generation
+            patch["conditions"] = [condition]
+        if refusal.nominated_node and refusal.nominated_node != pod.status.nominated_node_name:
+            patch["nominatedNodeName"] = refusal.nominated_node
+        return patch
+
+    async def _patch_pod(self, pod: core_v1.Pod, status: dict[str, object]) -> None:
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self._pods.patch(
+            pod.metadata.name, patch, PatchType.STRATEGIC, pod.metadata.namespace, subresource="status"
+        )
+
+    async def _evict(self, victim: Victim, refusal: Refusal) -> None:
+        pod, by = victim.pod, refusal.pod
+        condition = {
+            "type": _DISRUPTION_TARGET,
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{by.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            "lastProbeTime": None,
+            "lastTransitionTime": self._clock.now(),
+        }
+        await self._patch_pod(pod, {"conditions": [condition]})
+        note = f"Preempted by pod {by.metadata.uid} on node {refusal.nominated_node or pod.spec.node_name}"
+        note = f"{note}: {victim.gives}" if victim.gives else note
+        await self._pods.delete(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+        self._recorder.record(pod, "Normal", "Preempted", "Preempting", _shortened(note), related=by)
+
+    async def _clean_up(self, clean_up: CleanUp) -> None:
+        if isinstance(clean_up, Deallocate):
+            await self._claim_writes.deallocate(clean_up.claim)
+        elif isinstance(clean_up, DeleteClaim):
+            await self._claim_writes.delete(clean_up.claim)
+        else:
+            await self._claim_writes.unreserve(clean_up.claim, clean_up.uid)
+
+    async def _attempt(self, what: str, write: Awaitable[object]) -> None:
+        try:
+            await write
+        except NotFound:
+            return
+        except Conflict as error:
+            # It has changed since the decision; that change is an event, and the pod will be looked at again.
+            _log.info("%s: %s", what, error)
+        except ApiError as error:
+            _log.warning("%s: %s", what, error)
+
+
+def text_of(refusal: Refusal) -> str:
+    """What kube-scheduler would say, and what we can say beyond that."""
+    return f"{refusal.message} {refusal.explanation}" if refusal.explanation else refusal.message
+
+
+def _shortened(note: str) -> str:
+    data = note.encode(errors="replace")
+    if len(data) <= NOTE_BYTES_MAX:
+        return note
+    return data[: NOTE_BYTES_MAX - len(_SUFFIX)].decode(errors="ignore") + _SUFFIX
+
+
+def _name(pod: core_v1.Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
