@@ -12,6 +12,9 @@ import msgspec
 
 Object = dict[str, Any]
 
+# Null is something else than nothing.
+_MISSING = object()
+
 
 def sharing(new: Object, old: Object) -> Object:
     """The new object, with the parts of the old one wherever they are the same to the letter."""
@@ -49,8 +52,10 @@ def _is_same(value: Any, before: Any) -> bool:
 
 def changed_parts(new: Object, old: Object) -> Object:
     """What is not shared with the old object; of metadata only the members that are not."""
-    changed = {name: value for name, value in new.items() if value is not old.get(name)}
+    changed = {name: value for name, value in new.items() if value is not old.get(name, _MISSING)}
     metadata, before = changed.get("metadata"), old.get("metadata")
     if isinstance(metadata, dict) and isinstance(before, dict):
-        changed["metadata"] = {name: value for name, value in metadata.items() if value is not before.get(name)}
+        changed["metadata"] = {
+            name: value for name, value in metadata.items() if value is not before.get(name, _MISSING)
+        }
     return changed

@@ -257,11 +257,13 @@ async def _replace_once(
     if same_version:
         proposed = sharing(proposed, old)
     ordinary = ordinary_for(resource) if same_version and type(proposed) is dict else None
-    object_ = proposed
-    if ordinary is not None and isinstance(proposed.get("metadata"), dict):
+    if ordinary is not None and (managed or _keeps_managers(proposed, old)):
         object_ = objectmeta.changed_object(proposed, old)
-    if ordinary is None or object_ is proposed or not ordinary.recognizes(object_, old, subresource):
+        if not ordinary.recognizes(object_, old, subresource):
+            ordinary = None
+    else:
         ordinary = None
+    if ordinary is None:
         if check is not None:
             proposed = check(proposed, old if same_version else None)
         proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=resource.namespaced)
@@ -291,6 +293,14 @@ async def _replace_once(
     async with parts.admission.judge(admission):
         written = await _store_changed(parts, entry, object_, options)
     return answer(served, written, status, (*warnings, *admission.warnings))
+
+
+def _keeps_managers(proposed: Object, old: Object) -> bool:
+    """Whether there is metadata, and nothing in it says who manages what but what was there."""
+    metadata = proposed.get("metadata")
+    if not isinstance(metadata, dict):
+        return False
+    return "managedFields" not in metadata or metadata["managedFields"] is old["metadata"].get("managedFields")
 
 
 async def _store_changed(parts: Parts, entry: Entry, object_: Object, options: WriteOptions) -> Entry:

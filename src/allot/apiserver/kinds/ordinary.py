@@ -79,6 +79,8 @@ def _has_spec_of(object_: Object, old: Object) -> bool:
     spec = object_.get("spec")
     if type(spec) is not dict or spec is not old.get("spec") or not object_.keys() <= _MEMBERS:
         return False
+    if object_.get("apiVersion") != old["apiVersion"] or object_.get("kind") != old["kind"]:
+        return False
     return is_ordinary_metadata_change(object_["metadata"], old["metadata"])
 
 

@@ -36,7 +36,8 @@ _time = re.compile(r"[12]\d{3}-(?:0[1-9]|1[012])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d
 # --- metadata ---
 
 _GIVEN_BY_SERVER = frozenset(("uid", "creationTimestamp", "resourceVersion"))
-_IDENTITY = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_KEPT = ("name", "namespace", "uid", "creationTimestamp", "generation")
+_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def is_ordinary_metadata(metadata: Object, name_format: NameFormat = formats.dns_subdomain) -> bool:
@@ -62,18 +63,23 @@ def is_ordinary_metadata(metadata: Object, name_format: NameFormat = formats.dns
 
 
 def is_ordinary_metadata_change(metadata: Object, old: Object) -> bool:
-    """Whether metadata that takes the place of another, stored one is in order."""
-    if "deletionTimestamp" in old or not metadata.get("resourceVersion"):
+    """Whether metadata that takes the place of another, stored one is in order. managedFields are the server's own."""
+    version = metadata.get("resourceVersion")
+    if type(version) is not str or not version:
         return False
-    for member in _IDENTITY:
-        if metadata.get(member) != old.get(member):
+    for member in _DELETION:
+        if member in metadata or member in old:
             return False
-    if metadata.get("generation", 0) != old.get("generation", 0):
-        return False
+    for member in _KEPT:
+        value, before = metadata.get(member), old.get(member)
+        if value != before or type(value) is not type(before):
+            return False
     for member, value in metadata.items():
-        if value is old.get(member) or member in ("resourceVersion", *_IDENTITY):
+        if value is None:
+            return False
+        if member == "resourceVersion" or member in _KEPT or value is old.get(member):
             continue
-        if member != "generation" and not _is_ordinary_member(member, value):
+        if not _is_ordinary_member(member, value):
             return False
     return True
 
@@ -182,6 +188,16 @@ def are_ordinary_managers(value: Any) -> bool:
     return True
 
 
+def _is_same(value: Any, before: Any) -> bool:
+    if value is before:
+        return True
+    try:
+        # Equality is not enough: 1, 1.0 and true are equal.
+        return bool(value == before) and msgspec.json.encode(value) == msgspec.json.encode(before)
+    except (TypeError, ValueError):
+        return False
+
+
 def _is_label(value: Any) -> bool:
     return type(value) is str and _label(value) is not None
 
@@ -208,7 +224,7 @@ def is_ordinary_claim_status(status: Any, old: Any, spec: Any) -> bool:
     before = old.get("allocation")
     if before is not None:
         # Users come and go; that the allocation stays the same to the letter needs no understanding of it.
-        if allocation is not before:
+        if not _is_same(allocation, before):
             return False
     elif not _is_ordinary_allocation(allocation, spec):
         return False
@@ -287,21 +303,19 @@ def is_ordinary_pod_status(status: Any, old: Any, spec: Any) -> bool:
     """Whether the status of a pod differs from the old one in nothing but the names of its claims, which are in order."""
     if type(status) is not dict or type(old) is not dict or not status.get("qosClass"):
         return False
+    if len(status) - 1 != len(old) - ("resourceClaimStatuses" in old):
+        return False
     for name, value in status.items():
-        if value is not old.get(name) and name != "resourceClaimStatuses":
+        if name != "resourceClaimStatuses" and (name not in old or not _is_same(value, old[name])):
             return False
-    if len(status) - ("resourceClaimStatuses" in status) != len(old) - ("resourceClaimStatuses" in old):
-        return False
-    if "resourceClaimStatuses" not in status or "nodeAllocatableResourceClaimStatuses" in old:
-        return False
-    statuses = status["resourceClaimStatuses"]
-    if type(statuses) is not list or not statuses:
+    statuses = status.get("resourceClaimStatuses")
+    if type(statuses) is not list or not statuses or "nodeAllocatableResourceClaimStatuses" in old:
         return False
     known = {claim["name"] for claim in spec.get("resourceClaims") or ()}
     for each in statuses:
         if type(each) is not dict or each.keys() != _CLAIM_STATUS:
             return False
-        if each["name"] not in known or not _is_subdomain(each["resourceClaimName"]):
+        if type(each["name"]) is not str or each["name"] not in known or not _is_subdomain(each["resourceClaimName"]):
             return False
         known.remove(each["name"])
     return True
