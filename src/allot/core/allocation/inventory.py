@@ -73,6 +73,10 @@ class Inventory:
         # of the slices makes it out of date.
         self._needs: dict[ClaimPlan, list[tuple[AvailabilityIndex, int]]] = {}
 
+    def listen(self, changed: Callable[[str | None], None]) -> None:
+        """From now on tell this one which node's devices have changed in any way, None for all nodes."""
+        self._changed = changed
+
     # --- slices ---
 
     def put_slice(self, slice_: api.ResourceSlice, key: str | None = None) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from allot.core.allocation import FIRST_FIT, AllocationError, ClaimID, Features, Inventory, Policy, claim_id
 from allot.core.allocation.plan import ClaimPlan
+from allot.core.allocation.search import STEPS_MAX
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -40,9 +41,13 @@ class Claims:
         *,
         policy: Policy = FIRST_FIT,
         binding_timeout: float = BINDING_TIMEOUT_SECONDS,
+        steps_max: int = STEPS_MAX,
     ) -> None:
-        """changed: told the name of the node whose devices changed, None for all nodes."""
+        """changed: told the name of the node whose devices changed, None for all nodes. steps_max: how long devices are
+        searched for on one node before the attempt is given up; kube-scheduler has a time for that.
+        """
         self.policy = policy
+        self.steps_max = steps_max
         self.binding_timeout = binding_timeout
         # Work done by the allocator so far.
         self.search_steps = 0
@@ -56,6 +61,10 @@ class Claims:
         self._groups: dict[tuple[str, str], scheduling.PodGroup] = {}
         # By plan: what is wrong with its classes, as (verdict, text to be completed with the claim's name).
         self._problems: dict[ClaimPlan, tuple[Verdict, str] | None] = {}
+
+    def listen(self, changed: Callable[[str | None], None]) -> None:
+        """From now on tell this one which node's devices changed, None for all nodes."""
+        self.inventory.listen(changed)
 
     # --- what the API says ---
 

@@ -7,26 +7,25 @@ kinds of refusals are upstream's. A question is made by `Claims.question` and is
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from allot.core.allocation import Allocated, AllocationError, Inventory, allocate
-from allot.core.allocation.index import AvailabilityIndex
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.model.core_v1 import Node, NodeSelector
+from allot.core.model.core_v1 import Node
 from allot.core.scheduling import extended, node_allocatable, reasons
 from allot.core.scheduling.binding_conditions import Binding, binding_state
-from allot.core.scheduling.extended import Mappings, Wanted
+from allot.core.scheduling.extended import Wanted
 from allot.core.scheduling.group_claims import consumer_of, group_name, is_reserved_for
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import ClaimStep, CleanUp, Deallocate, DeleteClaim, NewClaim
+from allot.core.scheduling.pod_claims import Held, Variant, declares_feature
 from allot.core.scheduling.questions import Steps
 from allot.core.scheduling.record import ClaimRecord
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.selectors import NodeMatcher, SelectorError, node_matcher
+from allot.core.selectors import SelectorError
 
 if TYPE_CHECKING:
     from allot.core.scheduling.claims import Claims
@@ -46,97 +45,6 @@ _LEFT_OVER = refusal("cannot schedule extended resource claim")
 _CANNOT_FIT = refusal("cannot fit resource")
 DEALLOCATED = "deallocation of ResourceClaim completed"
 DELETED = "deletion of ResourceClaim completed"
-
-
-class _Held:
-    """A claim of the pod that has its devices: where they can be used, and whether they are of any use."""
-
-    __slots__ = ("allocation", "claim", "consumer", "matcher", "names", "needs_feature", "pending", "unavailable")
-
-    def __init__(
-        self,
-        claim: api.ResourceClaim,
-        allocation: api.AllocationResult,
-        consumer: api.ResourceClaimConsumerReference | None,
-        *,
-        pending: bool,
-        unavailable: bool,
-    ) -> None:
-        self.claim = claim
-        self.allocation = allocation
-        self.consumer = consumer
-        # Decided for another pod of the group, not written yet.
-        self.pending = pending
-        # On every node: the devices did not become ready.
-        self.unavailable = unavailable
-        self.matcher: NodeMatcher | None = None
-        # The only nodes that can use it, if they are named.
-        self.names: frozenset[str] | None = None
-        if allocation.node_selector is not None:
-            self.matcher, self.names = _prepared(allocation.node_selector)
-        self.needs_feature = any(result.skip_node_operations for result in allocation.devices.results)
-
-    @property
-    def key(self) -> Hashable:
-        """What decides on which nodes it can be used."""
-        return self.allocation.node_selector, self.needs_feature, self.pending, self.unavailable
-
-    def is_on(self, node: Node) -> bool:
-        """Whether the node can use the devices, binding conditions apart. SelectorError if that cannot be told."""
-        if self.matcher is not None and not self.matcher.matches_node(node):
-            return False
-        return self.pending or not self.needs_feature or _declares_feature(node)
-
-
-@lru_cache(maxsize=8192)
-def _prepared(selector: NodeSelector) -> tuple[NodeMatcher, frozenset[str] | None]:
-    """The selector in a form that is quick to ask, and the only nodes that it names, if so."""
-    names: set[str] = set()
-    for term in selector.node_selector_terms:
-        fields = [f for f in term.match_fields if f.key == "metadata.name" and f.operator == "In"]
-        if not fields:
-            return node_matcher(selector), None
-        names.update(fields[0].values)
-    return node_matcher(selector), frozenset(names)
-
-
-def _declares_feature(node: Node) -> bool:
-    return OPTIONAL_NODE_OPERATIONS in node.status.declared_features
-
-
-class Variant:
-    """The claims to be allocated on a node: the same on all nodes unless the pod has extended resources."""
-
-    __slots__ = ("careful", "claims", "mappings", "needs", "plans")
-
-    def __init__(
-        self,
-        inventory: Inventory,
-        claims: tuple[api.ResourceClaim, ...],
-        plans: tuple[ClaimPlan, ...],
-        mappings: Mappings | None = None,
-    ) -> None:
-        self.claims = claims
-        self.plans = plans
-        # Who uses which request of the last claim, if that stands for extended resources.
-        self.mappings = mappings
-        self.needs: list[tuple[AvailabilityIndex, int]] = inventory.needs(plans) if plans else []
-        # Whether the allocator may find more than counts can tell, so that it must have the first word.
-        self.careful = any(_is_careful(plan) for plan in plans)
-
-
-def _is_careful(plan: ClaimPlan) -> bool:
-    if plan.plain or plan.matched is not None:
-        return sum(request.leaves[0].count for request in plan.requests) > api.ALLOCATION_RESULTS_MAX
-    return (
-        plan.constraint_error is not None
-        or sum(min(leaf.count for leaf in request.leaves) for request in plan.requests) > api.ALLOCATION_RESULTS_MAX
-        or any(
-            request.error is not None or leaf.error is not None or leaf.derived
-            for request in plan.requests
-            for leaf in request.leaves
-        )
-    )
 
 
 _NOTHING = Variant(Inventory(), (), ())
@@ -188,7 +96,7 @@ class DeviceQuestion:
         self._pod = pod
         self._entries = found
         self._base = _NOTHING
-        self._held: list[_Held] = []
+        self._held: list[Held] = []
         # Who the claims of the base variant are to be reserved for.
         self._consumers: list[api.ResourceClaimConsumerReference | None] = []
         self._wanted = wanted
@@ -250,7 +158,7 @@ class DeviceQuestion:
         claim: api.ResourceClaim,
         consumer: api.ResourceClaimConsumerReference | None,
         now: float,
-    ) -> _Held | Status:
+    ) -> Held | Status:
         claims = self._claims
         pending = claim.status.allocation is None
         if pending:
@@ -262,7 +170,7 @@ class DeviceQuestion:
             state = binding_state(claim, now, claims.binding_timeout)
             unavailable = state.binding in (Binding.FAILED, Binding.TIMED_OUT)
         assert record.allocation is not None
-        held = _Held(claim, record.allocation, consumer, pending=pending, unavailable=unavailable)
+        held = Held(claim, record.allocation, consumer, pending=pending, unavailable=unavailable)
         self._held.append(held)
         return held
 
@@ -350,7 +258,7 @@ class DeviceQuestion:
                         f"node allocatable resource claim {name} has a mapped device and cannot be shared across pods"
                     )
         for held in self._held:
-            if held.pending and held.needs_feature and not _declares_feature(node.node):
+            if held.pending and held.needs_feature and not declares_feature(node.node):
                 needs = f"requires {OPTIONAL_NODE_OPERATIONS} feature on the node"
                 return refusal(f"resource claim {_name(held.claim)} allocation {needs}")
         found = self._allocate(variant, node.node)
@@ -373,7 +281,13 @@ class DeviceQuestion:
         claims = self._claims
         try:
             answer = allocate(
-                claims.inventory, node, variant.claims, claims.policy, with_reasons=False, plans=variant.plans
+                claims.inventory,
+                node,
+                variant.claims,
+                claims.policy,
+                steps_max=claims.steps_max,
+                with_reasons=False,
+                plans=variant.plans,
             )
         except AllocationError as error:
             return _error(error)
@@ -408,7 +322,7 @@ class DeviceQuestion:
             return Status(verdict=verdict, plugin=PLUGIN, reasons=short.reasons)
         return statuses
 
-    def _shares_mapped(self, held: _Held) -> bool:
+    def _shares_mapped(self, held: Held) -> bool:
         """Whether somebody else uses a claim whose devices stand for node resources."""
         if not node_allocatable.is_mapped(self._claims.inventory, held.allocation):
             return False
