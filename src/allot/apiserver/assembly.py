@@ -37,6 +37,7 @@ from allot.apiserver.schemas import builtin_schemas
 from allot.apiserver.server import ApiServer
 from allot.apiserver.services import ServiceAddresses
 from allot.apiserver.sites import Check, Sites
+from allot.core.access.node_graph import read_pod
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
@@ -202,15 +203,17 @@ class _State:
         """Read everything that decisions about access are made from."""
         parts = self._server.parts
         self._revision = await parts.store.revision()
-        entries: list[Entry] = []
+        pages: list[tuple[str, tuple[Entry, ...]]] = []
         for group, plural in WATCHED:
             served = parts.registry.storage_row(group, plural)
-            if served is None:
-                continue
-            page = await parts.store.list(served.prefix(""))
-            entries.extend(page.entries)
+            if served is not None:
+                pages.append((plural, (await parts.store.list(served.prefix(""))).entries))
         # Decoded for this alone, one after the other: all pods at once would be most of the memory that the server takes.
-        self._access.authorizer.reload(msgspec.json.decode(entry.encoded) for entry in entries)
+        self._access.authorizer.reload(
+            (read_pod if plural == "pods" else msgspec.json.decode)(entry.encoded)
+            for plural, entries in pages
+            for entry in entries
+        )
         await self._guard.load()
 
     async def feed(self) -> None:

@@ -25,8 +25,6 @@ from allot.cli.gates import parse_gates
 from allot.cli.output import talk
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle, tune
-from allot.store.etcd import EtcdStore
-from allot.store.etcd_client import EtcdOptions
 from allot.store.memory import MemoryStore
 from allot.store.port import Store, StoreUnavailable
 from allot.store.sqlite import SqliteStore
@@ -181,6 +179,10 @@ def _store(options: ServerOptions) -> Store:
     if options.memory:
         return MemoryStore()
     if options.etcd_servers:
+        # Imported when it is asked for: gRPC alone takes longer to load than the store of most servers.
+        from allot.store.etcd import EtcdStore
+        from allot.store.etcd_client import EtcdOptions
+
         return EtcdStore(
             EtcdOptions(
                 servers=options.etcd_servers,

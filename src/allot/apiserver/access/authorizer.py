@@ -6,7 +6,7 @@ Kubernetes answers: 401 for somebody without a credential, 403 for everybody els
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from allot.apiserver.errors import StatusError, forbidden, unauthorized
@@ -89,7 +89,7 @@ class Authorizer:
 
     # --- feeding ---
 
-    def reload(self, objects: Iterable[dict[str, Any]]) -> None:
+    def reload(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Forget everything and start from these objects: what was deleted unseen must not go on counting."""
         fresh = Authorizer(self._gates)
         for object_ in objects:
@@ -117,7 +117,7 @@ class Authorizer:
         self._written[entry.key] = entry.revision
         self.apply(object_, deleted=deleted)
 
-    def apply(self, object_: dict[str, Any], *, deleted: bool = False) -> None:
+    def apply(self, object_: Mapping[str, Any], *, deleted: bool = False) -> None:
         """Take over the present state of an object, as at start."""
         kind = object_.get("kind", "")
         group = object_.get("apiVersion", "").rpartition("/")[0]

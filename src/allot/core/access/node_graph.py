@@ -7,13 +7,64 @@ leads from it to the node: secret -> pod -> node, secret -> volume -> claim -> p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 Object = Mapping[str, Any]
 # (plural, namespace, name)
 Vertex = tuple[str, str, str]
 
 _MIRROR = "kubernetes.io/config.mirror"
+
+
+class _Metadata(TypedDict, total=False):
+    namespace: str
+    name: str
+    annotations: dict[str, str] | None
+
+
+class _Container(TypedDict, total=False):
+    env: Any
+    envFrom: Any
+
+
+class _PodSpec(TypedDict, total=False):
+    nodeName: str | None
+    serviceAccountName: str | None
+    imagePullSecrets: Any
+    initContainers: list[_Container] | None
+    containers: list[_Container] | None
+    ephemeralContainers: list[_Container] | None
+    volumes: Any
+    resourceClaims: Any
+
+
+class _PodStatus(TypedDict, total=False):
+    resourceClaimStatuses: Any
+    extendedResourceClaimStatus: Any
+
+
+class _Pod(TypedDict, total=False):
+    """What is read of a pod here: half of one is managed fields, and most of the rest does not matter either."""
+
+    apiVersion: str
+    kind: str
+    metadata: _Metadata
+    spec: _PodSpec
+    status: _PodStatus
+
+
+_pods = msgspec.json.Decoder(_Pod)
+
+
+def read_pod(encoded: bytes) -> Object:
+    """As much of a pod as the graph needs, from its JSON; all of one that looks unlike a pod."""
+    try:
+        return _pods.decode(encoded)
+    except msgspec.ValidationError:
+        found: Object = msgspec.json.decode(encoded)
+        return found
 
 
 class NodeGraph:
@@ -127,8 +178,9 @@ _SECRET_SOURCES = {
 
 
 def _volume_references(volume: Object, pod_name: str) -> Iterator[tuple[str, str]]:
-    for source, path in _SECRET_SOURCES.items():
-        name = _text_at(volume.get(source), path)
+    for source, value in volume.items():
+        path = _SECRET_SOURCES.get(source)
+        name = _text_at(value, path) if path is not None else ""
         if name:
             yield "secrets", name
     name = _text_at(volume.get("configMap"), ("name",))
