@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from allot.controllers import resourceclaim
+from allot.controllers import devicetainteviction, podgroupprotection, resourceclaim
 from allot.controllers.runner import Runnable, Services
 from allot.core.features import FeatureGates
 
@@ -30,6 +30,18 @@ class UnknownController(ValueError):
 
 CONTROLLERS: tuple[Row, ...] = (
     Row(name="resourceclaim-controller", account="resource-claim-controller", make=resourceclaim.make),
+    Row(
+        name="device-taint-eviction-controller",
+        account="device-taint-eviction-controller",
+        make=devicetainteviction.make,
+        gates=("DRADeviceTaints",),
+    ),
+    Row(
+        name="podgroup-protection-controller",
+        account="podgroup-protection-controller",
+        make=podgroupprotection.make,
+        gates=("GenericWorkload",),
+    ),
 )
 
 

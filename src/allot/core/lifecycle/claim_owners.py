@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from allot.core.lifecycle.disruption import is_terminal
 from allot.core.model.core_v1 import Pod, PodResourceClaim
 from allot.core.model.meta import OwnerReference
 from allot.core.model.resource_v1 import (
@@ -20,20 +21,13 @@ from allot.core.model.scheduling_v1 import PodGroup, PodGroupResourceClaim
 PODS = "pods"
 POD_GROUPS = "podgroups"
 
-_FINISHED = ("Succeeded", "Failed")
-
 
 # --- pods and groups ---
 
 
-def is_finished(pod: Pod) -> bool:
-    """Whether all containers of a pod have ended for good."""
-    return pod.status.phase in _FINISHED
-
-
 def is_done(pod: Pod) -> bool:
     """Whether no container of a pod runs or ever will: it has ended, or it was deleted before it had a node."""
-    return pod.status.phase in _FINISHED or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
+    return is_terminal(pod) or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
 
 
 def group_name(pod: Pod) -> str:

@@ -32,13 +32,13 @@ from allot.core.lifecycle.claim_owners import (
     consumer_of,
     entry_name,
     group_name,
-    is_finished,
     is_made_for,
     is_reserved_for,
     key_of,
     recorded_name,
     shared_entry,
 )
+from allot.core.lifecycle.disruption import is_terminal
 from allot.core.model.core_v1 import Pod, PodResourceClaim
 from allot.core.model.meta import ObjectMeta, OwnerReference
 from allot.core.model.resource_v1 import POD_CLAIM_NAME_ANNOTATION, ResourceClaim, ResourceClaimTemplate
@@ -132,7 +132,7 @@ def needs_work(owner: Pod | PodGroup, view: View, gates: FeatureGates) -> bool:
 def _may_run(pod: Pod) -> bool:
     """Whether a pod can still need claims. One that has finished must not get those again that were just released: in
     Kubernetes only the order of events prevents that."""
-    return pod.metadata.deletion_timestamp is None and not is_finished(pod)
+    return pod.metadata.deletion_timestamp is None and not is_terminal(pod)
 
 
 # --- claims ---

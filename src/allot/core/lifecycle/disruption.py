@@ -1,0 +1,66 @@
+"""Pods that the control plane ends: what their status says before they are deleted, so that others know why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.core.lifecycle.actions import Delete, Patch, PatchType, resource_of
+from allot.core.model.core_v1 import Pod
+
+DISRUPTION_TARGET = "DisruptionTarget"
+FAILED = "Failed"
+SUCCEEDED = "Succeeded"
+PODS = resource_of(Pod)
+
+
+def is_terminal(pod: Pod) -> bool:
+    """Whether a pod has ended."""
+    return pod.status.phase in (FAILED, SUCCEEDED)
+
+
+def mark_disrupted(pod: Pod, reason: str, message: str, now: str, *, phase: str = "") -> Patch | None:
+    """The patch of a pod's status that says why it is ended; None if it says so already."""
+    status: dict[str, Any] = {}
+    if reason:
+        old = next((one for one in pod.status.conditions if one.type == DISRUPTION_TARGET), None)
+        if old is None or (old.status, old.reason, old.message) != ("True", reason, message):
+            same = old is not None and old.status == "True"
+            since = old.last_transition_time if same and old is not None else now
+            condition = {
+                "type": DISRUPTION_TARGET,
+                "status": "True",
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": since,
+            }
+            if pod.metadata.generation:
+                condition["observedGeneration"] = pod.metadata.generation
+            status["conditions"] = [condition]
+    if phase and phase != pod.status.phase:
+        status["phase"] = phase
+        if pod.metadata.generation:
+            status["observedGeneration"] = pod.metadata.generation
+    return patch_status(pod, status) if status else None
+
+
+def patch_status(pod: Pod, status: dict[str, Any]) -> Patch:
+    """A strategic merge patch of that very pod's status: conditions that it does not name stay."""
+    return Patch(
+        resource=PODS,
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        patch={"metadata": {"uid": pod.metadata.uid}, "status": status},
+        type=PatchType.STRATEGIC,
+        subresource="status",
+    )
+
+
+def delete_pod(pod: Pod, grace_period_seconds: int | None = None) -> Delete:
+    """Delete that very pod."""
+    return Delete(
+        resource=PODS,
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        uid=pod.metadata.uid,
+        grace_period_seconds=grace_period_seconds,
+    )
