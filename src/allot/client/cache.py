@@ -41,8 +41,14 @@ class Cache(Generic[T]):
         """The objects that an index has under a value."""
         return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
 
+    def index_values(self, index: str) -> tuple[str, ...]:
+        """The values under which an index has objects."""
+        return tuple(self._indexes[index])
+
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        """One more index; filled with what is there."""
+        """One more index; filled with what is there. Who shares the cache may ask for the same one."""
+        if self._functions.get(name) is function:
+            return
         if name in self._functions:
             raise ValueError(f"index {name!r} exists")
         self._functions[name] = function
