@@ -48,9 +48,17 @@ class Queue:
     may change that plugin's mind about the pod."""
 
     def __init__(
-        self, gate: Gate, helps: Helps, times: BackoffTimes | None = None, flush_after_s: float = FLUSH_AFTER_S
+        self,
+        gate: Gate,
+        helps: Helps,
+        times: BackoffTimes | None = None,
+        flush_after_s: float = FLUSH_AFTER_S,
+        *,
+        uses_groups: bool = True,
     ) -> None:
+        """uses_groups: off where there are no pod groups; then each pod is a unit of its own."""
         self._gate = gate
+        self._uses_groups = uses_groups
         self._helps = helps
         self._times = times if times is not None else BackoffTimes()
         self._flush_after_s = flush_after_s
@@ -275,7 +283,7 @@ class Queue:
     # --- moving ---
 
     def _add_pod(self, key: str, pod: Pod, now: float) -> None:
-        group_name = group_of(pod)
+        group_name = group_of(pod) if self._uses_groups else ""
         unit_key = _group_key(group_name) if group_name else key
         waiting = self._waiting.get(unit_key)
         if waiting is None:
