@@ -59,6 +59,9 @@ class DeviceQuestion(Protocol):
 class Devices(Protocol):
     """Claims, classes, slices and who holds what, as far as the decision needs it."""
 
+    # Work done by the allocator so far.
+    search_steps: int
+
     def question(
         self, pod: core_v1.Pod, group: PodGroup | None = None, now: float = 0.0
     ) -> DeviceQuestion | Status | None:

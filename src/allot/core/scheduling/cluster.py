@@ -1,0 +1,306 @@
+"""The cluster as the scheduler sees it: nodes, the pods on them, and all that a decision depends on, kept change by change.
+
+Whoever watches the API feeds it; `assume` puts a decision into force before the API confirms it, and `forget` takes it
+back. Nothing else changes it: a decision that has to try something out does so inside `without` or with `assume` and
+`forget`, and leaves no trace. Devices are behind `devices`, and tell here which nodes they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+
+from allot.core.model import core_v1, policy_v1
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.board import Boards
+from allot.core.scheduling.changes import Changes
+from allot.core.scheduling.neighbours import Neighbours
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.owners import Owners
+from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles, pod_key
+from allot.core.scheduling.questions import Devices
+from allot.core.scheduling.volumes import Volumes
+
+_FINISHED = ("Succeeded", "Failed")
+
+
+class Cluster:
+    """Nodes, pods and what else decisions look at."""
+
+    def __init__(self, devices: Devices | None = None) -> None:
+        # Devices tell `device_changes` which node's devices changed.
+        self.devices = devices
+        self.nodes: dict[str, NodeInfo] = {}
+        # Pods that count on a node, by key: bound ones and assumed ones.
+        self.pods: dict[str, PodInfo] = {}
+        self.changes = Changes()
+        self.device_changes = Changes()
+        self.profiles = Profiles()
+        self.neighbours = Neighbours()
+        self.owners = Owners()
+        self.volumes = Volumes()
+        self.budgets: dict[tuple[str, str], policy_v1.PodDisruptionBudget] = {}
+        self.groups: dict[tuple[str, str], PodGroup] = {}
+        # Pods that preemption has promised a node, by node and key.
+        self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
+        # How many nodes have an image.
+        self.image_spread: dict[str, int] = {}
+        self.boards = Boards(self)
+        self._assumed: set[str] = set()
+        self._homeless: dict[str, dict[str, PodInfo]] = {}
+        self._members: dict[tuple[str, str], set[str]] = {}
+        self._nominations: dict[str, str] = {}
+        self._ordinal = 0
+        self._taken = 0
+
+    # --- nodes ---
+
+    def put_node(self, node: core_v1.Node) -> None:
+        """A node was made or changed."""
+        name = node.metadata.name
+        info = self.nodes.get(name)
+        if info is None:
+            self._add_node(node)
+            return
+        before = info.node
+        if _is_same(before, node):
+            info.node = node
+            return
+        relabeled = before.metadata.labels != node.metadata.labels
+        if before.status.images != node.status.images:
+            self._count_images(info, -1)
+        info.replace(node)
+        if before.status.images != node.status.images:
+            self._count_images(info, 1)
+        if relabeled:
+            for pod in info.pods.values():
+                self.neighbours.remove(pod.key)
+                self.neighbours.add(pod, info.labels)
+        self.changes.add(name)
+
+    def _add_node(self, node: core_v1.Node) -> None:
+        self._ordinal += 1
+        info = NodeInfo(node, self._ordinal)
+        self.nodes[info.name] = info
+        for pod in self._homeless.pop(info.name, {}).values():
+            info.add(pod)
+            self.neighbours.add(pod, info.labels)
+        self._count_images(info, 1)
+        self.changes.add(info.name)
+
+    def delete_node(self, name: str) -> None:
+        """A node is gone; its pods are kept for the case that it comes back."""
+        info = self.nodes.pop(name, None)
+        if info is None:
+            return
+        for pod in info.pods.values():
+            self.neighbours.remove(pod.key)
+        if info.pods:
+            self._homeless[name] = dict(info.pods)
+        self._count_images(info, -1)
+        self.changes.add(name)
+
+    def _count_images(self, info: NodeInfo, sign: int) -> None:
+        """A score looks at how many nodes have an image, so this may concern every node."""
+        for image in info.images:
+            self.image_spread[image] = self.image_spread.get(image, 0) + sign
+            if not self.image_spread[image]:
+                del self.image_spread[image]
+        if self.image_spread or info.images:
+            self.changes.add(None)
+
+    # --- pods ---
+
+    def put_pod(self, pod: core_v1.Pod) -> None:
+        """A pod as the API has it. One that has been assumed stays where it was put until the API says so too."""
+        key = pod_key(pod)
+        node = pod.spec.node_name
+        self._nominate(key, pod)
+        if not node and key in self._assumed and pod.status.phase not in _FINISHED:
+            return
+        known = self.pods.get(key)
+        if not node or pod.status.phase in _FINISHED:
+            if known is not None:
+                self._drop(known)
+            return
+        profile = self.profiles.of(pod)
+        extra = pod.status.node_allocatable_resource_claim_statuses
+        if known is not None:
+            self._assumed.discard(key)
+            same = known.node == node and known.profile is profile and not extra and known.scalars is profile.scalars
+            if same and known.is_terminating == (pod.metadata.deletion_timestamp is not None):
+                known.pod = pod
+                return
+            self._drop(known)
+        self._count(PodInfo(pod, profile, node, extra))
+
+    def delete_pod(self, pod: core_v1.Pod) -> None:
+        """A pod is gone."""
+        key = pod_key(pod)
+        self._nominate(key, None)
+        known = self.pods.get(key)
+        if known is not None:
+            self._drop(known)
+
+    def _count(self, pod: PodInfo) -> None:
+        self.pods[pod.key] = pod
+        group = _group_of(pod.pod)
+        if group is not None:
+            self._members.setdefault(group, set()).add(pod.key)
+        info = self.nodes.get(pod.node)
+        if info is None:
+            self._homeless.setdefault(pod.node, {})[pod.key] = pod
+            return
+        self._taken += 1
+        info.taken_at = self._taken
+        info.add(pod)
+        self.neighbours.add(pod, info.labels)
+        self.changes.add(pod.node)
+
+    def _drop(self, pod: PodInfo) -> None:
+        del self.pods[pod.key]
+        self._assumed.discard(pod.key)
+        group = _group_of(pod.pod)
+        if group is not None:
+            members = self._members[group]
+            members.discard(pod.key)
+            if not members:
+                del self._members[group]
+        info = self.nodes.get(pod.node)
+        if info is None:
+            homeless = self._homeless[pod.node]
+            del homeless[pod.key]
+            if not homeless:
+                del self._homeless[pod.node]
+            return
+        info.remove(pod.key)
+        self.neighbours.remove(pod.key)
+        self.changes.add(pod.node)
+
+    def _nominate(self, key: str, pod: core_v1.Pod | None) -> None:
+        """Remember which node a pod that waits has been promised."""
+        node = pod.status.nominated_node_name if pod is not None and not pod.spec.node_name else ""
+        before = self._nominations.get(key, "")
+        if before and before != node:
+            pods = self.nominated[before]
+            del pods[key], self._nominations[key]
+            if not pods:
+                del self.nominated[before]
+        if node and pod is not None:
+            self.nominated.setdefault(node, {})[key] = pod
+            self._nominations[key] = node
+
+    # --- decisions ---
+
+    def assume(self, placement: Placement) -> None:
+        """Put a decision into force before the API knows of it."""
+        pod = placement.pod
+        key = pod_key(pod)
+        known = self.pods.get(key)
+        if known is not None:
+            self._drop(known)
+        self._count(PodInfo(pod, self.profiles.of(pod), placement.node, placement.node_allocatable))
+        self._assumed.add(key)
+        if self.devices is not None:
+            self.devices.assume(placement)
+
+    def forget(self, placement: Placement) -> None:
+        """Take a decision back. If the API has confirmed it meanwhile, the pod stays where it is."""
+        key = pod_key(placement.pod)
+        if key in self._assumed:
+            self._drop(self.pods[key])
+        if self.devices is not None:
+            self.devices.forget(placement)
+
+    def is_assumed(self, pod: core_v1.Pod) -> bool:
+        """Whether the pod is where it is only because a decision said so."""
+        return pod_key(pod) in self._assumed
+
+    @contextmanager
+    def without(self, pods: Sequence[core_v1.Pod]) -> Iterator[None]:
+        """What if these pods were gone, and with them the devices that nobody else uses."""
+        gone = [known for pod in pods if (known := self.pods.get(pod_key(pod))) is not None]
+        assumed = self._assumed & {pod.key for pod in gone}
+        taken = {pod.node: info.taken_at for pod in gone if (info := self.nodes.get(pod.node)) is not None}
+        for pod in gone:
+            self._drop(pod)
+        try:
+            with nullcontext() if self.devices is None else self.devices.without([pod.pod for pod in gone]):
+                yield
+        finally:
+            for pod in gone:
+                self._count(pod)
+            self._assumed |= assumed
+            for name, taken_at in taken.items():
+                self.nodes[name].taken_at = taken_at
+
+    @contextmanager
+    def trying(self) -> Iterator[list[Placement]]:
+        """What if these placements were in force: append to the list after each `assume`; all are taken back at the end."""
+        taken = {name: info.taken_at for name, info in self.nodes.items()}
+        counter = self._taken
+        placements: list[Placement] = []
+        try:
+            yield placements
+        finally:
+            for placement in reversed(placements):
+                self.forget(placement)
+                info = self.nodes[placement.node]
+                if info.taken_at != taken[placement.node]:
+                    info.taken_at = taken[placement.node]
+                    self.changes.add(placement.node)
+            self._taken = counter
+
+    # --- groups, budgets ---
+
+    def put_group(self, group: PodGroup) -> None:
+        """A pod group was made or changed."""
+        self.groups[group.metadata.namespace, group.metadata.name] = group
+
+    def delete_group(self, namespace: str, name: str) -> None:
+        """A pod group is gone."""
+        self.groups.pop((namespace, name), None)
+
+    def members(self, group: PodGroup) -> list[PodInfo]:
+        """The pods of a group that have a node."""
+        keys = self._members.get((group.metadata.namespace, group.metadata.name), ())
+        return [self.pods[key] for key in keys]
+
+    def scheduled_count(self, group: PodGroup) -> int:
+        """How many pods of a group have a node."""
+        return len(self._members.get((group.metadata.namespace, group.metadata.name), ()))
+
+    def put_budget(self, budget: policy_v1.PodDisruptionBudget) -> None:
+        """A disruption budget was made or changed."""
+        self.budgets[budget.metadata.namespace, budget.metadata.name] = budget
+
+    def delete_budget(self, namespace: str, name: str) -> None:
+        """A disruption budget is gone."""
+        self.budgets.pop((namespace, name), None)
+
+    def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A namespace has these labels; None: it is gone."""
+        self.neighbours.put_namespace(name, labels)
+
+    def profile(self, pod: core_v1.Pod) -> Profile:
+        """What filters and scores look at in a pod."""
+        return self.profiles.of(pod)
+
+
+def _group_of(pod: core_v1.Pod) -> tuple[str, str] | None:
+    group = pod.spec.scheduling_group
+    if group is None or group.pod_group_name is None:
+        return None
+    return pod.metadata.namespace, group.pod_group_name
+
+
+def _is_same(before: core_v1.Node, after: core_v1.Node) -> bool:
+    """Whether a node is the same in all that decisions look at: its heartbeats change nothing."""
+    return (
+        before.metadata.labels == after.metadata.labels
+        and before.spec == after.spec
+        and before.status.allocatable == after.status.allocatable
+        and before.status.images == after.status.images
+        and before.status.declared_features == after.status.declared_features
+    )

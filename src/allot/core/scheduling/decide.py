@@ -1,0 +1,74 @@
+"""The decision: for every pod of a unit a node and its devices, or why not.
+
+A lone pod is a unit of one. Nothing is changed: what is tried out for a group is taken back before the answer. The caller
+puts placements into force with `Cluster.assume`.
+"""
+
+from __future__ import annotations
+
+from allot.core.model import core_v1
+from allot.core.scheduling import groups
+from allot.core.scheduling.attempt import Failure, attempt
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
+from allot.core.scheduling.plan import CleanUp, Decision, Placement, Refusal, Unit
+from allot.core.scheduling.preemption import preempt
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
+from allot.core.scheduling.status import Verdict
+
+
+def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, now: float = 0.0) -> Decision:
+    """Where the pods of a unit go. now: seconds since 1970."""
+    boards = cluster.boards
+    evaluations, questions = boards.evaluations, boards.device_questions
+    steps = cluster.devices.search_steps if cluster.devices is not None else 0
+    placements: tuple[Placement, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    outcome = None
+    if unit.group is not None:
+        placements, refusals, outcome = groups.decide_group(cluster, unit, unit.group, settings, now)
+    else:
+        for pod in unit.pods:
+            found = attempt(cluster, pod, None, settings, now)
+            if isinstance(found, Placement):
+                placements += (found,)
+            else:
+                refusals += (refusal_of(cluster, pod, found),)
+    return Decision(
+        placements=placements,
+        refusals=refusals,
+        group=outcome,
+        nodes_evaluated=max(boards.evaluations - evaluations, boards.device_questions - questions),
+        search_steps=cluster.devices.search_steps - steps if cluster.devices is not None else 0,
+    )
+
+
+def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Refusal:
+    """What is told and done about a lone pod that got no node: devices are given back first, then preemption is tried."""
+    nodes = len(cluster.nodes)
+    status = failure.status
+    if status is not None and status.verdict is Verdict.ERROR:
+        return Refusal(
+            pod=pod,
+            verdict=Verdict.ERROR,
+            message=refusal_text(nodes, failure),
+            plugins=refusing_plugins(failure),
+        )
+    if not nodes:
+        return Refusal(pod=pod, verdict=Verdict.UNRESOLVABLE, message=refusal_text(nodes, failure))
+    clean_ups: tuple[CleanUp, ...] = ()
+    said = ""
+    if failure.question is not None:
+        clean_ups, said = failure.question.clean_ups(failure.refusals)
+    preempted = preempt(cluster, pod, failure)
+    after = ", ".join(text for text in (said, preempted.message) if text)
+    return Refusal(
+        pod=pod,
+        verdict=Verdict.UNRESOLVABLE if status is not None else Verdict.UNSCHEDULABLE,
+        message=refusal_text(nodes, failure, after),
+        explanation=explanation(cluster, cluster.profiles.of(pod), failure),
+        plugins=refusing_plugins(failure),
+        clean_ups=clean_ups,
+        nominated_node=preempted.node,
+        victims=preempted.victims,
+    )

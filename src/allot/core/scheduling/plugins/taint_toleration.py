@@ -1,0 +1,48 @@
+"""TaintToleration: taints that a pod does not tolerate keep it away, or make a node less welcome."""
+
+from __future__ import annotations
+
+from allot.core.model.core_v1 import Taint, Toleration
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.podinfo import Profile
+from allot.core.scheduling.status import Status, Verdict
+
+NAME = "TaintToleration"
+_REFUSED = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("node(s) had untolerated taint(s)",))
+_BLOCKING = ("NoSchedule", "NoExecute")
+_DISCOURAGING = "PreferNoSchedule"
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether the toleration covers the taint; for how long is not asked here."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+def has_untolerated(profile: Profile, node: NodeInfo) -> bool:
+    """Whether a taint keeps the pod away."""
+    return any(
+        taint.effect in _BLOCKING and not any(tolerates(toleration, taint) for toleration in profile.tolerations)
+        for taint in node.taints
+    )
+
+
+def refusal(profile: Profile, node: NodeInfo) -> Status | None:
+    """Why the pod may not have the node."""
+    return _REFUSED if node.taints and has_untolerated(profile, node) else None
+
+
+def unwelcome(profile: Profile, node: NodeInfo) -> int:
+    """How many taints say that the pod had better go elsewhere: the less, the better."""
+    if not node.taints:
+        return 0
+    tolerations = [toleration for toleration in profile.tolerations if toleration.effect in ("", _DISCOURAGING)]
+    return sum(
+        taint.effect == _DISCOURAGING and not any(tolerates(toleration, taint) for toleration in tolerations)
+        for taint in node.taints
+    )
