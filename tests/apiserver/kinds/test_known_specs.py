@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allot.apiserver.kinds.known_specs import KnownSpecs
+from allot.apiserver.kinds.known_specs import KnownSpecs, SpecKeys, exact_key
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.resources import Strategy
@@ -78,19 +78,39 @@ def test_the_name_of_a_pod_counts_where_its_volumes_depend_on_it(pods: Strategy)
 
 
 def test_pods_that_differ_in_the_name_of_their_token_are_alike() -> None:
-    one, other = ({"spec": {"volumes": [{"name": f"kube-api-access-{suffix}"}]}} for suffix in ("abcde", "fghij"))
-    assert KnownSpecs.key(one) == KnownSpecs.key(other)
-    both = {"spec": {"volumes": [*one["spec"]["volumes"], *other["spec"]["volumes"]]}}
-    twice = {"spec": {"volumes": [*one["spec"]["volumes"], *one["spec"]["volumes"]]}}
-    assert KnownSpecs.key(both) != KnownSpecs.key(twice)
+    one, other = ({"volumes": [{"name": f"kube-api-access-{suffix}"}]} for suffix in ("abcde", "fghij"))
+    keys = SpecKeys()
+    assert keys.key(one) == keys.key(other)
+    both = {"volumes": [*one["volumes"], *other["volumes"]]}
+    twice = {"volumes": [*one["volumes"], *one["volumes"]]}
+    assert keys.key(both) != keys.key(twice)
 
 
 def test_what_is_kept_is_bounded() -> None:
-    known = KnownSpecs()
-    keys = [KnownSpecs.key({"spec": {"n": number}}) for number in range(1000)]
+    known: KnownSpecs[bool] = KnownSpecs()
+    keys = [exact_key({"n": number}) for number in range(1000)]
     for key in keys:
-        known.add(key)
+        known.put(key, True)
     assert keys[0] not in known
     assert keys[-1] in known
-    assert KnownSpecs.key({"spec": "x" * 100_000}) is None
-    assert KnownSpecs.key({"spec": "\ud800"}) is None
+    assert exact_key("x" * 100_000) is None
+    assert exact_key("\ud800") is None
+
+
+def test_claims_from_one_template_are_stored_alike_and_do_not_share_a_status() -> None:
+    claims = strategy_for(next(r for r in builtin_resources() if r.kind == "ResourceClaim" and r.version == "v1"))
+    stored = []
+    for name in ("a", "b", "c"):
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": "d", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c"}}]}},
+        }
+        new = claims.prepare_create(claims.read(claim))
+        assert claims.validate_create(new) == ()
+        stored.append({**new, "metadata": {**new["metadata"], "name": "", "uid": ""}})
+    assert stored[0] == stored[1] == stored[2]
+    assert stored[0]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
+    wrong = {**stored[0], "metadata": {"name": "Not A Name", "namespace": "d"}}
+    assert [error.field for error in claims.validate_create(claims.prepare_create(wrong))] == ["metadata.name"]

@@ -1,13 +1,14 @@
-"""Specs that were found in order: objects made from one template need not be looked at again and again.
+"""Specs that were seen before: objects made from one template need not be looked at again and again.
 
-Validation of a spec depends on nothing but the spec, so what was in order once is in order for ever. Workloads create the
-same pod and claim thousands of times; comparing a spec with known ones costs a tenth of validating it.
+Defaults, the first status and validation of a spec depend on nothing but the spec, so what was found once holds for ever.
+Workloads create the same pod and claim thousands of times; comparing a spec with known ones costs a tenth of working through
+it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -15,39 +16,62 @@ _SPECS_MAX = 256
 _SPEC_SIZE_MAX = 8 * 1024
 
 # Every pod gets the volume for its token under a name of its own.
-_token_volume = re.compile(rb"kube-api-access-[a-z0-9]{5}\b")
+_PREFIX = b"kube-api-access-"
+_token_volume = re.compile(_PREFIX + rb"[a-z0-9]{5}\b")
+
+T = TypeVar("T")
 
 
-class KnownSpecs:
-    """Some specs of one kind, those seen last."""
+class KnownSpecs(Generic[T]):
+    """What was found about some specs of one kind, those seen last."""
 
-    __slots__ = ("_specs",)
+    __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        self._specs: dict[bytes, None] = {}
+        self._found: dict[bytes, T] = {}
 
-    @staticmethod
-    def key(object_: dict[str, Any]) -> bytes | None:
-        """What stands for the object's spec; None when it is too large to be kept."""
-        try:
-            encoded = msgspec.json.encode(object_.get("spec"))
-        except (TypeError, ValueError):
-            # What JSON cannot carry is for validation to refuse.
-            return None
-        if len(encoded) > _SPEC_SIZE_MAX:
-            return None
-        # With several such names it matters which is which.
-        if len(set(_token_volume.findall(encoded))) == 1:
-            encoded = _token_volume.sub(b"kube-api-access-", encoded)
-        return encoded
+    def get(self, key: bytes | None) -> T | None:
+        """What was found about a spec; None if it is not known."""
+        return None if key is None else self._found.get(key)
+
+    def put(self, key: bytes | None, found: T) -> T:
+        """Remember what was found about a spec, and forget the oldest when there are too many."""
+        if key is not None:
+            if len(self._found) >= _SPECS_MAX:
+                del self._found[next(iter(self._found))]
+            self._found[key] = found
+        return found
 
     def __contains__(self, key: bytes | None) -> bool:
-        return key is not None and key in self._specs
+        return key is not None and key in self._found
 
-    def add(self, key: bytes | None) -> None:
-        """Remember a spec, and forget the oldest when there are too many."""
-        if key is None:
-            return
-        if len(self._specs) >= _SPECS_MAX:
-            del self._specs[next(iter(self._specs))]
-        self._specs[key] = None
+
+def exact_key(spec: Any) -> bytes | None:
+    """What stands for a spec; None when it is too large to be kept."""
+    try:
+        encoded = msgspec.json.encode(spec)
+    except (TypeError, ValueError):
+        # What JSON cannot carry is for validation to refuse.
+        return None
+    return encoded if len(encoded) <= _SPEC_SIZE_MAX else None
+
+
+class SpecKeys:
+    """What stands for the specs of pods, whatever their token volumes are called. The last answer is kept, since several
+    steps ask for it."""
+
+    __slots__ = ("_key", "_spec")
+
+    def __init__(self) -> None:
+        self._spec: Any = None
+        self._key: bytes | None = None
+
+    def key(self, spec: Any) -> bytes | None:
+        """What stands for a spec; None when it is too large to be kept."""
+        if spec is None or spec is not self._spec:
+            key = exact_key(spec)
+            if key is not None and _PREFIX in key and len(set(_token_volume.findall(key))) == 1:
+                # With several such names it would matter which is which.
+                key = _token_volume.sub(_PREFIX, key)
+            self._spec, self._key = spec, key
+        return self._key

@@ -11,7 +11,7 @@ from typing import Any
 
 from allot.apiserver.customresources.definition_strategy import DefinitionStrategy
 from allot.apiserver.kinds.generic import GenericStrategy
-from allot.apiserver.kinds.typed import PodStrategy, TypedStrategy
+from allot.apiserver.kinds.typed import ClaimStrategy, PodStrategy, TypedStrategy
 from allot.apiserver.resources import Resource, Strategy
 from allot.core.features import DEFAULT_GATES, FeatureGates
 
@@ -24,6 +24,8 @@ def strategy_for(
 ) -> Strategy:
     """The strategy of a row. `now` gives the time for defaults that are times; without it they stay unset."""
     clock: Callable[[], Any] = now or _no_time
+    if resource.group in _TYPED_GROUPS and resource.kind == "ResourceClaim":
+        return ClaimStrategy(resource, gates, clock)
     if resource.group in _TYPED_GROUPS or resource.kind in _TYPED_KINDS:
         return TypedStrategy(resource, gates, clock)
     if (resource.group, resource.kind) == ("", "Pod"):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from allot.apiserver.kinds.generic import RESOURCE_VERSION_MISSING, GenericStrategy, bare_entries, errors_of, read_meta
-from allot.apiserver.kinds.known_specs import KnownSpecs
+from allot.apiserver.kinds.known_specs import KnownSpecs, SpecKeys, exact_key
 from allot.apiserver.kinds.versions import to_storage
 from allot.apiserver.resources import Object, Refused, Resource
 from allot.core.features import FeatureGates
@@ -25,6 +25,7 @@ from allot.core.validation.builtin.values import given, items, members
 from allot.core.validation.defaults import with_defaults
 from allot.core.validation.fields import FieldError, Findings
 from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
+from allot.core.validation.ordinary import is_ordinary_metadata
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 Clock = Callable[[], str | None]
@@ -40,7 +41,6 @@ class TypedStrategy:
         self._gates = gates
         self._now = now
         self._kind = kind_of(resource.api_version, resource.kind)
-        self._known = KnownSpecs() if resource.kind == _CLAIM else None
 
     def read(self, object_: Object) -> Object:
         """The object with the defaults of the version it is written in, in the storage version."""
@@ -70,23 +70,12 @@ class TypedStrategy:
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new object; admin access is looked at by `admin_access_errors`."""
-        if self._known is None or object_.get("status"):
-            return validate.validate_create(self._prepared(object_), gates=self._gates)
-        key = self._known.key(object_)
-        if key in self._known:
-            return errors_of(check_object_meta(read_meta(object_), namespaced=True))
-        errors = validate.validate_create(self._prepared(object_), gates=self._gates)
-        if not errors:
-            self._known.add(key)
-        return errors
+        return validate.validate_create(self._prepared(object_), gates=self._gates)
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
         """All field errors of a changed object."""
         if not members(object_, "metadata").get("resourceVersion"):
             return (RESOURCE_VERSION_MISSING,)
-        plain = subresource == "" and not object_.get("status")
-        if plain and self._known is not None and _only_metadata_changed(object_, old, self._known):
-            return ()
         check = validate.validate_status_update if subresource == "status" else validate.validate_update
         return check(self._prepared(object_), self._prepared(old).envelope, gates=self._gates)
 
@@ -111,6 +100,61 @@ class TypedStrategy:
         if managed:
             document["metadata"]["managedFields"] = managed
         return document
+
+
+class ClaimStrategy(TypedStrategy):
+    """Claims. Those with a spec that was seen before, which most are, differ in metadata only."""
+
+    def __init__(self, resource: Resource, gates: FeatureGates, now: Clock) -> None:
+        super().__init__(resource, gates, now)
+        # Specs as written and with defaults; specs and the status they start with as stored; valid ones.
+        self._read: KnownSpecs[Any] = KnownSpecs()
+        self._new: KnownSpecs[tuple[Any, Any]] = KnownSpecs()
+        self._valid: KnownSpecs[bool] = KnownSpecs()
+        self._same_version = resource.api_version == resource.storage_api_version
+
+    def read(self, object_: Object) -> Object:
+        """The claim with defaults, in the storage version."""
+        if not self._same_version or "status" in object_ or "spec" not in object_:
+            return super().read(object_)
+        key = exact_key(object_["spec"])
+        spec = self._read.get(key)
+        if spec is None:
+            spec = self._read.put(key, super().read(object_)["spec"])
+        return {**object_, "spec": spec}
+
+    def prepare_create(self, object_: Object) -> Object:
+        """A new claim without status and without what gates do not allow."""
+        key = exact_key(object_.get("spec"))
+        known = self._new.get(key)
+        if known is None or not is_ordinary_metadata(members(object_, "metadata")):
+            stored = super().prepare_create(object_)
+            self._new.put(key, (stored.get("spec"), stored.get("status")))
+            return stored
+        return {
+            "apiVersion": self._resource.storage_api_version,
+            "kind": self._resource.kind,
+            "metadata": object_["metadata"],
+            "spec": known[0],
+            "status": known[1],
+        }
+
+    def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
+        """All field errors of a new claim."""
+        key = None if object_.get("status") else exact_key(object_.get("spec"))
+        if key in self._valid:
+            return new_metadata_errors(object_)
+        errors = super().validate_create(object_)
+        if not errors:
+            self._valid.put(key, True)
+        return errors
+
+
+def new_metadata_errors(object_: Object) -> tuple[FieldError, ...]:
+    """All field errors in the metadata of a new object in a namespace."""
+    if is_ordinary_metadata(members(object_, "metadata")):
+        return ()
+    return errors_of(check_object_meta(read_meta(object_), namespaced=True))
 
 
 def _without_removed_selectors(value: Object, kind: Kind) -> Object:
@@ -190,14 +234,34 @@ class PodStrategy(GenericStrategy):
         super().__init__(resource)
         self._gates = gates
         self._kind = kind_of(resource.api_version, resource.kind)
-        self._known = KnownSpecs()
+        # Specs as written and with defaults; the status that a spec starts with; valid ones.
+        self._read: KnownSpecs[Any] = KnownSpecs()
+        self._statuses: KnownSpecs[Any] = KnownSpecs()
+        self._valid: KnownSpecs[bool] = KnownSpecs()
+        self._keys = SpecKeys()
+
+    def read(self, object_: Object) -> Object:
+        """The pod with defaults."""
+        if "spec" not in object_ or "status" in object_:
+            return super().read(object_)
+        key = exact_key(object_["spec"])
+        spec = self._read.get(key)
+        if spec is None:
+            spec = self._read.put(key, super().read(object_)["spec"])
+        return {**object_, "spec": spec}
 
     def prepare_create(self, object_: Object) -> Object:
         """A new pod."""
-        value = super().prepare_create(object_)
-        if "GenericWorkload" not in self._gates:
-            members(value, "spec").pop("schedulingGroup", None)
-        return value
+        spec, metadata = members(object_, "spec"), members(object_, "metadata")
+        if "schedulingGroup" in spec and "GenericWorkload" not in self._gates:
+            spec = {name: value for name, value in spec.items() if name != "schedulingGroup"}
+            object_ = {**object_, "spec": spec}
+        key = self._keys.key(spec)
+        status = self._statuses.get(key)
+        if status is None:
+            assert self._rules.initial_status is not None, "pods start with a status"
+            status = self._statuses.put(key, self._rules.initial_status(object_))
+        return {**object_, "metadata": {**metadata, "generation": 1}, "status": status}
 
     def prepare_update(self, object_: Object, old: Object, subresource: str) -> Object:
         """A changed pod."""
@@ -210,20 +274,20 @@ class PodStrategy(GenericStrategy):
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new pod."""
-        key = None if _depends_on_metadata(object_) else self._known.key(object_)
-        if key in self._known:
-            return errors_of(check_object_meta(read_meta(object_), namespaced=True))
+        key = None if _depends_on_metadata(object_) else self._keys.key(object_.get("spec"))
+        if key in self._valid:
+            return new_metadata_errors(object_)
         typed = validate.validate_create(self._prepared(object_), gates=self._gates)
         errors = _merged(typed, self._rules.check(object_))
         if not errors:
-            self._known.add(key)
+            self._valid.put(key, True)
         return errors
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
         """All field errors of a changed pod."""
         typed: tuple[FieldError, ...] = ()
         if subresource == "":
-            if not _depends_on_metadata(object_) and _only_metadata_changed(object_, old, self._known):
+            if not _depends_on_metadata(object_) and self._only_metadata_changed(object_, old):
                 return ()
             typed = validate.validate_update(self._prepared(object_), self._prepared(old).envelope, gates=self._gates)
         elif subresource == "status":
@@ -232,21 +296,20 @@ class PodStrategy(GenericStrategy):
             )
         return _merged(typed, self._rules.check_update(object_, old, subresource))
 
+    def _only_metadata_changed(self, object_: Object, old: Object) -> bool:
+        """Whether an update changes nothing but metadata, all of which is in order, of a pod with a spec known to be in
+        order. False only means that all has to be looked at."""
+        if object_.get("spec") != old.get("spec") or object_.get("status") != old.get("status"):
+            return False
+        if self._keys.key(object_.get("spec")) not in self._valid or not object_["metadata"].get("resourceVersion"):
+            return False
+        meta = read_meta(object_)
+        return not check_object_meta(meta, namespaced=True) and not check_object_meta_update(meta, read_meta(old))
+
     def _prepared(self, object_: Object) -> validate.Prepared:
         decoded = decode_typed(object_, self._kind)
         envelope = Envelope(kind=self._kind, api_version="v1", object=decoded, source=object_)
         return validate.Prepared(envelope=envelope)
-
-
-def _only_metadata_changed(object_: Object, old: Object, known: KnownSpecs) -> bool:
-    """Whether an update changes nothing but metadata, all of which is in order, of an object with a spec known to be in order.
-    False only means that all has to be looked at."""
-    if object_.get("spec") != old.get("spec") or object_.get("status") != old.get("status"):
-        return False
-    if known.key(object_) not in known or not members(object_, "metadata").get("resourceVersion"):
-        return False
-    meta = read_meta(object_)
-    return not check_object_meta(meta, namespaced=True) and not check_object_meta_update(meta, read_meta(old))
 
 
 def _depends_on_metadata(pod: Object) -> bool:
