@@ -251,7 +251,7 @@ def test_a_search_that_is_given_up_is_an_error_that_names_the_node() -> None:
 
 # --- binding conditions ---
 
-CONDITIONS = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+CONDITIONS: dict[str, Any] = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
 ALLOCATED_AT = {"allocationTimestamp": "2026-01-01T00:00:00Z"}
 THEN = 1767225600.0
 
@@ -410,6 +410,15 @@ def test_the_explanation_names_request_class_node_and_holders() -> None:
     )
     assert question.explanation([node("n1"), node("n2")]) == (
         "request gpu of claim ns/c needs 2 devices of class gpu: node n2 has 4, 3 of them in use by claim ns/most"
+    )
+
+
+def test_the_explanation_of_a_single_device() -> None:
+    claims = world("n1", devices=1)
+    claims.put_claim(claim("held", status={"allocation": allocation("gpu-0")}))
+    claims.put_claim(claim("c"))
+    assert ask(claims, pod("p", "c")).explanation([node("n1")]) == (
+        "request r of claim ns/c needs 1 device of class gpu: node n1 has 1, which is in use by claim ns/held"
     )
 
 

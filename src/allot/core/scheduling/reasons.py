@@ -9,6 +9,7 @@ from allot.core.allocation.plan import ClaimPlan
 from allot.core.explain import NAMES_MAX, Obstacle, RequestReason, summarize
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node
+from allot.core.scheduling.extended import SPECIAL_NAME
 
 _SENTENCES_MAX = 2
 _NAMED_MAX = 2
@@ -46,15 +47,19 @@ def _all_in_use(reason: RequestReason) -> bool:
 
 def _in_use(reason: RequestReason) -> str:
     devices = "1 device" if reason.needed == 1 else f"{reason.needed} devices"
-    used = reason.devices - reason.free
+    special = reason.claim.endswith(SPECIAL_NAME)
+    whose = "for the pod's extended resources" if special else f"of claim {reason.claim}"
+    has = (
+        f"request {reason.request} {whose} needs {devices} of class {reason.device_class}: "
+        f"node {reason.node} has {reason.devices}"
+    )
     holders = sorted({claim for found in reason.in_the_way for claim in found.claims})
-    share = "all" if not reason.free else f"{used} of them"
+    if not holders:
+        return has
+    share = f"{reason.devices - reason.free} of them" if reason.free else "all"
     if reason.devices == 1:
         share = "which is"
-    return (
-        f"request {reason.request} of claim {reason.claim} needs {devices} of class {reason.device_class}: "
-        f"node {reason.node} has {reason.devices}, {share} in use by {_claims(holders)}"
-    )
+    return f"{has}, {share} in use by {_claims(holders)}"
 
 
 def _claims(names: Sequence[str]) -> str:
