@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -150,7 +150,7 @@ class Informer(Generic[T]):
         self._use_watch_list = use_watch_list
         self.cache: Cache[T] = Cache(indexers)
         self._held: dict[str, _Held[T]] = {}
-        self._handlers: list[Handler[T]] = []
+        self._handlers: tuple[Handler[T], ...] = ()
         # Steps stay here until they are made, so that a failing handler loses none. As many as one list has, at most.
         self._pending: deque[_Step[T]] = deque()
         self._resource_version = ""
@@ -176,10 +176,14 @@ class Informer(Generic[T]):
     def add_handler(self, handler: Handler[T]) -> Callable[[], None]:
         """Tell a handler every change from now on, beginning with all objects that are there as additions. Returns how to
         stop that."""
-        self._handlers.append(handler)
+        self._handlers = (*self._handlers, handler)
         for key, held in tuple(self._held.items()):
             handler(Change(key=key, old=None, new=held.object, is_initial=True))
-        return lambda: self._handlers.remove(handler)
+
+        def remove() -> None:
+            self._handlers = tuple(kept for kept in self._handlers if kept is not handler)
+
+        return remove
 
     async def run(self) -> None:
         """Keep the cache until cancelled. After an exception of a handler it can be run again and goes on behind it."""
@@ -344,10 +348,7 @@ class Informer(Generic[T]):
         self._tell(Change(key=key, old=old_object, new=held.object, is_initial=step.is_initial and before is None))
 
     def _tell(self, change: Change[T]) -> None:
-        # The stack calls every handler, also when one fails, and then raises.
-        with ExitStack() as stack:
-            for handler in reversed(self._handlers):
-                stack.callback(handler, change)
+        _call_all(self._handlers, change)
 
     # --- small parts ---
 
@@ -370,6 +371,18 @@ class Informer(Generic[T]):
             _log.warning("informer of %s: leaving out %s: %s", self._resource.plural, key, error)
             return None
         return _Held(object_, _version_of(item), _uid_of(item))
+
+
+def _call_all(handlers: tuple[Handler[T], ...], change: Change[T], first: int = 0) -> None:
+    """Call every handler, also when one fails, and then raise."""
+    place = first
+    try:
+        for handler in handlers[first:] if first else handlers:
+            place += 1
+            handler(change)
+    finally:
+        if place < len(handlers):
+            _call_all(handlers, change, place)
 
 
 class _NoInitialEvents(Exception):
