@@ -43,3 +43,12 @@ async def answer_or_none(name: str, ask: Callable[[], Awaitable[Answer]]) -> Ans
     except Exception:
         _log.exception("%s failed", name)
         return None
+
+
+def result_or_none(name: str, ask: Callable[[], Answer]) -> Answer | None:
+    """As `answer_or_none`, for a plain function."""
+    try:
+        return ask()
+    except Exception:
+        _log.exception("%s failed", name)
+        return None

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
+import msgspec
+
 from allot.client.informer import Change
-from allot.core.features import FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node, Pod
@@ -41,7 +42,6 @@ class SchedulerCache:
         self,
         clock: Clock,
         scheduler_names: Collection[str],
-        gates: FeatureGates,
         *,
         claims: Callable[[Callable[[str | None], None]], Claims],
         backoff: BackoffTimes,
@@ -52,7 +52,6 @@ class SchedulerCache:
         have got something to try."""
         self._clock = clock
         self._scheduler_names = scheduler_names
-        self._gates = gates
         self.claims = claims(lambda name: self.cluster.device_changes.add(name))
         self.cluster = Cluster(self.claims)
         self.queue = Queue(self._gate, self._helps, backoff, uses_groups=uses_groups)
@@ -113,6 +112,11 @@ class SchedulerCache:
         if old is None and group_of(new):
             self._tell(Event(happening=Happening.UNSCHEDULED_POD, key=key, new=new))
         self._wake()
+
+    def nominate(self, pod: Pod, node: str) -> None:
+        """A pod has been promised a node; known here at once, so that nobody takes it before the watch brings it."""
+        status = msgspec.structs.replace(pod.status, nominated_node_name=node)
+        self.cluster.put_pod(msgspec.structs.replace(pod, status=status))
 
     # --- nodes ---
 

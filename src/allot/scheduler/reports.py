@@ -49,16 +49,19 @@ class Reporter:
         """Whether there is anything to write besides the event."""
         return bool(refusal.victims or refusal.clean_ups or self._status_patch(refusal))
 
-    async def write(self, refusal: Refusal) -> None:
-        """Victims first, so that their end is under way when the pod says where it will go."""
+    async def write(self, refusal: Refusal) -> bool:
+        """Victims first, so that their end is under way when the pod says where it will go. Whether all that the pod now
+        waits for is under way."""
         pod = refusal.pod
+        done = True
         for victim in refusal.victims:
-            await self._attempt(f"preempting {_name(victim.pod)}", self._evict(victim, refusal))
+            done &= await self._attempt(f"preempting {_name(victim.pod)}", self._evict(victim, refusal))
         for clean_up in refusal.clean_ups:
-            await self._attempt(f"clearing away after {_name(pod)}", self._clean_up(clean_up))
+            done &= await self._attempt(f"clearing away after {_name(pod)}", self._clean_up(clean_up))
         status = self._status_patch(refusal)
         if status:
             await self._attempt(f"status of {_name(pod)}", self._patch_pod(pod, status))
+        return done
 
     async def write_group(self, outcome: GroupOutcome) -> None:
         """The condition of a group, unless it says so already; once true it stays."""
@@ -143,16 +146,19 @@ class Reporter:
         else:
             await self._claim_writes.unreserve(clean_up.claim, clean_up.uid)
 
-    async def _attempt(self, what: str, write: Awaitable[object]) -> None:
+    async def _attempt(self, what: str, write: Awaitable[object]) -> bool:
         try:
             await write
         except NotFound:
-            return
+            return True
         except Conflict as error:
-            # It has changed since the decision; that change is an event, and the pod will be looked at again.
+            # It has changed since the decision.
             _log.info("%s: %s", what, error)
+            return False
         except ApiError as error:
             _log.warning("%s: %s", what, error)
+            return False
+        return True
 
 
 def text_of(refusal: Refusal) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from allot.client.api import Client
 from allot.client.discovery import Discovery
 from allot.client.informer import Change, Informer
 from allot.client.informers import Informers
@@ -21,11 +20,6 @@ from allot.scheduler.waits import ClaimWaits
 
 T = TypeVar("T", bound=APIStruct)
 Object = dict[str, Any]
-
-
-async def served_version(client: Client, type_: type[APIStruct]) -> str:
-    """The first version of a kind that the server has; empty if it has none."""
-    return _served(await client.discovery(), type_)
 
 
 def _served(discovery: Discovery, type_: type[APIStruct]) -> str:

@@ -254,6 +254,23 @@ def test_a_change_of_the_pod_itself_counts_only_if_it_matters() -> None:
     assert names(queue.pop(20)) == ["a"]
 
 
+def test_a_pod_refused_for_want_of_any_node_waits_for_the_first_one() -> None:
+    queue = World().queue
+    queue.put_pod(pod("a"), 0)
+    refuse(queue, queue.pop(0), "", 0)
+    assert queue.tell(node_event(node("n", "1"), node("n", "2")), 50) == 0
+    assert queue.tell(claim_event("c", old=True, new=False), 50) == 0
+    assert queue.tell(node_event(None, node("n", "1")), 50) == 1
+
+
+def test_a_pod_whose_clean_up_failed_is_tried_again_without_an_event() -> None:
+    queue = World().queue
+    queue.put_pod(pod("a"), 0)
+    refuse(queue, queue.pop(0), "DynamicResources", 0)
+    queue.retry("ns/a", 0.5)
+    assert queue.next_at() == 1
+
+
 # --- gates ---
 
 

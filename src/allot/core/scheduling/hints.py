@@ -26,6 +26,8 @@ from allot.core.scheduling.hints_neighbours import (
 from allot.core.selectors import node_matcher
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
+# Stands for the plugins of a refusal when there was no node that any could have refused.
+NO_NODES = ""
 
 
 class Happening(StrEnum):
@@ -350,6 +352,7 @@ RULES: Mapping[str, Mapping[Happening, Rule]] = {
         _H.POD_GROUP: _group_after_group,
     },
     "DefaultPreemption": {_H.ASSIGNED_POD: _deleted},
+    NO_NODES: {_H.NODE: _added},
 }
 
 # Which plugins may care for a kind of event, so that the others are not asked.

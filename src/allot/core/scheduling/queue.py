@@ -19,7 +19,7 @@ import msgspec
 from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.backoff import BackoffTimes
-from allot.core.scheduling.hints import INTERESTED, Event, Happening, claim_keys, frees_devices
+from allot.core.scheduling.hints import INTERESTED, NO_NODES, Event, Happening, claim_keys, frees_devices
 from allot.core.scheduling.plan import Refusal, Unit
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.waiting import Heap, Member, Place, Waiting
@@ -27,6 +27,7 @@ from allot.core.scheduling.waiting import Heap, Member, Place, Waiting
 FLUSH_AFTER_S = 300.0
 # As many events as can come between a pod's being taken and its being decided; more, and all of them count.
 _EVENTS_MAX = 10_000
+_NOBODY = frozenset((NO_NODES,))
 
 Gate = Callable[[Unit, str], Status | None]
 Helps = Callable[[str, Event, Pod], bool]
@@ -208,7 +209,7 @@ class Queue:
             return
         for refusal in refusals:
             if _key(refusal.pod) in waiting.members:
-                waiting.plugins[_key(refusal.pod)] = refusal.plugins
+                waiting.plugins[_key(refusal.pod)] = refusal.plugins or _NOBODY
         self._after_decision(waiting, bool(placed), refusals, missed, now)
 
     def written(self, pod: Pod) -> Member | None:
@@ -236,6 +237,12 @@ class Queue:
             waiting.since = now
             self._enter_backoff(waiting, now)
 
+    def retry(self, key: str, now: float) -> None:
+        """What was to be done for a refused pod has failed: it is tried again after its pause, without an event."""
+        waiting = self._waiting.get(self._unit_of.get(key, ""))
+        if waiting is not None and waiting.place is Place.UNSCHEDULABLE:
+            self._requeue(waiting, now)
+
     # --- what can be told ---
 
     def counts(self) -> Mapping[Place, int]:
@@ -244,7 +251,7 @@ class Queue:
 
     def refused_by(self) -> Mapping[str, int]:
         """How many units each plugin keeps waiting."""
-        return {plugin: len(refused) for plugin, refused in self._refused_by.items()}
+        return {plugin: len(refused) for plugin, refused in self._refused_by.items() if plugin != NO_NODES}
 
     def waiting_pods(self) -> Iterator[Pod]:
         """All pods that wait or are being written."""
@@ -320,7 +327,7 @@ class Queue:
             # What is left of a group gets its turn without a pause; it fails as a group then, or is placed.
             waiting.errors = waiting.refusals = 0
             self._enter_checked(waiting, now)
-        elif failed or not any(waiting.plugins.values()):
+        elif failed:
             waiting.errors += 1
             waiting.since = now
             self._enter_backoff(waiting, now)

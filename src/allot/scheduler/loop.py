@@ -1,0 +1,308 @@
+"""The scheduler: takes units from the queue, decides, puts decisions into force, and has them written while it goes on.
+
+Deciding is plain computation on what is in memory; several units are decided per breath of the event loop. Writing takes
+time, so every placed pod has a task of its own, a bounded number of them at once; until its writes are done the pod counts as
+placed (`Cluster.assume`). A placement that cannot be written is taken back and decided anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from allot.client.api import Client
+from allot.client.events import EventRecorder
+from allot.client.informers import Informers
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.model.core_v1 import Pod
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.decide import decide
+from allot.core.scheduling.plan import Decision, Placement, Refusal
+from allot.core.scheduling.queue import Attempt
+from allot.core.scheduling.status import Verdict
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.process.supervise import answer_or_none, result_or_none, supervise
+from allot.scheduler.cache import SchedulerCache
+from allot.scheduler.claim_writes import NotCommitted
+from allot.scheduler.commit import Committer
+from allot.scheduler.configuration import Profile, SchedulerConfiguration
+from allot.scheduler.metrics import SchedulerMetrics
+from allot.scheduler.reports import Reporter
+from allot.scheduler.sources import Sources
+from allot.scheduler.waits import ClaimWaits
+
+_log = logging.getLogger("allot.scheduler")
+
+# Pods whose placements are being written at once. More do not make the store faster; fewer would leave it idle.
+WRITING_MAX = 256
+# Then the others have their turn: watches bring news, writes go on.
+_DECISIONS_PER_BREATH = 64
+_BREATH_S = 0.005
+# A pod that others were quicker than that often waits as after any other failure.
+_CONFLICTS_AT_ONCE_MAX = 5
+# A claim is usually made a moment after its pod; only after this a pod that waits for one is told.
+GATED_GRACE_S = 5.0
+_EVENTS_MAX = 20_000
+_FLUSH_S = 2.0
+
+
+class Scheduler:
+    """Schedules the pods of its profiles' names. Run it; run it once."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        ids: Ids,
+        *,
+        configuration: SchedulerConfiguration | None = None,
+        gates: FeatureGates = DEFAULT_GATES,
+        registry: CollectorRegistry | None = None,
+        is_guarded: bool = False,
+        instance: str = "allot",
+        writing_max: int = WRITING_MAX,
+    ) -> None:
+        """client: writes; informers: read, perhaps shared with others. is_guarded: the API server refuses to allocate what
+        another claim holds (`Committer`). instance: which of several, for events."""
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        self._configuration = configuration if configuration is not None else SchedulerConfiguration()
+        self._gates = gates
+        self._is_guarded = is_guarded
+        self._writing_max = writing_max
+        self._profiles = {profile.scheduler_name: profile for profile in self._configuration.profiles}
+        self._news = asyncio.Event()
+        self._writing = 0
+        self.is_synced = False
+        self.recorder = EventRecorder(
+            client,
+            clock,
+            ids,
+            controller=self._configuration.profiles[0].scheduler_name,
+            instance=f"{self._configuration.profiles[0].scheduler_name}-{instance}",
+            queue_max=_EVENTS_MAX,
+        )
+        self.cache = self._make_cache()
+        self.metrics = SchedulerMetrics(
+            registry if registry is not None else CollectorRegistry(),
+            self.cache.queue.counts,
+            self.cache.queue.refused_by,
+            self.cache.sizes,
+        )
+        self.cache.on_requeued = self.metrics.requeued
+        # Work done so far, for benchmarks.
+        self.nodes_evaluated = 0
+        self.search_steps = 0
+        self._committer: Committer
+        self._reporter: Reporter
+        self._tasks: asyncio.TaskGroup
+
+    def _make_cache(self) -> SchedulerCache:
+        def claims(changed: Callable[[str | None], None]) -> Claims:
+            return Claims(self._gates, changed, binding_timeout=self._configuration.binding_timeout_s)
+
+        return SchedulerCache(
+            self._clock,
+            frozenset(self._profiles),
+            claims=claims,
+            backoff=self._configuration.backoff,
+            uses_groups="GenericWorkload" in self._gates,
+            wake=self._news.set,
+        )
+
+    # --- running ---
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        discovery = await self._client.discovery()
+        sources = Sources(self._informers, discovery)
+        waits = sources.connect(self.cache)
+        self._connect(waits)
+        try:
+            await sources.wait_synced()
+            self.is_synced = True
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self.recorder.run())
+                tasks.create_task(supervise("reports on gated pods", self._report_gated, self._clock))
+                await self._schedule()
+        finally:
+            self.is_synced = False
+            sources.disconnect()
+
+    def _connect(self, waits: ClaimWaits) -> None:
+        self._committer = Committer(
+            self._client,
+            self.cache.claims,
+            waits,
+            self._clock,
+            self.recorder,
+            self.metrics,
+            binding_timeout_s=self._configuration.binding_timeout_s,
+            stamps="DRADeviceBindingConditions" in self._gates,
+            is_guarded=self._is_guarded,
+        )
+        self._reporter = Reporter(self._client, self._committer.claim_writes, self._clock, self.recorder)
+
+    async def _schedule(self) -> None:
+        while True:
+            self._news.clear()
+            if self._decide_some():
+                # Let others have their turn: watches, writes.
+                await asyncio.sleep(0)
+            else:
+                await self._wait_for_news()
+
+    async def _wait_for_news(self) -> None:
+        next_at = self.cache.queue.next_at() if self._writing < self._writing_max else None
+        if next_at is None:
+            await self._news.wait()
+            return
+        try:
+            async with asyncio.timeout(max(next_at - self._clock.monotonic(), 0.0)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def _decide_some(self) -> int:
+        """Decide as many units as there are, up to a breath's worth; how many."""
+        queue, clock = self.cache.queue, self._clock
+        started = now = clock.monotonic()
+        for count in range(_DECISIONS_PER_BREATH):
+            if self._writing >= self._writing_max or now - started > _BREATH_S:
+                return count
+            attempt = queue.pop(now, early=not self._writing)
+            if attempt is None:
+                return count
+            self._decide(attempt, now)
+            now = clock.monotonic()
+        return _DECISIONS_PER_BREATH
+
+    # --- deciding ---
+
+    def _decide(self, attempt: Attempt, started: float) -> None:
+        unit = attempt.unit
+        profile = self._profiles[unit.pods[0].spec.scheduler_name]
+        ask = partial(decide, self.cache.cluster, unit, profile.settings, self._clock.seconds())
+        decision = result_or_none(f"deciding {attempt.key}", ask)
+        if decision is None:
+            message = "internal error of the scheduler; its log says more"
+            refusals = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=message) for pod in unit.pods)
+            decision = Decision(refusals=refusals)
+        now = self._clock.monotonic()
+        self.nodes_evaluated += decision.nodes_evaluated
+        self.search_steps += decision.search_steps
+        self.metrics.decided(decision, profile.scheduler_name, now - started)
+        for placement in decision.placements:
+            self.cache.cluster.assume(placement)
+        placed = [placement.pod for placement in decision.placements]
+        self.cache.queue.decided(attempt, placed, decision.refusals, now)
+        for placement in decision.placements:
+            self._writing += 1
+            self._tasks.create_task(self._write(placement, profile, started))
+        for refusal in decision.refusals:
+            self._refuse(refusal)
+        if decision.group is not None:
+            self._in_background(f"pod group of {attempt.key}", partial(self._reporter.write_group, decision.group))
+        if _log.isEnabledFor(logging.INFO):
+            _log_decision(decision)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._reporter.event(refusal)
+        if refusal.nominated_node:
+            self.cache.nominate(refusal.pod, refusal.nominated_node)
+        if self._reporter.needs_writing(refusal):
+            self._in_background(f"refusal of {_name(refusal.pod)}", partial(self._report, refusal))
+
+    async def _report(self, refusal: Refusal) -> None:
+        if not await self._reporter.write(refusal):
+            self.cache.queue.retry(_name(refusal.pod), self._clock.monotonic())
+            self._news.set()
+
+    # --- writing ---
+
+    async def _write(self, placement: Placement, profile: Profile, started: float) -> None:
+        """From decision to binding; whatever happens, the pod is accounted for afterwards."""
+        bind_started = self._clock.monotonic()
+        pod = placement.pod
+        try:
+            error = await answer_or_none(f"writing {_name(pod)}", partial(self._commit, placement))
+        finally:
+            self._writing -= 1
+            self._news.set()
+        now = self._clock.monotonic()
+        if error == "":
+            member = self.cache.queue.written(pod)
+            note = f"Successfully assigned {_name(pod)} to {placement.node}"
+            self.recorder.record(pod, "Normal", "Scheduled", "Binding", note)
+            attempts = member.attempts if member is not None else 1
+            since = member.since if member is not None else started
+            self.metrics.bound(profile.scheduler_name, now - started, now - bind_started, attempts, now - since)
+            return
+        self.cache.cluster.forget(placement)
+        is_conflict = isinstance(error, NotCommitted) and error.is_conflict
+        again = is_conflict and self.cache.queue.attempts(_name(pod)) <= _CONFLICTS_AT_ONCE_MAX
+        self.cache.queue.failed(pod, now, at_once=again)
+        self.metrics.failed(profile.scheduler_name, now - started)
+        _log.info("pod %s not bound to %s: %s", _name(pod), placement.node, error or "internal error")
+        if not again:
+            message = str(error) if error is not None else "internal error of the scheduler; its log says more"
+            await self._report_failure(pod, message)
+
+    async def _commit(self, placement: Placement) -> NotCommitted | str:
+        try:
+            await self._committer.commit(placement)
+        except NotCommitted as error:
+            return error
+        return ""
+
+    async def _report_failure(self, pod: Pod, message: str) -> None:
+        refusal = Refusal(pod=pod, verdict=Verdict.ERROR, message=message)
+        self._reporter.event(refusal)
+        await self._reporter.write(refusal)
+
+    def _in_background(self, name: str, ask: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.create_task(_ignoring_failure(name, ask))
+
+    async def _report_gated(self) -> None:
+        while True:
+            await self._clock.sleep(GATED_GRACE_S / 2)
+            for pod, status in self.cache.queue.long_gated(self._clock.monotonic() - GATED_GRACE_S):
+                # Scheduling gates are there on purpose.
+                if status.plugin != "SchedulingGates":
+                    self._reporter.gated(pod, status)
+
+
+async def _ignoring_failure(name: str, ask: Callable[[], Awaitable[None]]) -> None:
+    await answer_or_none(name, ask)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _log_decision(decision: Decision) -> None:
+    for placement in decision.placements:
+        if placement.claims or placement.extended is not None:
+            devices = [
+                f"{result.driver}/{result.pool}/{result.device}"
+                for step in placement.claims
+                if step.allocation is not None
+                for result in step.allocation.devices.results
+            ]
+            _log.info(
+                "DRA: pod %s to node %s with %s",
+                _name(placement.pod),
+                placement.node,
+                ", ".join(devices) or "its claims",
+            )
+    for refusal in decision.refusals:
+        if "DynamicResources" in refusal.plugins:
+            _log.info("DRA: pod %s not placed: %s %s", _name(refusal.pod), refusal.message, refusal.explanation)
