@@ -19,7 +19,7 @@ from allot.controllers.runner import Runnable, Services
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import ADMINISTRATOR, CONTROLLERS, controller_user
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.process.clock import SystemClock
+from allot.process.clock import Clock, SystemClock
 from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
 
@@ -57,12 +57,16 @@ class Cluster:
 
     @asynccontextmanager
     async def running(
-        self, makes: Mapping[str, Make], *, through: Callable[[Client], Client] | None = None
+        self,
+        makes: Mapping[str, Make],
+        *,
+        through: Callable[[Client], Client] | None = None,
+        clock: Clock | None = None,
     ) -> AsyncIterator[None]:
         """Controllers by the names of their service accounts, with the rights that these have."""
         self.registry = CollectorRegistry()
         metrics = ControllerMetrics(self.registry)
-        clock, ids = SystemClock(), SystemIds()
+        clock, ids = clock or SystemClock(), SystemIds()
         informers = Informers(client_of(self.server, CONTROLLERS), clock, ids)
         async with asyncio.TaskGroup() as tasks:
             started = []

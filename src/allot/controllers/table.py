@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from allot.controllers import devicetainteviction, podgroupprotection, resourceclaim
+from allot.controllers import (
+    devicetainteviction,
+    podgroupprotection,
+    resourceclaim,
+    resourcepoolstatus,
+    resourceslicecleanup,
+)
 from allot.controllers.runner import Runnable, Services
 from allot.core.features import FeatureGates
 
@@ -41,6 +47,18 @@ CONTROLLERS: tuple[Row, ...] = (
         account="podgroup-protection-controller",
         make=podgroupprotection.make,
         gates=("GenericWorkload",),
+    ),
+    Row(
+        name="resourcepoolstatusrequest-controller",
+        account="resourcepoolstatusrequest-controller",
+        make=resourcepoolstatus.make,
+        gates=("DRAResourcePoolStatus",),
+    ),
+    Row(
+        name="resourceslice-cleanup-controller",
+        account="generic-garbage-collector",
+        make=resourceslicecleanup.make,
+        is_upstream=False,
     ),
 )
 
