@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     token_file: Path | None = None
     audit_log: Path | None = None
+    # Admission plugins that are left out, by kube-apiserver's names.
+    disabled_admission: frozenset[str] = frozenset()
     limits: Limits = Limits()
     # Whether the store forgets history only when told to: etcd does, the others by themselves.
     compacts: bool = False
@@ -116,6 +118,7 @@ async def running(
             clock=clock,
             ids=ids,
             gates=settings.gates,
+            disabled=settings.disabled_admission,
             last_mutating=(
                 ServiceAddresses(lookup, ids),
                 MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids),

@@ -5,7 +5,7 @@ Left out: ExtendedResourceToleration and the others that upstream has off by def
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from allot.apiserver.admission.attributes import Authorize, Lookup, StatusWriter
 from allot.apiserver.admission.certificates import Certificates
@@ -38,10 +38,14 @@ def default_chain(
     ids: Ids,
     gates: FeatureGates,
     recalculate_quota: bool = True,
+    disabled: Collection[str] = (),
     last_mutating: Iterable[MutatingPlugin] = (),
     last_validating: Iterable[ValidatingPlugin] = (),
 ) -> AdmissionChain:
-    """The chain. last_*: policies and webhooks, which see what the plugins before them made; quota is charged after all."""
+    """The chain. last_*: policies and webhooks, which see what the plugins before them made; quota is charged after all.
+
+    disabled: plugins to leave out, by the names that kube-apiserver gives them (`--disable-admission-plugins`).
+    """
     limits = LimitRanger(lookup)
     accounts = ServiceAccount(lookup, clock, ids.suffix)
     priority = Priority(lookup, gates)
@@ -69,4 +73,7 @@ def default_chain(
         *last_validating,
         ResourceQuota(lookup, writer, clock.now, recalculate=recalculate_quota),
     ]
-    return AdmissionChain(mutating, validating)
+    return AdmissionChain(
+        (plugin for plugin in mutating if type(plugin).__name__ not in disabled),
+        (plugin for plugin in validating if type(plugin).__name__ not in disabled),
+    )
