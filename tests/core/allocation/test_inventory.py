@@ -132,3 +132,54 @@ def test_equal_claims_share_one_plan() -> None:
     assert inventory.plan(claim_for(request("r"), name="a").spec) is inventory.plan(
         claim_for(request("r"), name="b").spec
     )
+
+
+def test_partitions_are_worth_trying_again_when_counters_are_given_back_after_slices_changed() -> None:
+    inventory = Inventory()
+    inventory.put_class(gpu_class())
+    pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 2}
+    place_ = {"driver": DRIVER, "pool": pool, "nodeName": "node-0"}
+    devices = [device("small", counters={"mem": "6"}), device("large", counters={"mem": "8"})]
+    counters = [{"name": "set", "counters": {"mem": {"value": "12"}}}]
+    body = {"metadata": {"name": "devices"}, "spec": {**place_, "devices": devices}}
+    inventory.put_slice(decode(body, api.ResourceSlice).object)
+    body = {"metadata": {"name": "counters"}, "spec": {**place_, "sharedCounters": counters}}
+    published = decode(body, api.ResourceSlice).object
+    inventory.put_slice(published)
+    wanted = claim_for(request("r", 1, 'device.driver == "gpu.example.com"'))
+    holder = claim_for(request("r"), name="holder")
+    answer = allocate(inventory, node("node-0"), [holder])
+    assert isinstance(answer, Allocated)
+    assert list(inventory.nodes_worth_trying([wanted])) == ["node-0"]
+    inventory.hold(claim_id(holder), answer.results[0])
+    assert list(inventory.nodes_worth_trying([wanted])) == []
+    inventory.delete_slice("counters")
+    inventory.put_slice(published)
+    inventory.release(claim_id(holder))
+    both = claim_for(request("r", 2, 'device.driver == "gpu.example.com"'))
+    assert list(inventory.nodes_worth_trying([both])) == ["node-0"], "counts are upper bounds"
+
+
+def test_the_inventory_tells_which_node_has_changed() -> None:
+    inventory = cluster(2, 1)
+    told: list[str | None] = []
+    inventory.listen(told.append)
+    answer = allocate(inventory, node("node-1"), [claim_for(request("r"))])
+    assert isinstance(answer, Allocated)
+    inventory.hold(ClaimID("ns", "c"), answer.results[0])
+    inventory.hold(ClaimID("ns", "c"), answer.results[0])
+    inventory.release(ClaimID("ns", "c"))
+    inventory.put_slice(slice_for("node-0", device("gpu-0"), device("gpu-1"), generation=2))
+    assert told == ["node-1", "node-1", "node-0", "node-0"]
+
+
+def test_nodes_with_devices_that_selectors_fail_on_are_known() -> None:
+    inventory = cluster(1, 1)
+    inventory.put_slice(slice_for("node-1", device("gpu-0", other=1)))
+    asked = claim_for(request("r", 1, 'device.attributes["gpu.example.com"].numa == 0'))
+    ((index, _),) = inventory.needs([inventory.plan(asked.spec)])
+    assert index.has_troubled
+    assert not index.is_troubled("node-0")
+    assert index.is_troubled("node-1")
+    inventory.delete_slice("slice-node-1")
+    assert not index.has_troubled
