@@ -53,7 +53,9 @@ class Ledger:
         """The claim is allocated."""
         before = self._held.get(claim)
         if before is not None:
-            if before[0] == allocation:
+            if before[0] is allocation or before[0].devices.results == allocation.devices.results:
+                # When it was made, how it is configured: nothing that others notice.
+                self._held[claim] = (allocation, before[1])
                 return
             self.release(claim)
         held = []
