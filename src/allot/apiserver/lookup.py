@@ -32,15 +32,27 @@ class Lookup:
         self._registry = registry
         # Short lists, most of them empty, for as long as nothing changes in their folder: every write asks for several.
         self._lists: dict[tuple[str, str, str], _KeptList] = {}
+        # Folder, newest change below it, and object: namespaces and accounts are asked for all the time and seldom change.
+        self._objects: dict[tuple[str, str, str, str], tuple[str, int, Object]] = {}
         self._generation = registry.generation
 
     async def get(self, plural: str, group: str, namespace: str, name: str) -> Object | None:
         """One object; None if it is not there."""
+        kept = self._objects.get((plural, group, namespace, name))
+        if kept is not None and self._store.last_change(kept[0]) == kept[1]:
+            return kept[2]
         served = self._registry.storage_row(group, plural)
         if served is None:
             return None
+        revision = self._store.last_change(served.folder)
         entry = await self._store.get(served.key(namespace, name))
-        return None if entry is None else entry.object
+        if entry is None:
+            return None
+        if revision is not None and not served.custom:
+            if len(self._objects) >= _KEPT_MAX:
+                self._objects.clear()
+            self._objects[plural, group, namespace, name] = (served.folder, revision, entry.object)
+        return entry.object
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
         """All objects of a kind, of one namespace if one is given, in order of their names. Not to be changed."""

@@ -12,6 +12,8 @@ from typing import Protocol
 # Kubernetes' alphabet for generated names: no vowels and nothing that reads like one, so that no words come out.
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5
+_SUFFIXES = len(ALPHABET) ** SUFFIX_LENGTH
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 
 
 class Ids(Protocol):
@@ -45,7 +47,12 @@ class SystemIds:
 
     def suffix(self, length: int = SUFFIX_LENGTH) -> str:
         """Random letters of Kubernetes' alphabet."""
-        return "".join(self._random.choices(ALPHABET, k=length))
+        if length != SUFFIX_LENGTH:
+            return "".join(self._random.choices(ALPHABET, k=length))
+        number = int(self._random.random() * _SUFFIXES)
+        number, first = divmod(number, len(_PAIRS))
+        letter, second = divmod(number, len(_PAIRS))
+        return _PAIRS[first] + _PAIRS[second] + ALPHABET[letter]
 
     def jitter(self) -> float:
         """A random number from 0 to 1."""

@@ -168,6 +168,9 @@ def _chosen(
 
 async def _settle_all(settling: list[Settle], *, stored: bool) -> None:
     """Every one is called, also if another fails."""
+    if len(settling) == 1:
+        await settling[0](stored)
+        return
     async with AsyncExitStack() as stack:
         for settle in settling:
             stack.push_async_callback(settle, stored)

@@ -26,6 +26,10 @@ class DefaultTolerationSeconds:
         pod = admission.object
         if pod is None:
             return
+        spec = pod.get("spec")
+        if isinstance(spec, dict) and "tolerations" not in spec:
+            admission.object = {**pod, "spec": {**spec, "tolerations": _BOTH}}
+            return
         tolerations = [*sequence(field(pod, "spec", "tolerations"))]
         missing = [key for key in (_NOT_READY, _UNREACHABLE) if not any(_tolerates(one, key) for one in tolerations)]
         if missing:
@@ -40,6 +44,9 @@ def _tolerates(toleration: Any, key: str) -> bool:
 
 def _toleration(key: str) -> Object:
     return {"effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": _TOLERATION_SECONDS}
+
+
+_BOTH = [_toleration(key) for key in (_NOT_READY, _UNREACHABLE)]
 
 
 class TaintNodesByCondition:

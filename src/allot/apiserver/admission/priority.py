@@ -29,6 +29,9 @@ class Priority:
     def __init__(self, lookup: Lookup, gates: FeatureGates) -> None:
         self._lookup = lookup
         self._gates = gates
+        # The list that the default was found in.
+        self._classes: list[Object] | None = None
+        self._known_default: Object | None = None
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """Writes of pods and classes, creates of groups."""
@@ -111,10 +114,14 @@ class Priority:
 
     async def _default(self) -> Object | None:
         """The default with the lowest value: several are possible."""
-        defaults = [
-            one for one in await self._lookup.list("priorityclasses", _GROUP) if one.get("globalDefault") is True
-        ]
-        return min(defaults, key=lambda one: (one.get("value") or 0, text(metadata(one).get("name"))), default=None)
+        classes = await self._lookup.list("priorityclasses", _GROUP)
+        if classes is not self._classes:
+            defaults = [one for one in classes if one.get("globalDefault") is True]
+            self._known_default = min(
+                defaults, key=lambda one: (one.get("value") or 0, text(metadata(one).get("name"))), default=None
+            )
+            self._classes = classes
+        return self._known_default
 
 
 def _policy_text(given: Any, computed: str, what: str) -> str:

@@ -97,8 +97,11 @@ class ServiceAccount:
         )
 
     def _mount_token(self, spec: dict[str, Any]) -> None:
-        volumes = [volume for volume in sequence(spec.get("volumes")) if isinstance(volume, dict)]
-        existing = [text(one.get("name")) for one in volumes if text(one.get("name")).startswith(_VOLUME_PREFIX)]
+        existing = [
+            text(one.get("name"))
+            for one in sequence(spec.get("volumes"))
+            if isinstance(one, dict) and text(one.get("name")).startswith(_VOLUME_PREFIX)
+        ]
         name = existing[0] if existing else _VOLUME_PREFIX + self._suffix()
         mount = {"mountPath": _MOUNT_PATH, "name": name, "readOnly": True}
         needed = False
@@ -118,7 +121,9 @@ def _mounted(container: Any, mount: Object) -> Any:
     """The container with the mount, itself if something is mounted there already."""
     if not isinstance(container, dict):
         return container
-    mounts = sequence(container.get("volumeMounts"))
+    mounts = container.get("volumeMounts")
+    if not mounts or not isinstance(mounts, list):
+        return {**container, "volumeMounts": [mount]}
     if any(mapping(one).get("mountPath") == _MOUNT_PATH for one in mounts):
         return container
     return {**container, "volumeMounts": [*mounts, mount]}

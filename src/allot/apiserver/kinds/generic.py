@@ -12,9 +12,11 @@ from allot.core.model.codec import DecodeError, decode
 from allot.core.model.meta import ObjectMeta
 from allot.core.validation import formats
 from allot.core.validation.builtin.registry import rules_for
+from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import copied, members, same
 from allot.core.validation.fields import FieldError, Findings, invalid
 from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
+from allot.core.validation.ordinary import is_ordinary_metadata, is_ordinary_metadata_change
 
 RESOURCE_VERSION_MISSING = invalid("metadata.resourceVersion", 0, "must be specified for an update").error
 
@@ -26,17 +28,22 @@ class GenericStrategy:
         self._resource = resource
         self._rules = rules_for(resource.storage_api_version.rpartition("/")[0], resource.kind)
         self._has_status = "status" in resource.subresources
+        # Most kinds have nothing of the kind, and then their objects need not be copied.
+        self._fills_in = self._rules.defaults is not Rules().defaults
+        self._prepares = self._rules.prepare_create is not Rules().prepare_create
 
     def read(self, object_: Object) -> Object:
         """The object with defaults, in the storage version."""
-        value: Object = copied(to_storage(object_, self._resource))
-        self._rules.defaults(value)
+        value = to_storage(object_, self._resource)
+        if self._fills_in:
+            value = copied(value)
+            self._rules.defaults(value)
         return value
 
     def prepare_create(self, object_: Object) -> Object:
         """A new object with a fresh status."""
-        value: Object = copied(object_)
         rules = self._rules
+        value: Object = copied(object_) if self._prepares else dict(object_)
         if rules.initial_status is not None:
             value["status"] = rules.initial_status(value)
         elif self._has_status and self._resource.kind not in _BRING_STATUS:
@@ -63,20 +70,23 @@ class GenericStrategy:
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new object."""
-        meta = read_meta(object_)
-        found = check_object_meta(
-            meta, namespaced=self._resource.namespaced, name_format=self._rules.name_format
-        ) + self._rules.check(object_)
+        found = self._rules.check(object_)
+        name_format = self._rules.name_format
+        if not self._resource.namespaced or not is_ordinary_metadata(members(object_, "metadata"), name_format):
+            namespaced = self._resource.namespaced
+            found = check_object_meta(read_meta(object_), namespaced=namespaced, name_format=name_format) + found
         return errors_of(found)
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
         """All field errors of a changed object."""
-        meta, old_meta = read_meta(object_), read_meta(old)
-        if not meta.resource_version and not self._resource.unconditional_update:
-            return (RESOURCE_VERSION_MISSING,)
-        found = check_object_meta(
-            meta, namespaced=self._resource.namespaced, name_format=formats.path_segment
-        ) + check_object_meta_update(meta, old_meta)
+        found: Findings = []
+        if not is_ordinary_metadata_change(members(object_, "metadata"), members(old, "metadata")):
+            meta, old_meta = read_meta(object_), read_meta(old)
+            if not meta.resource_version and not self._resource.unconditional_update:
+                return (RESOURCE_VERSION_MISSING,)
+            found = check_object_meta(
+                meta, namespaced=self._resource.namespaced, name_format=formats.path_segment
+            ) + check_object_meta_update(meta, old_meta)
         if subresource == "":
             found += self._rules.check(object_)
         found += self._rules.check_update(object_, old, subresource)

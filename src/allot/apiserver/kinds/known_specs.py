@@ -70,8 +70,10 @@ class SpecKeys:
         """What stands for a spec; None when it is too large to be kept."""
         if spec is None or spec is not self._spec:
             key = exact_key(spec)
-            if key is not None and _PREFIX in key and len(set(_token_volume.findall(key))) == 1:
+            if key is not None and (found := _token_volume.search(key)) is not None:
                 # With several such names it would matter which is which.
-                key = _token_volume.sub(_PREFIX, key)
+                name = found.group()
+                if key.count(name) == key.count(_PREFIX):
+                    key = key.replace(name, _PREFIX)
             self._spec, self._key = spec, key
         return self._key

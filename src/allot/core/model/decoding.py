@@ -24,6 +24,11 @@ DEPTH_MAX = 200
 CONTAINERS_MAX = 1_000_000
 PROBLEMS_MAX = 100
 
+# Nearly all times: in UTC, on days that every month has.
+_PLAIN_TIME = re.compile(
+    r"[12]\d{3}-(?:0[1-9]|1[012])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?Z", re.ASCII
+)
+_TIME_LENGTH = len("2006-01-02T15:04:05Z")
 _TIME = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:[.,]\d{1,100})?(?:Z|([+-])(\d{2}):(\d{2}))", re.ASCII
 )
@@ -272,6 +277,8 @@ def _time(value: Any, place: _Place, findings: _Findings) -> Any:
 
 def utc_time(text: str) -> str | None:
     """A time in RFC 3339 as Kubernetes stores it, in UTC and without fractions of a second; None if it is none."""
+    if _PLAIN_TIME.fullmatch(text):
+        return text if len(text) == _TIME_LENGTH else f"{text[: _TIME_LENGTH - 1]}Z"
     match = _TIME.fullmatch(text)
     if not match:
         return None

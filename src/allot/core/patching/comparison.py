@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from allot.core.patching.elements import items_by_element
-from allot.core.patching.extent import added, is_implied, whole
+from allot.core.patching.extent import added_object, is_implied, whole
 from allot.core.patching.fieldset import LEAF, SELF, Tree, union
 from allot.core.schema import Schema, Shape
 
@@ -81,7 +81,7 @@ _MISSING: Any = _Missing()
 def compare(old: dict[str, Any] | None, new: dict[str, Any], schema: Schema) -> tuple[Tree, Tree]:
     """The fields that the new state no longer has, and those that it changed or added. None: there was no old state."""
     if not old:
-        return LEAF, added(new, schema) or LEAF
+        return LEAF, added_object(new, schema) if new else LEAF
     removed, changed = _compare(old, new, schema)
     return removed or LEAF, changed or LEAF
 

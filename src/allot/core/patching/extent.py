@@ -16,6 +16,7 @@ from allot.core.schema import Kind, Schema, Shape
 
 _PLANS_MAX = 1000
 _TREES_MAX = 200
+_PARTS_MAX = 100
 
 _LEAF, _MAPPING, _LIST_MAP, _LIST_SET = Shape.LEAF, Shape.MAPPING, Shape.LIST_MAP, Shape.LIST_SET
 
@@ -26,7 +27,7 @@ _Extent = Callable[[Any, Schema], Tree | None]
 class _Plan:
     """How to make the tree of an object with certain members."""
 
-    __slots__ = ("elements", "parts", "trees")
+    __slots__ = ("elements", "known_parts", "parts", "trees")
 
     def __init__(self, elements: dict[str, Tree], parts: list[tuple[str, str, Schema, _Extent]]) -> None:
         # Elements below which there is nothing, or nothing yet, in order.
@@ -34,11 +35,31 @@ class _Plan:
         # (name, element, node, how) of members that have parts.
         self.parts = parts
         self.trees: dict[tuple[int, ...], Tree] = {}
+        # Identity of a value -> the value and what is below it.
+        self.known_parts: dict[int, tuple[Any, Tree | None]] = {}
 
     def tree(self, value: dict[str, Any]) -> Tree:
         if not self.parts:
             return self.elements
-        below = [how(value[name], node) for name, _, node, how in self.parts]
+        return self._joined([how(value[name], node) for name, _, node, how in self.parts])
+
+    def tree_of_object(self, value: dict[str, Any]) -> Tree:
+        """The same for a whole object: its parts, but for metadata, are often those of others."""
+        below = []
+        for name, _, node, how in self.parts:
+            part = value[name]
+            if name == "metadata" or type(part) is not dict:
+                below.append(how(part, node))
+                continue
+            known = self.known_parts.get(id(part))
+            if known is None:
+                if len(self.known_parts) >= _PARTS_MAX:
+                    self.known_parts.clear()
+                known = self.known_parts[id(part)] = (part, how(part, node))
+            below.append(known[1])
+        return self._joined(below)
+
+    def _joined(self, below: list[Tree | None]) -> Tree:
         # Identity is enough of a key: the tree keeps what is below it alive.
         key = tuple(map(id, below))
         tree = self.trees.get(key)
@@ -80,6 +101,12 @@ def added(value: Any, schema: Schema) -> Tree | None:
     if isinstance(value, list) and schema.shape in (_LIST_MAP, _LIST_SET):
         return _list_tree(value, schema, schema.added_plans, (), ())
     return LEAF
+
+
+def added_object(object_: dict[str, Any], schema: Schema) -> Tree:
+    """What there is in a new object. Objects are not changed: parts that are the same objects are looked at once."""
+    plan = schema.added_plans.get(tuple(object_)) or _planned_addition(object_, schema)
+    return plan.tree_of_object(object_)
 
 
 def is_implied(node: Schema, required: bool) -> bool:

@@ -13,11 +13,13 @@ from allot.core.patching.fieldset import LEAF, Tree, difference, recursive_diffe
 from allot.core.patching.managed import (
     UNKNOWN_MANAGER,
     UPDATE,
+    UPDATE_MANAGERS_MAX,
     Convert,
     Entries,
     Managed,
     capped,
     encoded,
+    managed_fields_of,
     starting_entries,
     tracked,
 )
@@ -44,6 +46,10 @@ def track_update(
     `reset` names fields that this way of writing cannot change. Without `convert`, entries of other versions are taken to
     name fields as this version does. An object that nobody manages yet stays so.
     """
+    if live is not None and convert is None:
+        in_place = _tracked_in_place(live, new, manager or UNKNOWN_MANAGER, schema, api_version, now, subresource, reset)
+        if in_place is not None:
+            return in_place
     entries = starting_entries(live, new, subresource)
     if not entries and live is not None and live.get("metadata", {}).get("uid"):
         return None
@@ -57,6 +63,56 @@ def track_update(
         known = entries.get(written.identity)
         entries[written.identity] = written._replace(fields=union(mine, known.fields)) if known else written
     return encoded(capped(entries))
+
+
+def _tracked_in_place(
+    live: Object, new: Object, manager: str, schema: Schema, api_version: str, now: str, subresource: str, reset: Tree
+) -> list[Object] | None:
+    """The same for the usual case: the writer does not touch managedFields, and they need not be taken apart to see what
+    becomes of them. None if they do."""
+    sources = managed_fields_of(live)
+    sent = managed_fields_of(new)
+    if not sources or len(sources) >= UPDATE_MANAGERS_MAX or not (subresource or sent is None or sent is sources):
+        return None
+    removed, changed = compare(live, new, schema)
+    if reset:
+        removed, changed = recursive_difference(removed, reset), recursive_difference(changed, reset)
+    mine = tracked(changed)
+    left: list[Object] = []
+    try:
+        for source in sources:
+            fields = source["fieldsV1"]
+            tree = difference(fields, changed) if changed else fields
+            if removed:
+                tree = difference(tree, removed)
+            if (
+                mine
+                and source["manager"] == manager
+                and source["operation"] == UPDATE
+                and source["apiVersion"] == api_version
+                and source.get("subresource", "") == subresource
+            ):
+                left.append({**source, "time": now, "fieldsV1": union(mine, tree)})
+                mine = LEAF
+            elif tree:
+                left.append(source if tree is fields else {**source, "fieldsV1": tree})
+        if mine:
+            left.append(Managed(manager, UPDATE, api_version, subresource, now, mine).encoded())
+        left.sort(key=_order)
+    except (KeyError, TypeError, AttributeError):
+        # Not as we write them.
+        return None
+    return left or None
+
+
+def _order(source: Object) -> tuple[str, str, str, str, str]:
+    return (
+        source["operation"],
+        source.get("time") or "",
+        source["manager"],
+        source["apiVersion"],
+        source.get("subresource", ""),
+    )
 
 
 _CREATED_MAX = 2000

@@ -38,6 +38,7 @@ from allot.core.validation.builtin.values import (
     texts,
 )
 from allot.core.validation.fields import (
+    Finding,
     Findings,
     byte_length,
     child,
@@ -343,12 +344,10 @@ def _event_defaults(event: Object) -> None:
 
 def _check_event(event: Object) -> Findings:
     namespace, involved = text(event, "metadata", "namespace"), text(event, "involvedObject", "namespace")
-    modern = given(event, "eventTime")
-    clash = invalid("involvedObject.namespace", involved, "does not match event.namespace")
-    if not modern:
+    if not given(event, "eventTime"):
         fits = namespace == involved if involved else namespace in ("", "default")
-        return [] if fits else [clash]
-    found = [] if involved or namespace in ("default", "kube-system") else [clash]
+        return [] if fits else [_event_clash(involved)]
+    found = [] if involved or namespace in ("default", "kube-system") else [_event_clash(involved)]
     controller = text(event, "reportingComponent")
     found += named(controller, "reportingComponent", formats.label_key)
     for name in ("reportingInstance", "action", "reason"):
@@ -358,6 +357,10 @@ def _check_event(event: Object) -> Findings:
         if byte_length(text(event, name)) > limit:
             found.append(invalid(name, "", f"can have at most {limit} characters"))
     return found
+
+
+def _event_clash(involved: str) -> Finding:
+    return invalid("involvedObject.namespace", involved, "does not match event.namespace")
 
 
 EVENT = Rules(name_format=formats.path_segment, defaults=_event_defaults, check=_check_event)
