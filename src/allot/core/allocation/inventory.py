@@ -310,6 +310,19 @@ class Inventory:
         state = self.ledger.find(id_)
         return state.entries if state is not None else ()
 
+    @property
+    def has_shared_devices(self) -> bool:
+        """Whether there are devices that several nodes may reach."""
+        return bool(self._shared)
+
+    def is_shared(self, allocation: api.AllocationResult) -> bool:
+        """Whether an allocation holds a device that several nodes may reach."""
+        for result in allocation.devices.results:
+            state = self.ledger.find(DeviceID(result.driver, result.pool, result.device))
+            if state is not None and any(not entry.slice.spec.node_name for entry in state.entries):
+                return True
+        return False
+
     def nodes(self) -> tuple[str, ...]:
         """Nodes that have slices of their own, sorted."""
         return tuple(sorted(self._local))

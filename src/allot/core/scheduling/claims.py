@@ -8,7 +8,7 @@ Ask it for a pod's `question`, which knows about nodes; nothing here does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from allot.core.allocation import FIRST_FIT, AllocationError, ClaimID, Features, Inventory, Policy, claim_id
@@ -178,13 +178,16 @@ class Claims:
             self._settle(record)
 
     @contextmanager
-    def without(self, pods: Iterable[core_v1.Pod]) -> Iterator[None]:
-        """Inside, the devices of claims that only these pods use are free."""
+    def without(self, pods: Iterable[core_v1.Pod], leftovers: Sequence[ClaimID] = ()) -> Iterator[None]:
+        """Inside, the devices of claims that only these pods use are free, and those of the leftovers."""
         pods = list(pods)
         gone = {pod.metadata.uid for pod in pods}
         held: list[tuple[ClaimID, api.AllocationResult]] = []
-        for record in self._used_by(pods):
-            if record.consumers() <= gone and record.allocation is not None:
+        left = set(leftovers)
+        for record in (*self._used_by(pods), *(self._records[id_] for id_ in leftovers if id_ in self._records)):
+            if self.inventory.ledger.allocation(record.id) is None or record.allocation is None:
+                continue
+            if record.consumers() <= gone or record.id in left:
                 held.append((record.id, record.allocation))
                 self.inventory.release(record.id)
         try:
@@ -192,6 +195,36 @@ class Claims:
         finally:
             for id_, allocation in held:
                 self.inventory.hold(id_, allocation)
+
+    def leftovers(self, departed: Collection[str]) -> tuple[ClaimID, ...]:
+        """Claims whose users, by uid, are all among these: they will be released soon."""
+        if not departed:
+            return ()
+        return tuple(
+            record.id
+            for record in self._records.values()
+            if record.allocation is not None and (users := record.consumers()) and all(uid in departed for uid in users)
+        )
+
+    def users_of_shared_devices(self) -> frozenset[str]:
+        """The uids of pods that hold devices which are not local to one node."""
+        if not self.inventory.has_shared_devices:
+            return frozenset()
+        uids: set[str] = set()
+        for record in self._records.values():
+            if record.allocation is not None and self.inventory.is_shared(record.allocation):
+                uids |= record.consumers()
+        return frozenset(uids)
+
+    def held_by(self, pod: core_v1.Pod) -> tuple[str, ...]:
+        """Names of the devices that a pod's claims hold."""
+        return tuple(
+            result.device
+            for record in self._used_by((pod,))
+            if record.allocation is not None
+            for result in record.allocation.devices.results
+            if not result.admin_access
+        )
 
     def _used_by(self, pods: Iterable[core_v1.Pod]) -> Iterator[ClaimRecord]:
         seen: set[ClaimID] = set()

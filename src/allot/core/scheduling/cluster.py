@@ -19,10 +19,11 @@ from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.owners import Owners
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles, pod_key
-from allot.core.scheduling.questions import Devices
+from allot.core.scheduling.questions import Devices, Leftover
 from allot.core.scheduling.volumes import Volumes
 
 _FINISHED = ("Succeeded", "Failed")
+_DEPARTED_MAX = 10_000
 
 
 class Cluster:
@@ -47,6 +48,8 @@ class Cluster:
         # How many nodes have an image.
         self.image_spread: dict[str, int] = {}
         self.boards = Boards(self)
+        # The uids of pods that ended lately: what their claims hold is about to be free.
+        self.departed: dict[str, None] = {}
         self._assumed: set[str] = set()
         self._homeless: dict[str, dict[str, PodInfo]] = {}
         self._members: dict[tuple[str, str], set[str]] = {}
@@ -121,6 +124,8 @@ class Cluster:
             return
         known = self.pods.get(key)
         if not node or pod.status.phase in _FINISHED:
+            if node:
+                self._depart(pod)
             if known is not None:
                 self._drop(known)
             return
@@ -139,9 +144,15 @@ class Cluster:
         """A pod is gone."""
         key = pod_key(pod)
         self._nominate(key, None)
+        self._depart(pod)
         known = self.pods.get(key)
         if known is not None:
             self._drop(known)
+
+    def _depart(self, pod: core_v1.Pod) -> None:
+        self.departed[pod.metadata.uid] = None
+        if len(self.departed) > _DEPARTED_MAX:
+            del self.departed[next(iter(self.departed))]
 
     def _count(self, pod: PodInfo) -> None:
         self.pods[pod.key] = pod
@@ -218,15 +229,16 @@ class Cluster:
         return pod_key(pod) in self._assumed
 
     @contextmanager
-    def without(self, pods: Sequence[core_v1.Pod]) -> Iterator[None]:
-        """What if these pods were gone, and with them the devices that nobody else uses."""
+    def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = ()) -> Iterator[None]:
+        """What if these pods were gone, and with them the devices that nobody else uses, and what such claims hold that
+        outlived their pods."""
         gone = [known for pod in pods if (known := self.pods.get(pod_key(pod))) is not None]
         assumed = self._assumed & {pod.key for pod in gone}
         taken = {pod.node: info.taken_at for pod in gone if (info := self.nodes.get(pod.node)) is not None}
         for pod in gone:
             self._drop(pod)
         try:
-            with nullcontext() if self.devices is None else self.devices.without([pod.pod for pod in gone]):
+            with nullcontext() if self.devices is None else self.devices.without([pod.pod for pod in gone], leftovers):
                 yield
         finally:
             for pod in gone:

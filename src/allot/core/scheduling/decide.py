@@ -33,7 +33,7 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
             if isinstance(found, Placement):
                 placements += (found,)
             else:
-                refusals += (refusal_of(cluster, pod, found),)
+                refusals += (refusal_of(cluster, pod, found, settings, now),)
     return Decision(
         placements=placements,
         refusals=refusals,
@@ -43,7 +43,7 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
     )
 
 
-def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Refusal:
+def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure, settings: Settings, now: float) -> Refusal:
     """What is told and done about a lone pod that got no node: devices are given back first, then preemption is tried."""
     nodes = len(cluster.nodes)
     status = failure.status
@@ -60,13 +60,14 @@ def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Refusal:
     said = ""
     if failure.question is not None:
         clean_ups, said = failure.question.clean_ups(failure.refusals)
-    preempted = preempt(cluster, pod, failure)
+    preempted = preempt(cluster, pod, failure, settings, now)
+    explained = explanation(cluster, cluster.profiles.of(pod), failure)
     after = ", ".join(text for text in (said, preempted.message) if text)
     return Refusal(
         pod=pod,
         verdict=Verdict.UNRESOLVABLE if status is not None else Verdict.UNSCHEDULABLE,
         message=refusal_text(nodes, failure, after),
-        explanation=explanation(cluster, cluster.profiles.of(pod), failure),
+        explanation=". ".join(text for text in (explained, preempted.explanation) if text),
         plugins=refusing_plugins(failure),
         clean_ups=clean_ups,
         nominated_node=preempted.node,

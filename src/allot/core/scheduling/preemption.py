@@ -1,46 +1,258 @@
-"""Preemption: which pods would have to go so that a pod gets a node, and what is said if that does not help."""
+"""Preemption: which pods of lower priority have to go so that a pod gets a node, its devices included.
+
+Pods that are going anyway, and claims that they left behind, count as gone first: if that is enough, nobody else has to go.
+Otherwise every node on which fewer pods or free devices might help is asked for its cheapest victims (`victims`), and the
+cheapest of all nodes is taken. Devices that are not local to a node may be held by pods of other nodes: these can be victims
+too. A claim that is shared gives its devices only if all of its pods go. Changes nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from allot.core.model import core_v1
-from allot.core.scheduling.attempt import Failure, counted
+from allot.core.scheduling.attempt import Failure, counted, fits
+from allot.core.scheduling.budgets import Budgets
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.devices import CANNOT_ALLOCATE
+from allot.core.scheduling.messages import histogram
+from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Victim
+from allot.core.scheduling.podinfo import PodInfo, pod_key
+from allot.core.scheduling.questions import Leftover
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling.victims import Cost, Resident, VictimSearch, cost_of
 
 NAME = "DefaultPreemption"
-_NOT_HELPFUL = "Preemption is not helpful for scheduling"
-_NO_VICTIMS = "No preemption victims found for incoming pod"
+# As upstream: of many nodes that might do, a tenth is looked at, but no fewer than this.
+NODES_MIN = 100
+NODES_PART = 10
+_NOT_HELPFUL = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("Preemption is not helpful for scheduling",))
+_NO_VICTIMS = Status(
+    verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("No preemption victims found for incoming pod",)
+)
+_NAMED_MAX = 3
 
 
 class Preempted(msgspec.Struct, frozen=True, kw_only=True):
     """What preemption found."""
 
-    # The end of the pod's message.
+    # The end of the pod's message, in upstream's words.
     message: str = ""
+    # What is done about it, in ours.
+    explanation: str = ""
     node: str = ""
     victims: tuple[Victim, ...] = ()
 
 
-def preempt(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Preempted:
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+    node: NodeInfo
+    victims: tuple[Resident, ...]
+    cost: Cost
+
+    @property
+    def since(self) -> str:
+        """When the first of the most important victims was started: later is better."""
+        return min(resident.since for resident in self.victims if resident.priority == self.cost[1])
+
+
+def preempt(
+    cluster: Cluster, pod: core_v1.Pod, failure: Failure, settings: Settings = DEFAULT_SETTINGS, now: float = 0.0
+) -> Preempted:
     """Victims for a pod that no node would take, if there are any."""
     if pod.spec.preemption_policy == "Never":
         return Preempted(message="preemption: not eligible due to preemptionPolicy=Never.")
-    statuses = _statuses(cluster, failure)
-    total = sum(statuses.values())
-    counts: dict[str, int] = {}
-    for status, count in statuses.items():
-        text = _NO_VICTIMS if status.verdict is Verdict.UNSCHEDULABLE else _NOT_HELPFUL
-        counts[text] = counts.get(text, 0) + count
-    said = ", ".join(sorted(f"{count} {text}" for text, count in counts.items()))
-    return Preempted(message=f"preemption: 0/{total} nodes are available: {said}.")
-
-
-def _statuses(cluster: Cluster, failure: Failure) -> Mapping[Status, int]:
     if failure.status is not None:
-        return {failure.status: len(cluster.nodes)}
-    return failure.histogram or counted(failure.refusals.values())
+        return Preempted(message=_told({_NOT_HELPFUL: len(cluster.nodes)}))
+    return _Preemption(cluster, pod, settings, now).run(failure)
+
+
+def may_help(status: Status) -> bool:
+    """Whether a node that says this could take the pod if others went."""
+    return status.verdict is Verdict.UNSCHEDULABLE or status == CANNOT_ALLOCATE
+
+
+def _told(counts: Mapping[Status, int]) -> str:
+    return f"preemption: 0/{sum(counts.values())} nodes are available: {histogram(counts)}."
+
+
+class _Preemption:
+    """One attempt for one pod."""
+
+    def __init__(self, cluster: Cluster, pod: core_v1.Pod, settings: Settings, now: float) -> None:
+        self._cluster = cluster
+        self._pod = pod
+        self._priority = pod.spec.priority or 0
+        self._settings = settings
+        self._now = now
+        profile = cluster.profiles.of(pod)
+        self._is_monotone = not (profile.affinity_terms or profile.hard_spreads)
+        self._budgets = Budgets(cluster.budgets.values())
+        self._leaving = [info for info in cluster.pods.values() if info.is_terminating]
+        devices = cluster.devices
+        self._leftovers: Leftover = devices.leftovers(cluster.departed) if devices is not None else ()
+        # Pods anywhere that hold devices which several nodes can reach, least important first.
+        self._remote = self._remote_holders() if pod.spec.resource_claims or profile.scalars else []
+
+    def run(self, failure: Failure) -> Preempted:
+        """The cheapest victims of all nodes, or why there are none."""
+        helpful = [self._cluster.nodes[name] for name, status in failure.refusals.items() if may_help(status)]
+        if not helpful:
+            return Preempted(message=_told({_NOT_HELPFUL: len(self._cluster.nodes)}))
+        waiting = self._enough_is_leaving(helpful)
+        if waiting is not None:
+            return waiting
+        statuses: dict[str, Status] = {}
+        best: _Choice | None = None
+        for node in helpful[: max(NODES_MIN, len(helpful) // NODES_PART)]:
+            residents = self._residents(node)
+            if not residents:
+                statuses[node.name] = _NO_VICTIMS
+                continue
+            choice = self._on_node(node, residents, best, statuses)
+            if choice is not None and _is_better(choice, best):
+                best = choice
+        if best is not None:
+            return self._preempted(best)
+        # Upstream says of devices that preemption does not help, so only other reasons are told.
+        told = [
+            status if not may_help(refused) or refused != CANNOT_ALLOCATE else _NOT_HELPFUL
+            for name, refused in failure.refusals.items()
+            for status in (statuses.get(name, _NOT_HELPFUL),)
+        ]
+        return Preempted(message=_told(counted(told)))
+
+    # --- nobody has to go ---
+
+    def _enough_is_leaving(self, nodes: Sequence[NodeInfo]) -> Preempted | None:
+        """Whether pods that are going anyway make room, so that all there is to do is wait."""
+        if not self._leaving and not self._leftovers:
+            return None
+        promised = self._pod.status.nominated_node_name
+        ordered = sorted(nodes, key=lambda node: node.name != promised)
+        with self._gone(()):
+            for node in ordered:
+                if self._refusal(node) is None:
+                    text = "preemption: not eligible due to terminating pod on the nominated node."
+                    said = f"pods that are terminating make room on node {node.name}, so no other pod has to go"
+                    return Preempted(message=text if node.name == promised else "", explanation=said, node=node.name)
+        return None
+
+    # --- victims ---
+
+    def _on_node(
+        self, node: NodeInfo, residents: list[Resident], best: _Choice | None, statuses: dict[str, Status]
+    ) -> _Choice | None:
+        def makes_room(gone: Sequence[Resident]) -> bool:
+            with self._gone([pod for resident in gone for pod in resident.pods]):
+                status = self._refusal(node)
+            if status is not None and len(gone) == len(residents):
+                statuses[node.name] = status
+            return status is None
+
+        allowed = self._budgets.allowed()
+        search = VictimSearch(residents, allowed, makes_room, is_monotone=self._is_monotone)
+        # A set of the same cost may still be better, as its pods started later: costs are compared up to their sum.
+        limit = None if best is None else (*best.cost[:3], best.cost[3] + 1)
+        victims = search.best(limit)
+        if victims is None:
+            statuses.setdefault(node.name, _NOT_HELPFUL)
+            return None
+        return _Choice(node=node, victims=victims, cost=cost_of(victims, allowed))
+
+    def _residents(self, node: NodeInfo) -> list[Resident]:
+        """Who could go: pods of the node of lower priority, and holders of devices that it shares with other nodes."""
+        pods = {info.key: info for info in node.pods.values()}
+        pods.update({info.key: info for info in self._remote})
+        residents: dict[object, Resident] = {}
+        for info in pods.values():
+            group = self._disrupted_group(info)
+            if group is not None:
+                if group not in residents:
+                    members = [member for member in self._cluster.pods.values() if _group_name(member.pod) == group]
+                    priority = self._cluster.groups[group].spec.priority or 0
+                    residents[group] = self._resident(members, priority)
+            else:
+                residents[info.key] = self._resident([info], info.pod.spec.priority or 0)
+        leaving = {info.key for info in self._leaving}
+        return [
+            resident
+            for resident in residents.values()
+            if resident.priority < self._priority and not all(pod.key in leaving for pod in resident.pods)
+        ]
+
+    def _resident(self, pods: list[PodInfo], priority: int) -> Resident:
+        return Resident(
+            pods=tuple(pods), priority=priority, budgets=tuple(self._budgets.protecting(info.pod) for info in pods)
+        )
+
+    def _disrupted_group(self, info: PodInfo) -> tuple[str, str] | None:
+        """The group that a pod can only go with."""
+        name = _group_name(info.pod)
+        group = self._cluster.groups.get(name) if name is not None else None
+        if group is None or group.spec.disruption_mode is None or group.spec.disruption_mode.all is None:
+            return None
+        return name
+
+    def _remote_holders(self) -> list[PodInfo]:
+        devices = self._cluster.devices
+        uids = devices.users_of_shared_devices() if devices is not None else frozenset()
+        if not uids:
+            return []
+        return [info for info in self._cluster.pods.values() if info.pod.metadata.uid in uids]
+
+    # --- what if ---
+
+    @contextmanager
+    def _gone(self, pods: Sequence[PodInfo]) -> Iterator[None]:
+        """Inside, these pods are gone, with those that are leaving and what pods left behind."""
+        with self._cluster.without([info.pod for info in (*self._leaving, *pods)], self._leftovers):
+            yield
+
+    def _refusal(self, node: NodeInfo) -> Status | None:
+        return fits(self._cluster, self._pod, node.name, self._settings, self._now)
+
+    # --- the answer ---
+
+    def _preempted(self, best: _Choice) -> Preempted:
+        allowed = self._budgets.allowed()
+        devices = self._cluster.devices
+        victims: list[Victim] = []
+        named: list[str] = []
+        for resident in best.victims:
+            for info, budgets in zip(resident.pods, resident.budgets, strict=True):
+                breaks = False
+                for budget in budgets:
+                    allowed[budget] -= 1
+                    breaks |= allowed[budget] < 0
+                held = devices.held_by(info.pod) if devices is not None else ()
+                gives = f"it gives {_several(held)}" if held else ""
+                victims.append(Victim(pod=info.pod, violates_budget=breaks, gives=gives))
+                detail = f"priority {info.pod.spec.priority or 0}" + (f", holds {_several(held)}" if held else "")
+                named.append(f"{pod_key(info.pod)} ({detail})")
+        count = f"{len(victims)} pod{'s' if len(victims) != 1 else ''} of lower priority"
+        said = f"preempting {count} to make room on node {best.node.name}: {_several(named)}"
+        return Preempted(explanation=said, node=best.node.name, victims=tuple(victims))
+
+
+def _is_better(choice: _Choice, best: _Choice | None) -> bool:
+    if best is None or choice.cost != best.cost:
+        return best is None or choice.cost < best.cost
+    return choice.since > best.since
+
+
+def _group_name(pod: core_v1.Pod) -> tuple[str, str] | None:
+    group = pod.spec.scheduling_group
+    if group is None or group.pod_group_name is None:
+        return None
+    return pod.metadata.namespace, group.pod_group_name
+
+
+def _several(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED_MAX])
+    more = len(names) - _NAMED_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.nodeinfo import NodeInfo
@@ -17,6 +18,10 @@ from allot.core.scheduling.plan import ClaimStep, CleanUp, NewClaim, Placement
 from allot.core.scheduling.status import Status
 
 Steps = tuple[tuple[ClaimStep, ...], NewClaim | None, tuple[core_v1.NodeAllocatableResourceClaimStatus, ...]]
+
+
+# Claims that outlived the pods that used them.
+Leftover = Sequence[ClaimID]
 
 
 class DeviceQuestion(Protocol):
@@ -73,8 +78,17 @@ class Devices(Protocol):
     def forget(self, placement: Placement) -> None:
         """Take that back."""
 
-    def without(self, pods: Sequence[core_v1.Pod]) -> AbstractContextManager[None]:
-        """What if these pods were gone: inside, devices that nobody else uses are free."""
+    def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = ()) -> AbstractContextManager[None]:
+        """What if these pods were gone, and these claims released: inside, devices that nobody else uses are free."""
+
+    def leftovers(self, departed: Collection[str]) -> Leftover:
+        """Claims whose users, by uid, are all among these: they will be released soon."""
+
+    def users_of_shared_devices(self) -> Collection[str]:
+        """The uids of pods that hold devices which are not local to one node."""
+
+    def held_by(self, pod: core_v1.Pod) -> tuple[str, ...]:
+        """Names of the devices that a pod's claims hold."""
 
     def group_clean_ups(
         self,
