@@ -90,7 +90,13 @@ async def cluster(directory: Path, *makes: Make, clock: Clock | None = None) -> 
         ids = SystemIds()
         informers = Informers(client, clock, ids)
         services = Services(
-            client=client, informers=informers, clock=clock, ids=ids, metrics=ControllerMetrics(CollectorRegistry())
+            client=client,
+            informers=informers,
+            clock=clock,
+            ids=ids,
+            metrics=ControllerMetrics(CollectorRegistry()),
+            sign_token=server.live.access.tokens.issue_legacy,
+            root_ca=server.ca.decode(),
         )
         controllers = [make(services) for make in makes]
         try:

@@ -61,7 +61,9 @@ class GarbageCollector:
         )
 
     async def run(self) -> None:
-        """Collect until cancelled."""
+        """Collect until cancelled. Run again after a failure, it begins with nothing."""
+        self.graph = OwnerGraph()
+        self._monitors.clear()
         async with asyncio.TaskGroup() as tasks:
             await self._refresh(tasks)
             await self._first_sync()

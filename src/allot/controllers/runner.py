@@ -57,6 +57,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     gates: FeatureGates = DEFAULT_GATES
     # For events: which process of several says something.
     instance: str = "allot"
+    # Makes the token of a service account for a Secret of that name; None if this process has no key for that.
+    sign_token: Callable[[dict[str, Any], str], str] | None = None
+    # The certificates by which pods know the API server (PEM); empty if they are not known here.
+    root_ca: str = ""
 
 
 class Runnable(Protocol):

@@ -7,11 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from allot.controllers import (
+    clusterroleaggregation,
     devicetainteviction,
+    garbagecollector,
+    namespace,
+    nodelifecycle,
+    podgc,
     podgroupprotection,
     resourceclaim,
     resourcepoolstatus,
+    resourcequota,
     resourceslicecleanup,
+    serviceaccounts,
+    tainteviction,
 )
 from allot.controllers.runner import Runnable, Services
 from allot.core.features import FeatureGates
@@ -21,7 +29,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One controller."""
 
     name: str
-    # The service account in kube-system as which it writes; the shared informers read as kube-controller-manager.
+    # The service account in kube-system as which it writes, empty for kube-controller-manager itself, as which the shared
+    # informers read.
     account: str
     make: Callable[[Services], Runnable]
     # Feature gates that must all be on, or it has nothing to do.
@@ -59,6 +68,24 @@ CONTROLLERS: tuple[Row, ...] = (
         account="generic-garbage-collector",
         make=resourceslicecleanup.make,
         is_upstream=False,
+    ),
+    Row(name="garbage-collector-controller", account="generic-garbage-collector", make=garbagecollector.make),
+    Row(name="namespace-controller", account="namespace-controller", make=namespace.make),
+    Row(name="pod-garbage-collector-controller", account="pod-garbage-collector", make=podgc.make),
+    Row(name="node-lifecycle-controller", account="node-controller", make=nodelifecycle.make),
+    Row(name="taint-eviction-controller", account="node-controller", make=tainteviction.make),
+    Row(name="serviceaccount-controller", account="service-account-controller", make=serviceaccounts.make_accounts),
+    Row(name="serviceaccount-token-controller", account="", make=serviceaccounts.make_tokens),
+    Row(
+        name="root-ca-certificate-publisher-controller",
+        account="root-ca-cert-publisher",
+        make=serviceaccounts.make_root_ca,
+    ),
+    Row(name="resourcequota-controller", account="resourcequota-controller", make=resourcequota.make),
+    Row(
+        name="clusterrole-aggregation-controller",
+        account="clusterrole-aggregation-controller",
+        make=clusterroleaggregation.make,
     ),
 )
 

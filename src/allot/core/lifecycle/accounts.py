@@ -1,0 +1,145 @@
+"""What every namespace has: the account of pods that name none, the certificate that they trust, and the tokens in Secrets.
+
+Objects are JSON values: these kinds have no types in core.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from allot.core.lifecycle.actions import Action, Answers, Create, Delete, LookUp, Resource, Update
+
+ACCOUNTS = Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True)
+CONFIG_MAPS = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True)
+SECRETS = Resource(group="", version="v1", plural="secrets", kind="Secret", namespaced=True)
+DEFAULT_ACCOUNT = "default"
+ROOT_CA = "kube-root-ca.crt"
+TOKEN_TYPE = "kubernetes.io/service-account-token"
+ACCOUNT_NAME = "kubernetes.io/service-account.name"
+ACCOUNT_UID = "kubernetes.io/service-account.uid"
+_DESCRIPTION = "kubernetes.io/description"
+_DESCRIBED = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
+
+JSON = Mapping[str, Any]
+
+
+def _is_active(namespace: JSON | None) -> bool:
+    return namespace is not None and "deletionTimestamp" not in namespace["metadata"]
+
+
+def default_account(namespace: JSON | None, account: JSON | None) -> tuple[Action, ...]:
+    """Every namespace has a default service account; one that was deleted comes back."""
+    if namespace is None or not _is_active(namespace) or account is not None:
+        return ()
+    name = namespace["metadata"]["name"]
+    made = _object(ACCOUNTS, DEFAULT_ACCOUNT, name)
+    return (Create(resource=ACCOUNTS, object=made, namespace=name, may_exist=True),)
+
+
+def root_ca(namespace: JSON | None, present: JSON | None, certificates: str) -> tuple[Action, ...]:
+    """Every namespace has the certificates of the API server, and nothing else in that ConfigMap."""
+    if namespace is None or not _is_active(namespace):
+        return ()
+    name, data = namespace["metadata"]["name"], {"ca.crt": certificates}
+    if present is None:
+        made = _object(CONFIG_MAPS, ROOT_CA, name)
+        made["metadata"]["annotations"] = {_DESCRIPTION: _DESCRIBED}
+        return (Create(resource=CONFIG_MAPS, object={**made, "data": data}, namespace=name, may_exist=True),)
+    metadata = present["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if present.get("data") == data and annotations.get(_DESCRIPTION):
+        return ()
+    annotations = {_DESCRIPTION: _DESCRIBED, **annotations}
+    changed = {**present, "metadata": {**metadata, "annotations": annotations}, "data": data}
+    return (Update(resource=CONFIG_MAPS, object=changed),)
+
+
+def _object(kind: Resource, name: str, namespace: str) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, "namespace": namespace}}
+
+
+# --- tokens ---
+
+
+def is_token_secret(secret: JSON) -> bool:
+    """Whether a Secret is for the token of an account."""
+    return secret.get("type") == TOKEN_TYPE and bool(_annotations(secret).get(ACCOUNT_NAME))
+
+
+def account_key(secret: JSON) -> str:
+    """namespace/name of the account whose token a Secret is for."""
+    return f"{secret['metadata']['namespace']}/{_annotations(secret).get(ACCOUNT_NAME, '')}"
+
+
+def _annotations(object_: JSON) -> JSON:
+    return object_["metadata"].get("annotations") or {}
+
+
+def _is_account_of(secret: JSON, account: JSON | None) -> bool:
+    uid = _annotations(secret).get(ACCOUNT_UID)
+    return account is not None and (not uid or uid == account["metadata"].get("uid"))
+
+
+def owner_of(secret: JSON, cached: JSON | None, answers: Answers) -> JSON | LookUp | None:
+    """The account of a Secret; a question if the cache has none; None if there is none."""
+    if _is_account_of(secret, cached):
+        return cached
+    question = LookUp(
+        resource=ACCOUNTS, name=_annotations(secret)[ACCOUNT_NAME], namespace=secret["metadata"]["namespace"]
+    )
+    if question not in answers:
+        return question
+    found: JSON | None = answers[question]
+    return found if _is_account_of(secret, found) else None
+
+
+def needs_token(secret: JSON) -> bool:
+    """Whether a Secret has no token yet."""
+    return not (secret.get("data") or {}).get("token")
+
+
+def filled(secret: JSON, account: JSON, certificates: str, token: str) -> tuple[Action, ...]:
+    """A Secret with everything that a pod needs of it. token: a new one, if it needs one."""
+    data = dict(secret.get("data") or {})
+    metadata = secret["metadata"]
+    if certificates and data.get("ca.crt") != _encoded(certificates):
+        data["ca.crt"] = _encoded(certificates)
+    if not data.get("namespace"):
+        data["namespace"] = _encoded(metadata["namespace"])
+    if not data.get("token") and token:
+        data["token"] = _encoded(token)
+    if data == (secret.get("data") or {}):
+        return ()
+    owner = account["metadata"]
+    annotations = {**_annotations(secret), ACCOUNT_NAME: owner["name"], ACCOUNT_UID: owner.get("uid", "")}
+    changed = {**secret, "metadata": {**metadata, "annotations": annotations}, "data": data}
+    return (Update(resource=SECRETS, object=changed),)
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def without_account(secret: JSON) -> tuple[Action, ...]:
+    """The token of an account that is gone goes with it."""
+    metadata = secret["metadata"]
+    delete = Delete(
+        resource=SECRETS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata.get("uid", "")
+    )
+    return (delete,)
+
+
+def without_reference(account: JSON | None, secret_name: str) -> tuple[Action, ...]:
+    """An account does not name a Secret that is gone."""
+    named = account.get("secrets") if account is not None else None
+    if account is None or not named or all(one.get("name") != secret_name for one in named):
+        return ()
+    kept = [one for one in named if one.get("name") != secret_name]
+    changed = {name: value for name, value in account.items() if name != "secrets"}
+    return (Update(resource=ACCOUNTS, object={**changed, "secrets": kept} if kept else changed),)

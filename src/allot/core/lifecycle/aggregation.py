@@ -1,0 +1,28 @@
+"""ClusterRoles that are made of others: which rules are to be stored in them.
+
+Our API server decides by the roles that they select and needs no rules there; people and other servers read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allot.core.access.rbac import GROUP, Policy
+from allot.core.access.rules import rules_of
+from allot.core.lifecycle.actions import Action, Apply, Resource
+
+CLUSTER_ROLES = Resource(group=GROUP, version="v1", plural="clusterroles", kind="ClusterRole", namespaced=False)
+MANAGER = "clusterrole-aggregation-controller"
+
+
+def aggregate(policy: Policy, role: Mapping[str, Any] | None) -> tuple[Action, ...]:
+    """The rules that a role should have, unless it has them or is not made of others. policy: knows all ClusterRoles."""
+    if role is None or role.get("aggregationRule") is None:
+        return ()
+    name = str(role["metadata"]["name"])
+    wanted = policy.aggregations().get(name, ())
+    if wanted == rules_of(role):
+        return ()
+    rules = [rule.as_object() for rule in wanted]
+    return (Apply(resource=CLUSTER_ROLES, name=name, fields={"rules": rules}, manager=MANAGER),)
