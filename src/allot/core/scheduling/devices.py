@@ -415,6 +415,8 @@ class DeviceQuestion:
 
     def unavailable_claims(self, statuses: Mapping[str, Status]) -> list[api.ResourceClaim]:
         """Allocated claims because of which nodes were refused, those that are useless everywhere first."""
+        if not self._held:
+            return []
         refused = [name for name, status in statuses.items() if NOT_AVAILABLE.reasons[0] in status.reasons]
         if not refused:
             return []
@@ -440,19 +442,21 @@ class DeviceQuestion:
 
     def explanation(self, nodes: Sequence[NodeInfo]) -> str:
         """Why none of these nodes, which only lack devices, will do: a sentence or two about the nearest of them."""
-        nearest = None
-        best = 0
+        nearest: NodeInfo | None = None
+        best = (0, 0)
         for node in nodes:
             variant = self._base if self._wanted is None else self._variant(node)
             if isinstance(variant, Status) or not variant.claims:
                 continue
-            lacking = sum(max(0, needed - index.count(node.name)) for index, needed in variant.needs)
-            if nearest is None or lacking < best:
-                nearest, best = (node, variant), lacking
-                if not lacking:
-                    break
+            lacking = 0
+            for index, needed in variant.needs:
+                lacking += max(0, needed - index.count(node.name))
+            if nearest is None or (lacking, node.ordinal) < best:
+                nearest, best = node, (lacking, node.ordinal)
         if nearest is not None:
-            text = reasons.why_not(self._claims.inventory, nearest[0].node, nearest[1].claims, nearest[1].plans)
+            variant = self._base if self._wanted is None else self._variant(nearest)
+            assert isinstance(variant, Variant)
+            text = reasons.why_not(self._claims.inventory, nearest.node, variant.claims, variant.plans)
             if text:
                 return text
         return reasons.where_held([held.claim for held in self._held if not held.pending])
