@@ -37,6 +37,8 @@ def checked_fields(
     resource = served.resource
     if report.wrong:
         raise cannot_be_handled(resource.kind, resource.version, report.wrong[0])
+    if not report.untidy and not report.duplicates:
+        return object_, ()
     errors = report.strict_errors
     if errors and validation == STRICT:
         raise cannot_be_handled(resource.kind, resource.version, strict_text(errors))

@@ -112,6 +112,8 @@ class ClaimStrategy(TypedStrategy):
         self._new: KnownSpecs[tuple[Any, Any]] = KnownSpecs()
         self._valid: KnownSpecs[bool] = KnownSpecs()
         self._same_version = resource.api_version == resource.storage_api_version
+        # The metadata that was found to be in order last: preparing and validating both ask.
+        self._fine: Any = None
 
     def read(self, object_: Object) -> Object:
         """The claim with defaults, in the storage version."""
@@ -127,14 +129,16 @@ class ClaimStrategy(TypedStrategy):
         """A new claim without status and without what gates do not allow."""
         key = exact_key(object_.get("spec"))
         known = self._new.get(key)
-        if known is None or not is_ordinary_metadata(members(object_, "metadata")):
+        metadata = members(object_, "metadata")
+        if known is None or not is_ordinary_metadata(metadata):
             stored = super().prepare_create(object_)
             self._new.put(key, (stored.get("spec"), stored.get("status")))
             return stored
+        self._fine = metadata
         return {
             "apiVersion": self._resource.storage_api_version,
             "kind": self._resource.kind,
-            "metadata": object_["metadata"],
+            "metadata": metadata,
             "spec": known[0],
             "status": known[1],
         }
@@ -143,7 +147,7 @@ class ClaimStrategy(TypedStrategy):
         """All field errors of a new claim."""
         key = None if object_.get("status") else exact_key(object_.get("spec"))
         if key in self._valid:
-            return new_metadata_errors(object_)
+            return () if object_["metadata"] is self._fine else new_metadata_errors(object_)
         errors = super().validate_create(object_)
         if not errors:
             self._valid.put(key, True)

@@ -95,10 +95,16 @@ def difference(one: Tree, other: Tree) -> Tree:
         mine = one.get(element)
         if mine is None or element == SELF:
             continue
-        below = _below(mine)
-        node = _node(_is_member(mine) and not _is_member(theirs), difference(below, _below(theirs)))
-        if node is not None and _same_shape(node, mine):
-            continue
+        if not theirs:
+            # The element itself and nothing below it, as most are.
+            if mine and SELF not in mine:
+                continue
+            node = _below(mine) or None
+        else:
+            below = _below(mine)
+            node = _node(_is_member(mine) and not _is_member(theirs), difference(below, _below(theirs)))
+            if node is not None and _same_shape(node, mine):
+                continue
         if left is None:
             left = dict(one)
         if node is None:

@@ -147,15 +147,30 @@ def with_named_fields(fields: Tree, schema: Schema) -> Tree:
     return result
 
 
+_RECONCILED_MAX = 1000
+_reconciled_sets: dict[tuple[int, int], tuple[Tree, Schema, Tree]] = {}
+
+
 def reconciled(fields: Tree, schema: Schema) -> Tree:
     """The set after parts of the schema became atomic: who owned something below such a part owns all of it."""
+    # Objects that look the same share their sets. The values are kept with the answer: their identity is the key.
+    key = id(fields), id(schema)
+    known = _reconciled_sets.get(key)
+    if known is None:
+        if len(_reconciled_sets) >= _RECONCILED_MAX:
+            _reconciled_sets.clear()
+        known = _reconciled_sets[key] = (fields, schema, _reconciled(fields, schema))
+    return known[2]
+
+
+def _reconciled(fields: Tree, schema: Schema) -> Tree:
     result: Tree = {}
     changed = False
     for element, below in fields.items():
         node = _node_at(element, schema)
         new = below
         if below and node is not None:
-            new = LEAF if _is_atomic(node) else reconciled(below, node)
+            new = LEAF if _is_atomic(node) else _reconciled(below, node)
         changed = changed or new is not below
         result[element] = new
     return result if changed else fields
@@ -179,9 +194,40 @@ def _is_atomic(node: Schema) -> bool:
 
 def type_errors(value: Any, schema: Schema) -> list[str]:
     """What is wrong with a configuration, in the words of Kubernetes; paths start with a dot."""
+    if _fits(value, schema):
+        return []
     errors: list[str] = []
     _check(value, schema, "", errors)
     return errors[:ERRORS_MAX]
+
+
+def _fits(value: Any, schema: Schema) -> bool:
+    """Whether there is nothing to say about a value: looked at without remembering where one is."""
+    kind = schema.kind
+    if value is None or (kind is Kind.STRING and type(value) is str):
+        return True
+    if kind is Kind.OBJECT or kind is Kind.MAP:
+        if not isinstance(value, dict):
+            return False
+        fields, elements = schema.fields, schema.elements
+        for name, item in value.items():
+            field = fields.get(name)
+            node = field[1] if field is not None else elements
+            if node is None or not _fits(item, node):
+                return False
+        return True
+    if kind is Kind.LIST:
+        items = schema.items
+        if not isinstance(value, list) or items is None:
+            return False
+        if schema.shape in _LISTS:
+            try:
+                if len({element_of(item, schema) for item in value}) != len(value):
+                    return False
+            except ListError:
+                return False
+        return all(_fits(item, items) for item in value)
+    return kind is Kind.ANY or not _scalar_problem(value, schema)
 
 
 def _check(value: Any, schema: Schema, path: str, errors: list[str]) -> None:
