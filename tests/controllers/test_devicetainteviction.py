@@ -84,7 +84,7 @@ async def test_a_rule_evicts_the_pods_of_its_devices_and_says_so(tmp_path: Path)
             pods = await made.items("pods")
             going = [item["metadata"]["name"] for item in pods if "deletionTimestamp" in item["metadata"]]
             left = [item["metadata"]["name"] for item in pods]
-            return left if not going and len(left) == 2 or going == ["a", "b"] else None
+            return left if (not going and len(left) == 2) or going == ["a", "b"] else None
 
         left = await until(evicted)
         assert "stays" in left and "waits" in left

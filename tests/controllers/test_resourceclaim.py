@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from allot.controllers import resourceclaim
@@ -109,5 +110,5 @@ async def test_a_shared_claim_is_released_with_its_last_pod(tmp_path: Path) -> N
         assert second["metadata"]["uid"]
 
 
-async def _equals(look, expected) -> bool:  # type: ignore[no-untyped-def]
-    return await look() == expected
+async def _equals(look: Callable[[], Awaitable[object]], expected: object) -> bool:
+    return bool(await look() == expected)
