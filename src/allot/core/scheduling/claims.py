@@ -316,6 +316,11 @@ class Claims:
             if record.current is not None:
                 yield record.current
 
+    def consumers(self, claim: api.ResourceClaim) -> set[str]:
+        """The uids of those who use a claim or, by a decision that is not written yet, are about to."""
+        record = self._records.get(claim_id(claim))
+        return record.consumers() if record is not None else set()
+
     def in_flight(self, namespace: str, name: str) -> bool:
         """Whether an allocation of the claim is decided but not written."""
         record = self._records.get(ClaimID(namespace, name))

@@ -432,9 +432,9 @@ class DeviceQuestion:
 
     def clean_ups(self, statuses: Mapping[str, Status]) -> tuple[tuple[CleanUp, ...], str]:
         """What to clear away if no node passed, and the text for it (PostFilter). One thing at a time, as upstream."""
-        uid = self._pod.metadata.uid
+        own = {self._pod.metadata.uid}
         for claim in self.unavailable_claims(statuses):
-            if all(consumer.uid == uid for consumer in claim.status.reserved_for):
+            if self._claims.consumers(claim) <= own:
                 return (Deallocate(claim=claim),), DEALLOCATED
         if self._left_over is not None:
             return (DeleteClaim(claim=self._left_over),), DELETED
