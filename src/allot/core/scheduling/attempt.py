@@ -6,7 +6,7 @@ nodes (affinity, spreading), or that may have only a few nodes, are answered by 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -177,13 +177,42 @@ def promised_refusal(
         for other_key, other in cluster.nominated.get(info.name, {}).items()
         if other_key != key and other_key not in cluster.pods and (other.spec.priority or 0) >= priority
     ]
+    if not others:
+        return None
     for other in others:
         info.add(other)
     try:
-        return local_refusal(cluster, profile, info, settings) if others else None
+        status = local_refusal(cluster, profile, info, settings)
     finally:
         for other in others:
             info.remove(other.key)
+    return status if status is not None else _promised_devices(cluster, pod, [other.pod for other in others], info)
+
+
+def _promised_devices(
+    cluster: Cluster, pod: core_v1.Pod, others: Sequence[core_v1.Pod], info: NodeInfo
+) -> Status | None:
+    """As above, for devices: what pods left for others is not for whoever comes first."""
+    devices = cluster.devices
+    if devices is None or not isinstance(question := devices.question(pod), DeviceQuestion):
+        return None
+    taken: list[Placement] = []
+    try:
+        for other in sorted(others, key=lambda other: -(other.spec.priority or 0)):
+            wanted = devices.question(other)
+            if isinstance(wanted, DeviceQuestion) and wanted.quick(info) is None and wanted.exact(info) is None:
+                taken.append(_placement(other, info, wanted))
+                devices.assume(taken[-1])
+        if not taken:
+            return None
+        question = devices.question(pod)
+        if not isinstance(question, DeviceQuestion):
+            return question
+        status = question.quick(info)
+        return status if status is not None else question.exact(info)
+    finally:
+        for placement in reversed(taken):
+            devices.forget(placement)
 
 
 # --- by looking at nodes one by one ---

@@ -21,7 +21,7 @@ from allot.core.scheduling.devices import CANNOT_ALLOCATE
 from allot.core.scheduling.messages import histogram
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Victim
-from allot.core.scheduling.podinfo import PodInfo, pod_key
+from allot.core.scheduling.podinfo import PodInfo
 from allot.core.scheduling.questions import Leftover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
@@ -233,7 +233,7 @@ class _Preemption:
                 gives = f"it gives {_several(held)}" if held else ""
                 victims.append(Victim(pod=info.pod, violates_budget=breaks, gives=gives))
                 detail = f"priority {info.pod.spec.priority or 0}" + (f", holds {_several(held)}" if held else "")
-                named.append(f"{pod_key(info.pod)} ({detail})")
+                named.append(f"{info.pod.metadata.namespace}/{info.pod.metadata.name} ({detail})")
         count = f"{len(victims)} pod{'s' if len(victims) != 1 else ''} of lower priority"
         said = f"preempting {count} to make room on node {best.node.name}: {_several(named)}"
         return Preempted(explanation=said, node=best.node.name, victims=tuple(victims))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
@@ -24,6 +24,7 @@ Steps = tuple[tuple[ClaimStep, ...], NewClaim | None, tuple[core_v1.NodeAllocata
 Leftover = Sequence[ClaimID]
 
 
+@runtime_checkable
 class DeviceQuestion(Protocol):
     """Can this pod have its devices on a node? Valid until something changes."""
 
