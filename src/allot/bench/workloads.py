@@ -291,7 +291,7 @@ class UnknownWorkload(ValueError):
 
 def _nearest(pattern: str, names: list[str]) -> list[str]:
     by_lower = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(pattern.lower(), by_lower, n=1, cutoff=0.3)
+    found = difflib.get_close_matches(pattern.lower(), by_lower, n=1, cutoff=0.5)
     return [by_lower[name] for name in found]
 
 

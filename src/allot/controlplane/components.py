@@ -1,0 +1,67 @@
+"""Starts controllers and scheduler on a control plane, each as the user that its role is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry
+
+from allot.controllers.metrics import ControllerMetrics
+from allot.controllers.runner import Services
+from allot.controllers.table import select
+from allot.controlplane.plane import ControlPlane
+from allot.controlplane.users import SCHEDULER, controller_user
+from allot.scheduler.configuration import SchedulerConfiguration
+from allot.scheduler.loop import Scheduler
+
+SCHEDULER_NAME = "scheduler"
+
+
+def start_controllers(plane: ControlPlane, patterns: Sequence[str] = ("*",)) -> CollectorRegistry:
+    """The controllers that the patterns mean; what they count."""
+    registry = CollectorRegistry()
+    metrics = ControllerMetrics(registry)
+    for row in select(patterns, plane.settings.gates):
+        services = Services(
+            client=plane.client(controller_user(row.account), row.name),
+            informers=plane.informers,
+            clock=plane.clock,
+            ids=plane.ids,
+            metrics=metrics,
+            gates=plane.settings.gates,
+        )
+        plane.start(row.name, row.make(services).run)
+    return registry
+
+
+class SchedulerRuns:
+    """The scheduler of a control plane, made anew whenever it has to start again: what it remembers is in the API."""
+
+    def __init__(self, plane: ControlPlane, configuration: SchedulerConfiguration | None) -> None:
+        self._plane = plane
+        self._configuration = configuration
+        self.current: Scheduler | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled or fails."""
+        plane = self._plane
+        self.current = Scheduler(
+            plane.client(SCHEDULER, "kube-scheduler"),
+            plane.informers,
+            plane.clock,
+            plane.ids,
+            configuration=self._configuration,
+            gates=plane.settings.gates,
+            # Ours is the server that refuses to allocate twice.
+            is_guarded=True,
+        )
+        await self.current.run()
+
+
+def start_scheduler(
+    plane: ControlPlane, configuration: SchedulerConfiguration | None = None, name: str = SCHEDULER_NAME
+) -> SchedulerRuns:
+    """A scheduler; more than one can run if their names here differ."""
+    runs = SchedulerRuns(plane, configuration)
+    plane.start(name, runs.run)
+    return runs
