@@ -6,16 +6,15 @@ judged here. In process a body is a JSON value already; it is not read again.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
-import yaml
 
 from allot.apiserver import protobuf
 from allot.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiRequest
+from allot.apiserver.yaml_bodies import YamlError, read_yaml
 from allot.core.model.codec import DecodeError, parse_json
 from allot.core.model.decoding import ObjectWithDuplicates, check_bounds
 
@@ -27,14 +26,12 @@ APPLY_PATCH = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+_YAML_KINDS = (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml")
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 # So few brackets cannot nest deeply: most bodies need no closer look.
 _BRACKETS_HARMLESS = 100
 _SUMMARY_LENGTH = 30
-_DEPTH_MAX = 200
-# What aliases may make of a body.
-BYTES_WRITTEN_OUT_MAX = 3 * 1024 * 1024
 _PROTOBUF_HINT = (
     "; let the client send JSON instead of protobuf, for Kubernetes' components with "
     "--kube-api-content-type=application/json or contentType: application/json in their clientConnection"
@@ -54,11 +51,16 @@ def read_value(body: Any, content_type: str) -> Any:
     kind = media_type(content_type) or JSON
     if kind in (JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
         return _read_json(data)
-    if kind in (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml"):
-        return _read_json(data) if data.lstrip()[:1] == b"{" else _read_yaml(data)
+    if kind in _YAML_KINDS:
+        return _read_yaml(data) if is_yaml(data, kind) else _read_json(data)
     if kind == PROTOBUF:
         return _read_protobuf(data)
     raise unknown_format(kind)
+
+
+def is_yaml(data: bytes, content_type: str) -> bool:
+    """Whether a body has to be read as YAML; most that are said to be YAML are JSON."""
+    return media_type(content_type) in _YAML_KINDS and data.lstrip()[:1] != b"{"
 
 
 def unknown_format(kind: str, why: str = "") -> StatusError:
@@ -87,45 +89,13 @@ def _read_protobuf(data: bytes) -> Any:
         raise bad_request(str(error)) from None
 
 
-class _Loader(yaml.CSafeLoader):
-    """YAML as Kubernetes reads it: times stay texts, and only true and false are booleans."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":bool", ":value"))]
-    for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-
-
 def _read_yaml(data: bytes) -> Any:
     try:
-        value = yaml.load(data, Loader=_Loader)
-        if b"*" in data and _written_out(value, {}, 0) > BYTES_WRITTEN_OUT_MAX:
-            raise bad_request("error converting YAML to JSON: yaml: document contains excessive aliasing")
+        value = read_yaml(data)
         check_bounds(value)
-        # Through JSON once more: keys become texts, what JSON cannot say is refused, shared parts are no longer shared.
-        return msgspec.json.decode(msgspec.json.encode(value))
-    except (yaml.YAMLError, DecodeError, ValueError, TypeError, RecursionError) as error:
-        text = " ".join(str(error).split())
-        raise bad_request(f"error converting YAML to JSON: {text}") from None
-
-
-def _written_out(value: Any, known: dict[int, int], depth: int) -> int:
-    """How long the value would be without aliases, at least; each shared part is looked at once."""
-    if not isinstance(value, dict | list):
-        return len(value) + 1 if isinstance(value, str) else 1
-    found = known.get(id(value))
-    if found is None:
-        if depth > _DEPTH_MAX:
-            raise bad_request(f"error converting YAML to JSON: nested too deeply: expected at most {_DEPTH_MAX} levels")
-        # What contains itself is endless.
-        known[id(value)] = BYTES_WRITTEN_OUT_MAX + 1
-        parts = value.values() if isinstance(value, dict) else value
-        found = known[id(value)] = 1 + sum(_written_out(part, known, depth + 1) for part in parts)
-    return found
+        return value
+    except (YamlError, DecodeError) as error:
+        raise bad_request(f"error converting YAML to JSON: {error}") from None
 
 
 # --- objects ---

@@ -11,6 +11,7 @@ import gzip
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from allot.apiserver import websockets
 from allot.apiserver.access.audit import AuditLog, AuditRecord
@@ -18,6 +19,7 @@ from allot.apiserver.access.authentication import Credentials
 from allot.apiserver.access.certificates import Identity
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
+from allot.apiserver.bodies import is_yaml, read_value
 from allot.apiserver.connections import BodyTooLarge, Connection, Limits, Listener
 from allot.apiserver.errors import (
     StatusError,
@@ -33,6 +35,7 @@ from allot.apiserver.metrics import Metrics
 from allot.apiserver.negotiation import Format, negotiate, wants_pretty
 from allot.apiserver.nodeproxy import upstream
 from allot.apiserver.paths import Target, resolve
+from allot.apiserver.printing.rows import Rows
 from allot.apiserver.request import ANONYMOUS, ApiList, ApiObject, ApiRequest, Attributes, User
 from allot.apiserver.responses import Encoder
 from allot.apiserver.server import ApiServer
@@ -46,6 +49,8 @@ from allot.process.supervise import answer_or_none
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
 REQUEST_S = 60.0
+# YAML is read at a megabyte a second; long bodies beside the event loop.
+_YAML_AT_ONCE_BYTES_MAX = 32 * 1024
 _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
 # A watch by WebSocket on which nothing happens is tested so often.
@@ -75,6 +80,8 @@ class HttpServer:
         self._metrics = metrics
         self._audit = audit
         self._limits = limits or Limits()
+        self._rows = Rows()
+        self._slow_bodies = asyncio.Semaphore(1)
         self._node_context: ssl.SSLContext | None = None
 
     @asynccontextmanager
@@ -230,10 +237,16 @@ class _Exchange:
             label_selector=query.get("labelSelector", ""),
         )
 
-    async def _body(self) -> bytes:
+    async def _body(self) -> Any:
+        """The body: bytes, or the value that was read from them already."""
         if self._head.get("content-encoding").lower() == "gzip":
             raise StatusError(415, "UnsupportedMediaType", "compressed request bodies are not accepted")
-        return await self._connection.body(BODY_BYTES_MAX)
+        body = await self._connection.body(BODY_BYTES_MAX)
+        if len(body) > _YAML_AT_ONCE_BYTES_MAX and is_yaml(body, self._head.get("content-type")):
+            # Others are served meanwhile, and only one such body is read at a time.
+            async with self._http._slow_bodies:
+                return await asyncio.to_thread(read_value, body, self._head.get("content-type"))
+        return body
 
     # --- answers ---
 
@@ -242,7 +255,7 @@ class _Exchange:
         if include not in ("None", "Metadata", "Object"):
             raise bad_request(f'unrecognized includeObject value: "{include}"')
         parts = self._server.parts
-        encoder = Encoder(parts.registry, self._format, parts.clock, include_object=include, pretty=self._pretty)
+        encoder = Encoder(self._format, parts.clock, rows=self._http._rows, include_object=include, pretty=self._pretty)
         with self._connection.time_limit(_time_limit(query) if "timeout" in query else REQUEST_S):
             answer = await self._server.answer(request)
         served = parts.registry.find(request.group, request.version, request.resource)
@@ -252,11 +265,11 @@ class _Exchange:
         if deprecated or told:
             self._warn(tuple(filter(None, (deprecated, *told))))
         if isinstance(answer, ApiObject):
-            body = encoder.object(answer, None if request.subresource == "scale" else served)
+            body = await encoder.object(answer, None if request.subresource == "scale" else served)
             return await self._bytes(body, answer.status)
         if isinstance(answer, ApiList):
             assert served is not None, "what was listed is served"
-            return await self._bytes(encoder.list(answer, served), 200)
+            return await self._bytes(await encoder.list(answer, served), 200)
         if self._head.upgrade == "websocket":
             return await self._watch_by_websocket(answer, encoder)
         return await self._watch(answer, encoder)
@@ -277,14 +290,8 @@ class _Exchange:
         self._headers |= error.headers
         if error.code in (401, 403):
             self._headers["X-Content-Type-Options"] = "nosniff"
-        encoder = Encoder(
-            self._server.parts.registry,
-            Format(self._format.media_type),
-            self._clock,
-            include_object="",
-            pretty=self._pretty,
-        )
-        return await self._bytes(encoder.value(error.status()), error.code)
+        encoder = Encoder(Format(self._format.media_type), self._clock, pretty=self._pretty)
+        return await self._bytes(await encoder.value(error.status()), error.code)
 
     def _warn(self, warnings: tuple[str, ...]) -> None:
         told = [f'299 - "{_header_text(warning)}"' for warning in dict.fromkeys(warnings)]
@@ -304,7 +311,7 @@ class _Exchange:
         to = await upstream(parts, found, parse_query(head.query))
         if to is None:
             return await self._bytes(b"", 200, "text/plain")
-        body = await self._body() if head.has_body and not head.upgrade else b""
+        body = await self._connection.body(BODY_BYTES_MAX) if head.has_body and not head.upgrade else b""
         return await pass_through(self._connection, head, to, self._http.node_context(), body, self._headers)
 
     async def _site(self, segments: tuple[str, ...], query: Mapping[str, str]) -> int:
@@ -325,10 +332,8 @@ class _Exchange:
                 return 304
             return await self._bytes(site.body, site.status, site.media_type)
         self._format = Format(negotiate(accept).media_type) if "as=" not in accept else Format()
-        encoder = Encoder(
-            self._server.parts.registry, self._format, self._clock, include_object="", pretty=self._pretty
-        )
-        return await self._bytes(encoder.value(site.value), site.status, site.media_type)
+        encoder = Encoder(self._format, self._clock, pretty=self._pretty)
+        return await self._bytes(await encoder.value(site.value), site.status, site.media_type)
 
     # --- watches ---
 

@@ -6,20 +6,29 @@ one who asks.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
-import yaml
 
 from allot.apiserver.lists import encode_list
 from allot.apiserver.negotiation import YAML, Format
-from allot.apiserver.registry import Registry, Served
+from allot.apiserver.printing.cells import Moment, seconds_of
+from allot.apiserver.printing.rows import Rows, metadata_of
+from allot.apiserver.printing.tables import METADATA, encoded_table, printer_for
+from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiList, ApiObject, WatchEvent
 from allot.apiserver.tables import table_of, table_of_event
+from allot.apiserver.yaml_bodies import write_yaml
 from allot.process.clock import Clock
 from allot.store.port import Entry
 
 Object = dict[str, Any]
+# How many objects are written before others get their turn: some ten milliseconds.
+_STEP = 1000
+# YAML is written at some megabytes a second; long ones beside the event loop.
+_YAML_AT_ONCE_BYTES_MAX = 32 * 1024
 
 _EVENT_START = {
     type_: f'{{"type":"{type_}","object":'.encode() for type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
@@ -29,21 +38,23 @@ _EVENT_START = {
 class Encoder:
     """Encodes the answers to one request."""
 
-    def __init__(self, registry: Registry, format_: Format, clock: Clock, *, include_object: str, pretty: bool) -> None:
-        self._registry = registry
+    def __init__(
+        self, format_: Format, clock: Clock, *, rows: Rows | None = None, include_object: str = "", pretty: bool = False
+    ) -> None:
+        self._rows = rows
         self._format = format_
         self._clock = clock
         self._include_object = include_object
         self._pretty = pretty
         self._columns_told = False
 
-    def object(self, answer: ApiObject, served: Served | None) -> bytes:
+    async def object(self, answer: ApiObject, served: Served | None) -> bytes:
         """One object; Status objects keep their form."""
         is_status = answer.object.get("kind") == "Status" and answer.entry is None
         if self._format.as_ and not is_status and served is not None:
-            return self._finish(msgspec.json.encode(self._transformed(answer, served)))
+            return await self._finish(msgspec.json.encode(self._transformed(answer, served)))
         encoded = answer.entry.encoded if answer.entry is not None else msgspec.json.encode(answer.object)
-        return self._finish(encoded)
+        return await self._finish(encoded)
 
     def _transformed(self, answer: ApiObject, served: Served) -> Object:
         if self._format.as_ == "Table":
@@ -70,31 +81,35 @@ class Encoder:
             "metadata": object_.get("metadata", {}),
         }
 
-    def list(self, answer: ApiList, served: Served) -> bytes:
-        """A list."""
+    async def list(self, answer: ApiList, served: Served) -> bytes:
+        """A list; others are served while a long one is written."""
         if not self._format.as_:
-            return self._finish(encode_list(answer, served))
+            return await self._finish(encode_list(answer, served))
         metadata: Object = {"resourceVersion": answer.resource_version}
         if answer.continue_token:
             metadata["continue"] = answer.continue_token
         if answer.remaining:
             metadata["remainingItemCount"] = answer.remaining
-        if self._format.as_ == "Table":
-            told = table_of(
-                served, answer.entries, self._meta_version, self._include_object, self._clock.now(), metadata
-            )
-            return self._finish(msgspec.json.encode(told))
-        items = [self._metadata_of(entry.object) for entry in answer.entries]
-        return self._finish(
-            msgspec.json.encode(
-                {
-                    "kind": "PartialObjectMetadataList",
-                    "apiVersion": self._meta_version,
-                    "metadata": metadata,
-                    "items": items,
-                }
-            )
-        )
+        if self._format.as_ != "Table":
+            return await self._finish(await self._metadata_list(answer, metadata))
+        if self._rows is None or self._include_object != METADATA:
+            now = self._clock.now()
+            table = table_of(served, answer.entries, self._meta_version, self._include_object, now, metadata)
+            return await self._finish(msgspec.json.encode(table))
+        resource, printer = served.resource, served.printer or printer_for(served.resource)
+        moment = Moment(seconds_of(self._clock.now()) or 0.0)
+        rows: list[bytes] = []
+        async for entries in _steps(answer.entries):
+            rows += self._rows.of(resource, entries, printer, moment)
+        return await self._finish(encoded_table(printer, rows, self._meta_version, metadata))
+
+    async def _metadata_list(self, answer: ApiList, metadata: Object) -> bytes:
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": self._meta_version, "metadata": metadata}
+        start = f'{{"kind":"PartialObjectMetadata","apiVersion":"{self._meta_version}","metadata":'.encode()
+        items = []
+        async for entries in _steps(answer.entries):
+            items += [b"%b%b}" % (start, metadata_of(entry.encoded)) for entry in entries]
+        return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
     def event(self, event: WatchEvent, served: Served) -> bytes:
         """One event of a watch, as a line."""
@@ -116,15 +131,27 @@ class Encoder:
             body = msgspec.json.encode(self._metadata_of(event.object))
         return start + body + b"}\n"
 
-    def value(self, value: Any) -> bytes:
+    async def value(self, value: Any) -> bytes:
         """A value that is not stored."""
-        return self._finish(msgspec.json.encode(value))
+        return await self._finish(msgspec.json.encode(value))
 
-    def _finish(self, encoded: bytes) -> bytes:
+    async def _finish(self, encoded: bytes) -> bytes:
         if self._format.media_type == YAML:
-            return yaml.dump(
-                msgspec.json.decode(encoded), Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True
-            ).encode()
+            if len(encoded) > _YAML_AT_ONCE_BYTES_MAX:
+                return await asyncio.to_thread(_as_yaml, encoded)
+            return _as_yaml(encoded)
         if self._pretty:
             return msgspec.json.format(encoded, indent=2) + b"\n"
         return encoded
+
+
+def _as_yaml(encoded: bytes) -> bytes:
+    return write_yaml(msgspec.json.decode(encoded))
+
+
+async def _steps(entries: Sequence[Entry]) -> AsyncIterator[Sequence[Entry]]:
+    """A few at a time, with room for others in between."""
+    for start in range(0, len(entries), _STEP):
+        if start:
+            await asyncio.sleep(0)
+        yield entries[start : start + _STEP]

@@ -2,7 +2,7 @@
 
 Input is not trusted. Size, nesting and the number of values are bounded, aliases count as what they expand to, and a
 key that occurs twice is an error rather than a silent loss. YAML is built from libyaml's events instead of PyYAML's
-loader, which resolves scalars differently from Kubernetes (`allot.cli.yaml_scalars`), keeps the last of two equal
+loader, which resolves scalars differently from Kubernetes (`allot.core.yaml_scalars`), keeps the last of two equal
 keys and recurses.
 
 Does not know what a manifest is; that is `allot.cli.manifests`.
@@ -19,7 +19,7 @@ import msgspec
 import yaml
 
 from allot.cli.errors import Unreadable
-from allot.cli.yaml_scalars import NUMBER_CHARACTERS_MAX, NotJSON, key_text, resolve_plain, resolve_tagged
+from allot.core.yaml_scalars import NUMBER_CHARACTERS_MAX, NotJSON, key_text, resolve_plain, resolve_tagged
 
 BYTES_MAX = 64 * 1024 * 1024
 DEPTH_MAX = 200

@@ -18,7 +18,7 @@ import msgspec
 import yaml
 
 from allot.cli.errors import printable, shortened
-from allot.cli.yaml_scalars import NotJSON, resolve_plain
+from allot.core.yaml_scalars import NotJSON, resolve_plain
 
 CELL_CHARACTERS_MAX = 400
 _COLUMN_GAP = "   "

@@ -4,7 +4,7 @@ Kubernetes turns YAML into JSON with sigs.k8s.io/yaml, which resolves scalars by
 `yes`, `on` and `y` are true, a leading zero is octal, underscores in numbers are ignored, sexagesimal numbers do not
 exist and a date stays text. PyYAML's own resolver differs in the last two and in `y`/`n`, so its rules are not used.
 
-Knows only single scalars; documents, anchors and keys are in `allot.cli.documents`.
+Knows only single scalars; documents, anchors and keys are the business of those who read them.
 """
 
 from __future__ import annotations
