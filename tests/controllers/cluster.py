@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from allot.apiserver.assembly import Running, Settings, running
 from allot.client.api import Client, PatchType, ResourceClient
 from allot.client.errors import NotFound
 from allot.client.informers import Informers
+from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, Transport, WatchEvent
 from allot.controllers.metrics import ControllerMetrics
 from allot.controllers.runner import Runnable, Services
 from allot.controlplane.clients import client_of
@@ -124,6 +125,50 @@ async def cluster(directory: Path, gates: FeatureGates = DEFAULT_GATES) -> Async
     """A server without controllers."""
     async with running(Settings(directory=directory / "pki", port=0, gates=gates), MemoryStore()) as server:
         yield Cluster(server, gates)
+
+
+Send = Callable[[], Awaitable[Response]]
+
+
+class Hooked:
+    """A transport on which a function of the test decides what becomes of each request: it is given method, path, and
+    how to send it."""
+
+    def __init__(self, inner: Transport, around: Callable[[str, str, Send], Awaitable[Response]]) -> None:
+        self._inner = inner
+        self._around = around
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> Response:
+        """One request."""
+
+        async def send() -> Response:
+            return await self._inner.request(method, path, query, body, content_type, headers, timeout)
+
+        return await self._around(method, path, send)
+
+    def stream(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+        duration: float | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """A watch."""
+        return self._inner.stream(path, query, headers, timeout, duration)
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._inner.close()
 
 
 async def until(what: Callable[[], Any], timeout_s: float = 20.0) -> Any:
