@@ -1,0 +1,144 @@
+"""Groups: enough pods at once, or none; with kube-scheduler's words."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from allot.core.model.meta import Condition
+from allot.core.model.scheduling_v1 import PodGroupStatus
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.decide import decide
+from allot.core.scheduling.plan import Decision, Unit
+from allot.core.scheduling.settings import DEFAULT_SETTINGS
+from allot.core.scheduling.status import Verdict
+
+from .cluster_world import cluster, cluster_with_devices, node, picture, placed_on, pod, pod_group
+from .device_world import claim, device_class, exactly, gpus, slice_of
+
+
+def unit(minimum: int | None, count: int, cpu: str = "4", **spec: object) -> Unit:
+    pods = tuple(pod(f"p{number}", cpu=cpu, group="g", **spec) for number in range(count))  # type: ignore[arg-type]
+    return Unit(pods=pods, group=pod_group("g", minimum))
+
+
+def run(made: Cluster, asked: Unit) -> Decision:
+    before = picture(made)
+    decision = decide(made, asked, DEFAULT_SETTINGS)
+    assert picture(made) == before
+    return decision
+
+
+def messages(decision: Decision) -> list[str]:
+    return [refusal.message for refusal in decision.refusals]
+
+
+def test_a_gang_that_fits_is_placed_as_a_whole() -> None:
+    decision = run(cluster(node("n1"), node("n2"), node("n3")), unit(3, 3))
+    assert sorted(placed_on(decision).values()) == ["n1", "n2", "n3"]
+    assert not decision.refusals
+    assert decision.group is not None
+    assert (decision.group.status, decision.group.reason) == ("True", "Scheduled")
+
+
+def test_a_gang_that_does_not_fit_gets_nothing() -> None:
+    decision = run(cluster(node("n1"), node("n2")), unit(3, 3))
+    assert not decision.placements
+    text = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    assert messages(decision) == [text, text, "0/2 nodes are available: 2 Insufficient cpu."]
+    assert [refusal.plugins for refusal in decision.refusals] == [
+        {"GangScheduling"},
+        {"GangScheduling"},
+        {"NodeResourcesFit"},
+    ]
+    assert decision.group is not None
+    assert (decision.group.status, decision.group.reason) == ("False", "Unschedulable")
+    assert decision.group.message == text
+
+
+def test_the_pass_ends_as_soon_as_the_minimum_is_out_of_reach() -> None:
+    decision = run(cluster(node("n1")), unit(4, 4))
+    text = "minCount (4) cannot be satisfied: 1 scheduled, 2 remaining"
+    assert messages(decision) == [text, "0/1 nodes are available: 1 Insufficient cpu.", text, text]
+
+
+def test_pods_beyond_the_minimum_are_placed_if_there_is_room() -> None:
+    decision = run(cluster(node("n1"), node("n2"), node("n3")), unit(2, 4))
+    assert len(decision.placements) == 3
+    assert messages(decision) == ["0/3 nodes are available: 3 Insufficient cpu."]
+    assert decision.group is not None and decision.group.status == "True"
+
+
+def test_too_few_pods_are_not_tried() -> None:
+    decision = run(cluster(node("n1")), unit(3, 2))
+    assert messages(decision) == ["minCount (3) cannot be satisfied: 0 scheduled, 2 remaining"] * 2
+    assert decision.nodes_evaluated == 0
+
+
+def test_pods_that_have_a_node_count() -> None:
+    made = cluster(*(node(f"n{number}") for number in range(3)))
+    for number in (1, 2):
+        made.put_pod(pod(f"there-{number}", cpu="4", group="g", on=f"n{number}"))
+    decision = run(made, unit(3, 1))
+    assert placed_on(decision) == {"p0": "n0"}
+
+
+def test_a_basic_group_places_what_fits() -> None:
+    decision = run(cluster(node("n1")), unit(None, 2))
+    assert len(decision.placements) == 1
+    decision = run(cluster(node("n1", cpu="1")), unit(None, 2))
+    assert decision.group is not None
+    assert decision.group.message == "minCount (1) cannot be satisfied: 0 scheduled, 0 remaining"
+
+
+def test_a_surplus_pod_that_does_not_fit_leaves_the_group_unschedulable() -> None:
+    made = cluster(node("n1"))
+    made.put_pod(pod("there", cpu="4", group="g", on="n1"))
+    group = replace(
+        pod_group("g", 1),
+        status=PodGroupStatus(conditions=(Condition(type="PodGroupInitiallyScheduled", status="True"),)),
+    )
+    decision = run(made, Unit(pods=(pod("p", cpu="4", group="g"),), group=group))
+    assert messages(decision) == ["0/1 nodes are available: 1 Insufficient cpu."]
+    # Once it has been scheduled it never says otherwise.
+    assert decision.group is None
+
+
+def test_pods_of_a_group_must_agree() -> None:
+    made = cluster(node("n1"))
+    rule = "all pods in a single pod group should have the same"
+    mixed = Unit(
+        pods=(pod("a", group="g", schedulerName="x"), pod("b", group="g", schedulerName="y")), group=pod_group("g", 1)
+    )
+    decision = run(made, mixed)
+    assert messages(decision) == [f'{rule} .spec.schedulerName set, got: "y" and "x"'] * 2
+    assert {refusal.verdict for refusal in decision.refusals} == {Verdict.ERROR}
+    assert decision.group is not None and decision.group.reason == "SchedulerError"
+    prioritized = Unit(pods=(pod("a", group="g", priority=5),), group=pod_group("g", 1, priority=7))
+    assert messages(run(made, prioritized)) == [f"{rule} priority as the pod group's priority, got 5 and 7"]
+    made.put_pod(pod("there", group="g", on="n1", preemptionPolicy="Never"))
+    assert messages(run(made, unit(1, 1))) == [f"{rule} preemption policy, got Never and PreemptLowerPriority"]
+
+
+def test_pods_of_a_gang_do_not_get_the_same_device() -> None:
+    made, claims = cluster_with_devices(node("n1"), node("n2"))
+    claims.put_class(device_class())
+    for name in ("n1", "n2"):
+        claims.put_slice(slice_of(name, gpus(1)))
+    for number in range(3):
+        claims.put_claim(claim(f"c{number}", exactly()))
+
+    def asking(count: int) -> Unit:
+        pods = tuple(
+            pod(f"p{number}", group="g", resourceClaims=[{"name": "r", "resourceClaimName": f"c{number}"}])
+            for number in range(count)
+        )
+        return Unit(pods=pods, group=pod_group("g", count))
+
+    decision = run(made, asking(2))
+    allocations = [placement.claims[0].allocation for placement in decision.placements]
+    pools = {allocation.devices.results[0].pool for allocation in allocations if allocation is not None}
+    assert pools == {"n1", "n2"}
+    decision = run(made, asking(3))
+    assert messages(decision)[2] == "0/2 nodes are available: 2 cannot allocate all claims."
+    # Nothing is left of what was tried.
+    assert not any(claims.in_flight("ns", f"c{number}") for number in range(3))
