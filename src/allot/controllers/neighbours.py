@@ -26,9 +26,14 @@ async def server_version(client: Client) -> str:
     return str(body.get("gitVersion", "")) if isinstance(body, dict) else ""
 
 
+def is_allot_version(version: str) -> bool:
+    """Whether that is what a server of allot's says."""
+    return _OURS in version
+
+
 async def is_allot(client: Client) -> bool:
     """Whether the server is allot's."""
-    return _OURS in await server_version(client)
+    return is_allot_version(await server_version(client))
 
 
 async def has_controller_manager(client: Client, now_s: float) -> bool:

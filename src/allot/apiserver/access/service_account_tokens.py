@@ -63,6 +63,19 @@ class Binding(msgspec.Struct, frozen=True):
 UNBOUND = Binding()
 
 
+def legacy_claims(account: Object, secret_name: str) -> dict[str, Any]:
+    """What the token in a Secret of type kubernetes.io/service-account-token claims."""
+    metadata = account["metadata"]
+    return {
+        "iss": LEGACY_ISSUER,
+        f"{_LEGACY}namespace": metadata["namespace"],
+        f"{_LEGACY}secret.name": secret_name,
+        f"{_LEGACY}service-account.name": metadata["name"],
+        f"{_LEGACY}service-account.uid": metadata.get("uid", ""),
+        "sub": user_name(metadata["namespace"], metadata["name"]),
+    }
+
+
 class ServiceAccountTokens:
     """Makes and checks tokens."""
 
@@ -115,17 +128,7 @@ class ServiceAccountTokens:
 
     def issue_legacy(self, account: Object, secret_name: str) -> str:
         """The token for a Secret of type kubernetes.io/service-account-token."""
-        metadata = account["metadata"]
-        return self.key.sign(
-            {
-                "iss": LEGACY_ISSUER,
-                f"{_LEGACY}namespace": metadata["namespace"],
-                f"{_LEGACY}secret.name": secret_name,
-                f"{_LEGACY}service-account.name": metadata["name"],
-                f"{_LEGACY}service-account.uid": metadata.get("uid", ""),
-                "sub": user_name(metadata["namespace"], metadata["name"]),
-            }
-        )
+        return self.key.sign(legacy_claims(account, secret_name))
 
     # --- checking ---
 

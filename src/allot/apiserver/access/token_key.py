@@ -54,15 +54,27 @@ class TokenKey:
                 serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
             )
             write_secret(path, pem)
+        found = cls._loaded(path, pem)
+        write_secret(directory / "sa.pub", found.public_pem)
+        return found
+
+    @classmethod
+    def read(cls, path: Path) -> TokenKey:
+        """The key in a file that must be there."""
+        pem = read_secret(path)
+        if pem is None:
+            raise SecretFileError(f"service-account key {path}: does not exist")
+        return cls._loaded(path, pem)
+
+    @classmethod
+    def _loaded(cls, path: Path, pem: bytes) -> TokenKey:
         try:
             loaded = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError) as error:
             raise SecretFileError(f"service-account key {path}: is not a private key: {error}") from error
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or not isinstance(loaded.curve, ec.SECP256R1):
             raise SecretFileError(f"service-account key {path}: expected an ECDSA P-256 key")
-        found = cls(loaded)
-        write_secret(directory / "sa.pub", found.public_pem)
-        return found
+        return cls(loaded)
 
     @property
     def public_pem(self) -> bytes:

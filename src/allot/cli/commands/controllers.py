@@ -1,0 +1,222 @@
+"""`allot controllers`: what keeps a cluster in order, against any Kubernetes API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from allot.apiserver.access.secret_files import SecretFileError
+from allot.apiserver.access.service_account_tokens import legacy_claims
+from allot.apiserver.access.token_key import TokenKey
+from allot.cli.component import Component, Duration, component_options, options_of, run_component
+from allot.cli.errors import Unreadable
+from allot.cli.output import talk
+from allot.client.connection import Connection
+from allot.client.informers import Informers
+from allot.controllers.metrics import ControllerMetrics
+from allot.controllers.neighbours import has_controller_manager, server_version
+from allot.controllers.neighbours import is_allot_version as is_ours
+from allot.controllers.nodelifecycle import NodeLifecycle
+from allot.controllers.podgc import PodGarbageCollector
+from allot.controllers.runner import Runnable, Services
+from allot.controllers.table import CONTROLLERS, Row, UnknownController, select
+from allot.core.features import FeatureGates
+from allot.core.lifecycle.nodes import NodeSettings
+from allot.core.lifecycle.podgc import TERMINATED_MAX
+from allot.process.supervise import supervise
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_DEFAULTS = NodeSettings()
+
+
+class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says about controllers."""
+
+    controllers: tuple[str, ...]
+    beside: str
+    root_ca_file: Path | None
+    key_file: Path | None
+    node_monitor_period: float
+    node_monitor_grace_period: float
+    node_startup_grace_period: float
+    terminated_pod_gc_threshold: int
+
+
+def _patterns(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in value.split(","))))
+
+
+@click.command(short_help="Run the controllers.")
+@click.option(
+    "--controllers",
+    default="*",
+    show_default=True,
+    metavar="LIST",
+    callback=_patterns,
+    help="Which ones: '*' for all, NAME for one more, -NAME for one less; comma-separated.",
+)
+@click.option(
+    "--beside-kube-controller-manager",
+    "beside",
+    type=click.Choice(("auto", "yes", "no")),
+    default="auto",
+    show_default=True,
+    help="Whether '*' leaves out what kube-controller-manager does. auto: on servers that are not allot's, and where it "
+    "holds its lease.",
+)
+@click.option(
+    "--root-ca-file",
+    type=_FILE,
+    help="The certificates that pods are given to know the API server by.  [default: those of the kubeconfig]",
+)
+@click.option(
+    "--service-account-private-key-file",
+    "key_file",
+    type=_FILE,
+    help="The key that signs tokens in Secrets: the API server's sa.key. Without it Secrets get no tokens.",
+)
+@click.option(
+    "--node-monitor-period",
+    type=Duration(),
+    default=f"{_DEFAULTS.period_s:g}s",
+    show_default=True,
+    help="How often nodes are looked at.",
+)
+@click.option(
+    "--node-monitor-grace-period",
+    type=Duration(),
+    default=f"{_DEFAULTS.grace_s:g}s",
+    show_default=True,
+    help="How long a node may be silent.",
+)
+@click.option(
+    "--node-startup-grace-period",
+    type=Duration(),
+    default=f"{_DEFAULTS.startup_grace_s:g}s",
+    show_default=True,
+    help="How long a new node may be silent.",
+)
+@click.option(
+    "--terminated-pod-gc-threshold",
+    type=click.IntRange(0),
+    default=TERMINATED_MAX,
+    show_default=True,
+    help="How many finished pods are kept; 0 keeps all.",
+)
+@component_options(lease_name="allot-controllers", port=10257)
+def controllers(**arguments: Any) -> None:
+    """Run the controllers: claims of pods, garbage collection, namespaces, nodes, service accounts, quotas.
+
+    They use nothing but the API and work on allot's API server as on any other. Names are kube-controller-manager's. On a
+    cluster that has a kube-controller-manager only what that one lacks is started, unless named. SIGTERM and SIGINT stop
+    them; the lease is given back.
+
+    \b
+    Names:
+      {names}
+
+    \b
+    Examples:
+      allot controllers --kubeconfig ./kubeconfig
+      allot controllers --controllers='*,-node-lifecycle-controller'
+      allot controllers --controllers=resourceclaim-controller --no-leader-elect
+    """
+    component = options_of(arguments)
+    options = ControllerOptions(**arguments)
+    _chosen(options, component.gates, beside=False)
+    sign = _signer(options.key_file)
+    run_component("controllers", component, partial(_work, options, component.gates, sign))
+
+
+controllers.help = (controllers.help or "").replace("{names}", "\n      ".join(sorted(row.name for row in CONTROLLERS)))
+
+
+def _chosen(options: ControllerOptions, gates: FeatureGates, *, beside: bool) -> Sequence[Row]:
+    try:
+        return select(options.controllers, gates, beside_upstream=beside)
+    except UnknownController as error:
+        raise Unreadable(str(error)) from None
+
+
+def _signer(path: Path | None) -> Callable[[dict[str, Any], str], str] | None:
+    if path is None:
+        return None
+    try:
+        key = TokenKey.read(path)
+    except SecretFileError as error:
+        raise Unreadable(str(error)) from None
+    return lambda account, secret: key.sign(legacy_claims(account, secret))
+
+
+async def _work(
+    options: ControllerOptions,
+    gates: FeatureGates,
+    sign: Callable[[dict[str, Any], str], str] | None,
+    component: Component,
+) -> None:
+    beside = await _is_beside(options, component)
+    rows = _chosen(options, gates, beside=beside)
+    if beside:
+        talk("a kube-controller-manager looks after this cluster: what it does is left to it")
+    informers = Informers(component.client, component.clock, component.ids)
+    services = Services(
+        client=component.client,
+        informers=informers,
+        clock=component.clock,
+        ids=component.ids,
+        metrics=ControllerMetrics(component.registry),
+        gates=gates,
+        instance=component.identity,
+        sign_token=sign,
+        root_ca=_root_ca(options.root_ca_file, component.connection),
+    )
+    makes = {**{row.name: row.make for row in rows}, **_adjusted(options, rows)}
+    running = {name: make(services) for name, make in makes.items()}
+    talk(f"running: {', '.join(running) or 'no controllers'}")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(informers.run())
+        for name, controller in running.items():
+            tasks.create_task(supervise(name, controller.run, component.clock))
+
+
+def _adjusted(options: ControllerOptions, rows: Sequence[Row]) -> dict[str, Callable[[Services], Runnable]]:
+    """The controllers that take options, as far as they are chosen."""
+    nodes = NodeSettings(
+        period_s=options.node_monitor_period,
+        grace_s=options.node_monitor_grace_period,
+        startup_grace_s=options.node_startup_grace_period,
+    )
+    found: dict[str, Callable[[Services], Runnable]] = {
+        "node-lifecycle-controller": partial(NodeLifecycle, settings=nodes),
+        "pod-garbage-collector-controller": partial(
+            PodGarbageCollector, terminated_max=options.terminated_pod_gc_threshold
+        ),
+    }
+    chosen = {row.name for row in rows}
+    return {name: make for name, make in found.items() if name in chosen}
+
+
+async def _is_beside(options: ControllerOptions, component: Component) -> bool:
+    if options.beside != "auto":
+        return options.beside == "yes"
+    if not is_ours(await server_version(component.client)):
+        return True
+    return await has_controller_manager(component.client, component.clock.seconds())
+
+
+def _root_ca(path: Path | None, connection: Connection) -> str:
+    source = path or connection.ca_file
+    if path is None and connection.ca_data:
+        return connection.ca_data.decode(errors="replace")
+    if source is None:
+        return ""
+    try:
+        return source.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unreadable(f"certificates {source}: {error}") from None

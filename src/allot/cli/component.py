@@ -1,0 +1,348 @@
+"""Running a component against an API server in the foreground: how to reach it, who leads, health and metrics, signals.
+
+Shared by the commands that are a part of a control plane of their own process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from allot.cli.errors import CommandError, Unreadable
+from allot.cli.gates import parse_gates
+from allot.cli.output import talk
+from allot.client.api import Client
+from allot.client.connection import Connection
+from allot.client.errors import ApiError
+from allot.client.http import HttpTransport
+from allot.client.kubeconfig import KubeconfigError, connection_from_environment
+from allot.client.leader import ElectionTimes, LeaderElector
+from allot.core.cel.times import SECOND, parse_duration
+from allot.core.features import FeatureGates
+from allot.process.clock import Clock, SystemClock
+from allot.process.ids import Ids, SystemIds
+from allot.process.interpreter import tune
+from allot.process.metrics import CONTENT_TYPE
+
+EXIT_UNREACHABLE = 3
+EXIT_FORCED = 130
+# How long the server may take to appear, when both are started together.
+_SERVER_WAIT_S = 30.0
+_PAUSE_S = 1.0
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CannotRun(CommandError):
+    """The component cannot start or go on."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class ComponentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says about any component."""
+
+    kubeconfig: Path | None
+    context: str
+    gates: FeatureGates
+    leader_elect: bool
+    lease_name: str
+    lease_namespace: str
+    lease_duration: float
+    renew_deadline: float
+    retry_period: float
+    bind_address: str
+    port: int
+
+
+class Component(msgspec.Struct, frozen=True, kw_only=True):
+    """What a component works with."""
+
+    client: Client
+    connection: Connection
+    clock: Clock
+    ids: Ids
+    registry: CollectorRegistry
+    # Which process of several this is.
+    identity: str
+
+
+class Duration(click.ParamType):
+    """A time span as Go writes it (1m30s), or a number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """In seconds."""
+        text = str(value)
+        found = parse_duration(text if not text.replace(".", "", 1).isdigit() else f"{text}s")
+        if found is None or found.nanoseconds < 0:
+            self.fail(f"{text!r} is no duration such as 15s or 1m30s.", param, ctx)
+        return found.nanoseconds / SECOND
+
+
+def component_options(lease_name: str, port: int) -> Callable[[Function], Function]:
+    """The options of a command that runs a component."""
+    options = (
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="How to reach the API server.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+        ),
+        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
+        click.option(
+            "--feature-gates",
+            "gates",
+            default="default",
+            show_default=True,
+            metavar="GATES",
+            callback=parse_gates,
+            help="'default', 'all' or NAME=true,NAME=false.",
+        ),
+        click.option(
+            "--leader-elect/--no-leader-elect",
+            default=True,
+            show_default=True,
+            help="Wait for a lease before working, so that of several processes one works.",
+        ),
+        click.option(
+            "--leader-elect-resource-name",
+            "lease_name",
+            default=lease_name,
+            show_default=True,
+            metavar="NAME",
+            help="The name of that lease.",
+        ),
+        click.option(
+            "--leader-elect-resource-namespace",
+            "lease_namespace",
+            default="kube-system",
+            show_default=True,
+            metavar="NAMESPACE",
+            help="The namespace of that lease.",
+        ),
+        click.option(
+            "--leader-elect-lease-duration",
+            "lease_duration",
+            type=Duration(),
+            default="15s",
+            show_default=True,
+            help="How long others wait for a lease that is not renewed.",
+        ),
+        click.option(
+            "--leader-elect-renew-deadline",
+            "renew_deadline",
+            type=Duration(),
+            default="10s",
+            show_default=True,
+            help="How long the leader tries to renew it before it gives up.",
+        ),
+        click.option(
+            "--leader-elect-retry-period",
+            "retry_period",
+            type=Duration(),
+            default="2s",
+            show_default=True,
+            help="The pause between tries.",
+        ),
+        click.option(
+            "--bind-address", default="127.0.0.1", show_default=True, help="Where to serve health and metrics."
+        ),
+        click.option(
+            "--port",
+            type=click.IntRange(-1, 65535),
+            default=port,
+            show_default=True,
+            help="The port for /healthz, /livez, /readyz and /metrics (HTTP); 0 takes a free one, -1 none.",
+        ),
+    )
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def options_of(arguments: dict[str, Any]) -> ComponentOptions:
+    """Takes the options of a component out of click's arguments."""
+    return ComponentOptions(**{name: arguments.pop(name) for name in ComponentOptions.__struct_fields__})
+
+
+def run_component(name: str, options: ComponentOptions, work: Callable[[Component], Awaitable[None]]) -> None:
+    """Do the work, when leading, until a signal comes; CommandError if that is not possible or the lease is lost."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    tune()
+    try:
+        connection = connection_from_environment(os.environ, kubeconfig=options.kubeconfig, context=options.context)
+    except KubeconfigError as error:
+        raise Unreadable(str(error)) from None
+    try:
+        if sys.platform == "win32":
+            asyncio.run(_run(name, options, connection, work))
+        else:
+            import uvloop
+
+            uvloop.run(_run(name, options, connection, work))
+    except BaseExceptionGroup as group:
+        known = group.subgroup(CommandError)
+        if known is None:
+            raise
+        raise _first(known) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _run(
+    name: str, options: ComponentOptions, connection: Connection, work: Callable[[Component], Awaitable[None]]
+) -> None:
+    clock, ids = SystemClock(), SystemIds()
+    client = Client(HttpTransport(connection, clock, ids, environ=os.environ, user_agent=f"allot-{name}"))
+    component = Component(
+        client=client,
+        connection=connection,
+        clock=clock,
+        ids=ids,
+        registry=CollectorRegistry(),
+        identity=f"{socket.gethostname()}_{ids.new_uid()}",
+    )
+    stop = asyncio.Event()
+    _on_signals(stop)
+    try:
+        async with _probes(options, component.registry) as address:
+            if address:
+                talk(f"health and metrics: {address}")
+            await _until_stopped(stop, _work(name, options, component, work))
+    finally:
+        await client.close()
+    talk("stopping")
+
+
+async def _until_stopped(stop: asyncio.Event, work: Awaitable[None]) -> None:
+    async def doing() -> None:
+        await work
+
+    async with asyncio.TaskGroup() as tasks:
+        both = tasks.create_task(doing()), tasks.create_task(stop.wait())
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for task in both:
+            task.cancel()
+
+
+async def _work(
+    name: str, options: ComponentOptions, component: Component, work: Callable[[Component], Awaitable[None]]
+) -> None:
+    await _until_reachable(component)
+    if not options.leader_elect:
+        await work(component)
+        return
+    try:
+        times = ElectionTimes(
+            lease_duration_s=int(options.lease_duration),
+            renew_deadline_s=options.renew_deadline,
+            retry_period_s=options.retry_period,
+        )
+    except ValueError as error:
+        raise Unreadable(f"leader election: {error}") from None
+    lease = f"{options.lease_namespace}/{options.lease_name}"
+    elector = LeaderElector(
+        component.client,
+        component.clock,
+        component.ids,
+        namespace=options.lease_namespace,
+        name=options.lease_name,
+        identity=component.identity,
+        times=times,
+        on_new_leader=lambda leader: talk(f"lease {lease}: held by {leader or 'nobody'}"),
+    )
+    await elector.run(lambda: work(component))
+    raise CannotRun(f"{name}: lease {lease}: lost", "another process leads now; start this one again to stand by")
+
+
+async def _until_reachable(component: Component) -> None:
+    """Wait for the server, but not for ever: a wrong address should be told."""
+    deadline = component.clock.monotonic() + _SERVER_WAIT_S
+    while True:
+        try:
+            await component.client.request("GET", "/version")
+            return
+        except ApiError as error:
+            if component.clock.monotonic() > deadline:
+                where = component.connection.server
+                raise CannotRun(
+                    f"API server {where}: {error.message}", "kubectl version shows whether it can be reached"
+                ) from None
+        await component.clock.sleep(_PAUSE_S)
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    """The first signal stops cleanly, the second at once."""
+
+    def received() -> None:
+        if stop.is_set():
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, received)
+
+
+# --- health and metrics ---
+
+
+@asynccontextmanager
+async def _probes(options: ComponentOptions, registry: CollectorRegistry) -> AsyncIterator[str]:
+    """The address at which the process tells how it is; empty if nowhere."""
+    if options.port < 0:
+        yield ""
+        return
+
+    async def health(_request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
+
+    application = web.Application()
+    for path in ("/healthz", "/livez", "/readyz"):
+        application.router.add_get(path, health)
+    application.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.bind_address, options.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise _cannot_listen(error, options) from None
+        host, port = runner.addresses[0][:2]
+        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+def _cannot_listen(error: OSError, options: ComponentOptions) -> CommandError:
+    where = f"{options.bind_address}:{options.port}"
+    if error.errno == errno.EADDRINUSE:
+        return CannotRun(f"cannot listen on {where}: the port is in use", "choose another one with --port, -1 for none")
+    return CannotRun(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}")
