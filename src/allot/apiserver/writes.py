@@ -66,6 +66,7 @@ async def create_object(
     object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=resource.namespaced)
     if objectmeta.text_of(objectmeta.metadata_of(object_), "resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")
+    is_named = bool(objectmeta.text_of(objectmeta.metadata_of(object_), "name"))
     object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
     if not managed:
         object_ = track(served, None, object_, options, "", parts.clock)
@@ -84,14 +85,15 @@ async def create_object(
         raise invalid(resource.group, resource.kind, object_["metadata"].get("name", ""), errors)
     admission.object = object_
     async with parts.admission.judge(admission):
-        entry = await _store_new(parts, served, object_, options)
+        entry = await _store_new(parts, served, object_, options, is_named=is_named)
     warnings = (*warnings, *told, *served.strategy.warnings(object_), *admission.warnings)
     return answer(served, entry, 201, warnings)
 
 
-async def _store_new(parts: Parts, served: Served, object_: Object, options: WriteOptions) -> Entry:
+async def _store_new(parts: Parts, served: Served, object_: Object, options: WriteOptions, *, is_named: bool) -> Entry:
+    """is_named: the client chose the name itself, so there is no other to be tried."""
     metadata = object_["metadata"]
-    generated = bool(metadata.get("generateName"))
+    generated = bool(metadata.get("generateName")) and not is_named
     for _ in range(_GENERATE_ATTEMPTS):
         key = served.key(metadata.get("namespace", ""), metadata["name"])
         if options.dry_run:

@@ -6,19 +6,25 @@ server answers is told to `Claims` at once, so that the next decision does not w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from zlib import crc32
+
 import msgspec
 
 from allot.client.api import Client, PatchType
-from allot.client.errors import ApiError, Conflict, NotFound
+from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import ObjectMeta
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.plan import ClaimStep, NewClaim
 from allot.process.clock import Clock
+from allot.process.ids import ALPHABET, SUFFIX_LENGTH
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 CONFLICT_RETRIES = 5
+# What the API server leaves of a prefix that it completes.
+_PREFIX_LENGTH_MAX = 58
 
 _replace = msgspec.structs.replace
 
@@ -37,13 +43,23 @@ class NotCommitted(Exception):
 class ClaimWrites:
     """Writes claims and tells `Claims` what came of it."""
 
-    def __init__(self, client: Client, claims: Claims, clock: Clock, *, stamps: bool = True) -> None:
-        """stamps: whether allocations say when they were made (DRADeviceBindingConditions)."""
+    def __init__(
+        self,
+        client: Client,
+        claims: Claims,
+        clock: Clock,
+        *,
+        stamps: bool = True,
+        on_allocating: Callable[[api.ResourceClaim], None] | None = None,
+    ) -> None:
+        """stamps: whether allocations say when they were made (DRADeviceBindingConditions). on_allocating: told of a claim
+        right before its allocation is written."""
         self._typed = client.typed(api.ResourceClaim)
         self._resource = self._typed.resource
         self._claims = claims
         self._clock = clock
         self._stamps = stamps
+        self._on_allocating = on_allocating
 
     # --- on the way to a bound pod ---
 
@@ -78,10 +94,11 @@ class ClaimWrites:
 
     async def create(self, pod: core_v1.Pod, new: NewClaim) -> api.ResourceClaim:
         """Make, allocate and reserve the claim that stands for a pod's extended resources."""
-        # Upstream adds the finalizer afterwards; with it from the start there is one write less.
+        # Upstream adds the finalizer afterwards; with it from the start there is one write less. The name looks like a
+        # generated one but depends on the pod alone, so that a write whose answer was lost cannot leave a second claim.
         metadata = _replace(
             new.claim.metadata,
-            name="",
+            name=_name_for(new.claim.metadata.generate_name, pod),
             uid="",
             resource_version="",
             namespace=pod.metadata.namespace,
@@ -89,8 +106,11 @@ class ClaimWrites:
         )
         try:
             made = await self._typed.create(_replace(new.claim, metadata=metadata, status=api.ResourceClaimStatus()))
+        except AlreadyExists as error:
+            await self._remove_left_over(metadata, pod)
+            raise NotCommitted(f"create claim for extended resources: {error.message}", is_conflict=True) from error
         except ApiError as error:
-            raise NotCommitted(f"create claim for extended resources {pod.metadata.name}: {error}") from error
+            raise NotCommitted(f"create claim for extended resources: {error.message}") from error
         self._claims.wrote(made)
         consumer = api.ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         try:
@@ -99,6 +119,14 @@ class ClaimWrites:
             await self.delete(made)
             conflict = isinstance(error, Conflict)
             raise _failed("add allocation and reservation to claim", made, error, conflict=conflict) from error
+
+    async def _remove_left_over(self, metadata: ObjectMeta, pod: core_v1.Pod) -> None:
+        try:
+            found = await self._typed.get(metadata.name, metadata.namespace)
+        except NotFound:
+            return
+        if any(owner.uid == pod.metadata.uid for owner in found.metadata.owner_references):
+            await self.delete(found)
 
     async def unreserve(self, claim: api.ResourceClaim, uid: str) -> None:
         """Take a consumer out of reservedFor; the allocation stays."""
@@ -151,6 +179,8 @@ class ClaimWrites:
             allocation = _replace(allocation, allocation_timestamp=self._clock.now())
         reserved = (consumer,) if consumer is not None else ()
         status = _replace(claim.status, allocation=allocation, reserved_for=(*claim.status.reserved_for, *reserved))
+        if self._on_allocating is not None:
+            self._on_allocating(claim)
         return await self._write_status(claim, status)
 
     async def _write_status(self, claim: api.ResourceClaim, status: api.ResourceClaimStatus) -> api.ResourceClaim:
@@ -230,6 +260,15 @@ def _failed(what: str, claim: api.ResourceClaim, error: ApiError, *, conflict: b
 
 def _named(metadata: ObjectMeta) -> str:
     return f"{metadata.namespace}/{metadata.name}"
+
+
+def _name_for(prefix: str, pod: core_v1.Pod) -> str:
+    number = crc32(pod.metadata.uid.encode())
+    suffix = ""
+    for _ in range(SUFFIX_LENGTH):
+        number, digit = divmod(number, len(ALPHABET))
+        suffix += ALPHABET[digit]
+    return prefix[:_PREFIX_LENGTH_MAX] + suffix
 
 
 def _version(answer: dict[str, object]) -> str:

@@ -27,7 +27,7 @@ import msgspec
 from allot.client.api import Client, PatchType
 from allot.client.errors import ApiError, NotFound
 from allot.client.events import EventRecorder
-from allot.core.allocation import claim_id
+from allot.core.allocation import ClaimID, claim_id
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.binding_conditions import Binding, binding_state, deadline, has_conditions
@@ -63,7 +63,8 @@ class Committer:
     ) -> None:
         """is_guarded: the API server refuses to allocate what another claim holds."""
         self._pods = client.resource("", "v1", "pods", namespaced=True)
-        self.claim_writes = ClaimWrites(client, claims, clock, stamps=stamps)
+        on_allocating = None if is_guarded else self._expect
+        self.claim_writes = ClaimWrites(client, claims, clock, stamps=stamps, on_allocating=on_allocating)
         self._claims = claims
         self._waits = waits
         self._clock = clock
@@ -81,6 +82,8 @@ class Committer:
                 await self._prepare(placement, written, made)
             await self._bind(placement)
         except (NotCommitted, ApiError) as error:
+            for step in placement.claims:
+                self._waits.expect_no_more(str(claim_id(step.claim)))
             if await self._is_bound(placement):
                 # Our answer was lost, or another scheduler with the same name did it: what the pod uses stays its own.
                 return
@@ -166,19 +169,28 @@ class Committer:
             left_s = deadline(claim, self._binding_timeout_s) - now
             await self._waits.wait(changed, min(max(left_s, 0.001), self._binding_timeout_s))
 
+    def _expect(self, claim: api.ResourceClaim) -> None:
+        key, id_ = f"{claim.metadata.namespace}/{claim.metadata.name}", claim_id(claim)
+        self._waits.expect(key, lambda: self._held_by_others(id_))
+
+    def _held_by_others(self, id_: ClaimID) -> str:
+        """What of a claim's devices other claims had before, as the watch shows it; empty if nothing."""
+        for double in doubles(self._claims.inventory, id_, lambda other: self._claims.claim(*other)):
+            if any(other != id_ and self._waits.is_allocated(str(other)) for other in double.holders):
+                return double.text
+        return ""
+
     async def _check_nobody_was_quicker(self, claims: Iterable[api.ResourceClaim]) -> None:
-        """Once our write was seen, everything before it was. Whoever is seen with the same device then was first, or will
-        give way as well; both giving way is safe, and rare."""
+        """Of two claims that were given one device, the watch shows one first; the other gives way."""
         for claim in claims:
             key = f"{claim.metadata.namespace}/{claim.metadata.name}"
-            if not await self._waits.seen(key, claim.metadata.resource_version, SEEN_TIMEOUT_S):
+            text = await self._waits.found(key, SEEN_TIMEOUT_S)
+            if text is None:
                 raise NotCommitted(f"claim {key} was not seen with its allocation within {SEEN_TIMEOUT_S:g} s")
-            id_ = claim_id(claim)
-            for double in doubles(self._claims.inventory, id_, lambda other: self._claims.claim(*other)):
-                if any(other != id_ and self._waits.is_allocated(str(other)) for other in double.holders):
-                    _log.warning("DRA: %s; claim %s gives way", double.text, key)
-                    await self.claim_writes.deallocate(self._claims.claim(*id_) or claim)
-                    raise NotCommitted(f"claim {key}: {double.text}", is_conflict=True)
+            if text:
+                _log.warning("DRA: %s; claim %s gives way", text, key)
+                await self.claim_writes.deallocate(self._claims.claim(*claim_id(claim)) or claim)
+                raise NotCommitted(f"claim {key}: {text}", is_conflict=True)
 
     # --- the binding ---
 

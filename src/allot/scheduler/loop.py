@@ -43,8 +43,10 @@ WRITING_MAX = 256
 # Then the others have their turn: watches bring news, writes go on.
 _DECISIONS_PER_BREATH = 64
 _BREATH_S = 0.005
-# A pod that others were quicker than that often waits as after any other failure.
-_CONFLICTS_AT_ONCE_MAX = 5
+# Somebody else was quicker: the watch will show it in a moment. A pod to which that happens again and again waits longer,
+# and in the end as after any other failure.
+_CONFLICT_PAUSE_S = 0.02
+_CONFLICTS_MAX = 6
 # A claim is usually made a moment after its pod; only after this a pod that waits for one is told.
 GATED_GRACE_S = 5.0
 _EVENTS_MAX = 20_000
@@ -247,9 +249,9 @@ class Scheduler:
             self.metrics.bound(profile.scheduler_name, now - started, now - bind_started, attempts, now - since)
             return
         self.cache.cluster.forget(placement)
-        is_conflict = isinstance(error, NotCommitted) and error.is_conflict
-        again = is_conflict and self.cache.queue.attempts(_name(pod)) <= _CONFLICTS_AT_ONCE_MAX
-        self.cache.queue.failed(pod, now, at_once=again)
+        attempts = self.cache.queue.attempts(_name(pod))
+        again = isinstance(error, NotCommitted) and error.is_conflict and attempts <= _CONFLICTS_MAX
+        self.cache.queue.failed(pod, now, pause_s=_CONFLICT_PAUSE_S * 2.0**attempts if again else None)
         self.metrics.failed(profile.scheduler_name, now - started)
         _log.info("pod %s not bound to %s: %s", _name(pod), placement.node, error or "internal error")
         if not again:

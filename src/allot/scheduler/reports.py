@@ -56,8 +56,11 @@ class Reporter:
         done = True
         for victim in refusal.victims:
             done &= await self._attempt(f"preempting {_name(victim.pod)}", self._evict(victim, refusal))
-        for clean_up in refusal.clean_ups:
+        clean_ups = refusal.clean_ups if refusal.clean_ups and await self._still_waits(pod) else ()
+        for clean_up in clean_ups:
             done &= await self._attempt(f"clearing away after {_name(pod)}", self._clean_up(clean_up))
+            # No event says to a pod that its own left-over is gone.
+            done &= not isinstance(clean_up, DeleteClaim)
         status = self._status_patch(refusal)
         if status:
             await self._attempt(f"status of {_name(pod)}", self._patch_pod(pod, status))
@@ -137,6 +140,15 @@ class Reporter:
         note = f"{note}: {victim.gives}" if victim.gives else note
         await self._pods.delete(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
         self._recorder.record(pod, "Normal", "Preempted", "Preempting", _shortened(note), related=by)
+
+    async def _still_waits(self, pod: core_v1.Pod) -> bool:
+        """Whether a pod has no node, as the server knows it. Another scheduler, or the one before us, may have bound it with
+        the very claims that we are about to clear away."""
+        try:
+            found = await self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        except ApiError:
+            return False
+        return found["metadata"].get("uid") == pod.metadata.uid and not found["spec"].get("nodeName")
 
     async def _clean_up(self, clean_up: CleanUp) -> None:
         if isinstance(clean_up, Deallocate):

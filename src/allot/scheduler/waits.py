@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from allot.client.informer import Change, Informer
 from allot.core.model.resource_v1 import ResourceClaim
@@ -14,9 +15,15 @@ class ClaimWaits:
     def __init__(self, informer: Informer[ResourceClaim]) -> None:
         self._informer = informer
         self._events: dict[str, asyncio.Event] = {}
+        self._looks: dict[str, Callable[[], str]] = {}
+        self._found: dict[str, str] = {}
 
     def told(self, change: Change[ResourceClaim]) -> None:
         """A claim has changed; to be called after everybody else has been told."""
+        if self._looks and change.new is not None and change.new.status.allocation is not None:
+            look = self._looks.pop(change.key, None)
+            if look is not None:
+                self._found[change.key] = look()
         if self._events:
             event = self._events.pop(change.key, None)
             if event is not None:
@@ -38,25 +45,30 @@ class ClaimWaits:
             return False
         return True
 
-    async def seen(self, key: str, version: str, timeout_s: float) -> bool:
-        """Until a claim was seen in that version, with which everything written before it was seen too; whether it was in
-        time."""
+    def expect(self, key: str, look: Callable[[], str]) -> None:
+        """A claim is about to be allocated: look, and remember what was found, as soon as the watch shows it. At that moment
+        everything that was written before it has been shown, and nothing that was written after it."""
+        self._looks[key] = look
+        self._found.pop(key, None)
+
+    def expect_no_more(self, key: str) -> None:
+        """It was not allocated after all."""
+        self._looks.pop(key, None)
+        self._found.pop(key, None)
+
+    async def found(self, key: str, timeout_s: float) -> str | None:
+        """What was found when the watch showed the claim's allocation; None if it has not done so in time."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._has_reached(key, version):
+                while key not in self._found:
                     await self.changed(key).wait()
+            return self._found[key]
         except TimeoutError:
-            return False
-        return True
+            return None
+        finally:
+            self.expect_no_more(key)
 
     def is_allocated(self, key: str) -> bool:
         """Whether the watch has shown a claim with an allocation."""
         claim = self._informer.cache.get(key)
         return claim is not None and claim.status.allocation is not None
-
-    def _has_reached(self, key: str, version: str) -> bool:
-        claim = self._informer.cache.get(key)
-        if claim is None:
-            return False
-        known = claim.metadata.resource_version
-        return known == version or (known.isdigit() and version.isdigit() and int(known) >= int(version))

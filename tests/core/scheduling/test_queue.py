@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allot.core.model.core_v1 import (
@@ -333,8 +333,9 @@ def test_a_pod_that_is_written_waits_nowhere_and_a_failure_brings_it_back() -> N
     attempt = queue.pop(101)
     assert attempt is not None
     queue.decided(attempt, attempt.unit.pods, (), 101)
-    queue.failed(attempt.unit.pods[0], 102, at_once=True)
-    attempt = queue.pop(102)
+    queue.failed(attempt.unit.pods[0], 102, pause_s=0.1)
+    assert queue.pop(102, early=True) is None
+    attempt = queue.pop(102.1)
     assert attempt is not None
     queue.decided(attempt, attempt.unit.pods, (), 102)
     member = queue.written(attempt.unit.pods[0])
@@ -418,6 +419,7 @@ def test_pods_and_group_may_come_in_any_order(order: str) -> None:
 # --- laws ---
 
 
+@settings(max_examples=30)
 @given(st.data())
 def test_counts_and_places_agree_after_anything(data: st.DataObject) -> None:
     queue = World().queue

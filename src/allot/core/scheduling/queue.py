@@ -223,15 +223,17 @@ class Queue:
             del self._waiting[waiting.key]
         return member
 
-    def failed(self, pod: Pod, now: float, *, at_once: bool = False) -> None:
-        """The placement of a pod could not be written: it is tried again after a back-off, or at once if only somebody else
-        was quicker."""
+    def failed(self, pod: Pod, now: float, *, pause_s: float | None = None) -> None:
+        """The placement of a pod could not be written: it is tried again after a back-off, or after this pause if only
+        somebody else was quicker."""
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
             return
         waiting.members[_key(pod)] = member
-        if at_once:
-            self._enter_checked(waiting, now)
+        if pause_s is not None:
+            waiting.errors = max(waiting.errors, 1)
+            waiting.ready_at = now + pause_s
+            self._enter(waiting, Place.BACKOFF, now)
         else:
             waiting.errors += 1
             waiting.since = now

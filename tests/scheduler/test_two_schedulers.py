@@ -1,0 +1,67 @@
+"""Two schedulers at once, with views of their own: no device is in two allocations, and every pod that fits is bound."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allot.client.informers import Informers
+from allot.scheduler.configuration import Profile, SchedulerConfiguration
+from scheduler.world import World, world
+
+pytestmark = pytest.mark.slow
+
+DEVICES = 12
+
+
+def _own_view(made: World, name: str) -> Informers:
+    informers = Informers(made.client, made.plane.clock, made.plane.ids)
+    made.plane.start(f"informers of {name}", informers.run)
+    return informers
+
+
+async def _prepare(made: World, pods: int, names: tuple[str, ...]) -> None:
+    await made.device_class()
+    for node in ("n1", "n2", "n3"):
+        await made.node(node)
+        await made.devices(node, DEVICES // 3)
+    await made.namespace("race")
+    for number in range(pods):
+        await made.claim("race", f"c{number}")
+    await asyncio.gather(
+        *(
+            made.pod("race", f"p{number}", f"c{number}", spec={"schedulerName": names[number % len(names)]})
+            for number in range(pods)
+        )
+    )
+
+
+def _configured(name: str) -> SchedulerConfiguration:
+    return SchedulerConfiguration(profiles=(Profile(scheduler_name=name),))
+
+
+async def _check(made: World, pods: list[dict[str, Any]]) -> None:
+    held = await made.holders()
+    assert all(len(holders) == 1 for holders in held.values()), held
+    assert len(held) == DEVICES
+    where = {pod["metadata"]["name"][1:]: pod["spec"].get("nodeName") for pod in pods}
+    for (pool, _), (claim,) in held.items():
+        assert where[claim[1:]] == pool
+
+
+@pytest.mark.parametrize("is_guarded", [True, False], ids=["our server", "a server that checks nothing"])
+@pytest.mark.parametrize("names", [("one", "two"), ("same", "same")], ids=["different pods", "the same pods"])
+async def test_devices_are_given_away_once(tmp_path: Path, is_guarded: bool, names: tuple[str, str]) -> None:
+    async with world(tmp_path, is_guarded=is_guarded) as made:
+        await _prepare(made, DEVICES, names)
+        for number, name in enumerate(names):
+            scheduler = made.scheduler(
+                _configured(name), informers=_own_view(made, f"{name}{number}"), is_guarded=is_guarded
+            )
+            made.start(scheduler, f"scheduler {number}")
+        await made.all_bound("race", DEVICES)
+        await asyncio.sleep(0.2)
+        await _check(made, list((await made.pods.list("race")).items))
