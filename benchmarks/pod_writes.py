@@ -242,6 +242,8 @@ async def measure(folder: Path, pods: int, profiled: str = "") -> dict[str, floa
             if profile is not None:
                 profile.disable()
                 pstats.Stats(profile).sort_stats("tottime").print_stats(60)
+                if "--callers" in sys.argv:
+                    pstats.Stats(profile).print_callers(sys.argv[sys.argv.index("--callers") + 1])
         return used
 
 

@@ -23,7 +23,7 @@ ANCIENT_CHANGES = "ancient-changes"
 UNKNOWN_MANAGER = "unknown"
 
 # Fields that no one manages: the server sets them, or they say which object it is.
-_NOBODYS = fields(
+NOBODYS = fields(
     "apiVersion",
     "kind",
     "metadata",
@@ -93,7 +93,7 @@ Entries = dict[Identity, Managed]
 
 def tracked(tree: Tree) -> Tree:
     """The fields without those that nobody manages."""
-    return difference(tree, _NOBODYS)
+    return difference(tree, NOBODYS)
 
 
 # --- in ---

@@ -10,6 +10,7 @@ from typing import Any
 
 from allot.core.patching.comparison import compare
 from allot.core.patching.fieldset import LEAF, Tree, difference, recursive_difference, union
+from allot.core.patching.manageable import left_out, manageable
 from allot.core.patching.managed import (
     UNKNOWN_MANAGER,
     UPDATE,
@@ -47,7 +48,9 @@ def track_update(
     name fields as this version does. An object that nobody manages yet stays so.
     """
     if live is not None and convert is None:
-        in_place = _tracked_in_place(live, new, manager or UNKNOWN_MANAGER, schema, api_version, now, subresource, reset)
+        in_place = _tracked_in_place(
+            live, new, manager or UNKNOWN_MANAGER, schema, api_version, now, subresource, reset
+        )
         if in_place is not None:
             return in_place
     entries = starting_entries(live, new, subresource)
@@ -57,7 +60,7 @@ def track_update(
         entries, changed = disowned(live, new, entries, schema, api_version, reset, convert)
         mine = tracked(changed)
     else:
-        mine = _created(compare(None, new, schema)[1], reset)
+        mine = compare_manageable(None, new, schema, reset)[1]
     if mine:
         written = Managed(manager or UNKNOWN_MANAGER, UPDATE, api_version, subresource, now, mine)
         known = entries.get(written.identity)
@@ -74,10 +77,8 @@ def _tracked_in_place(
     sent = managed_fields_of(new)
     if not sources or len(sources) >= UPDATE_MANAGERS_MAX or not (subresource or sent is None or sent is sources):
         return None
-    removed, changed = compare(live, new, schema)
-    if reset:
-        removed, changed = recursive_difference(removed, reset), recursive_difference(changed, reset)
-    mine = tracked(changed)
+    removed, changed = compare_manageable(live, new, schema, reset)
+    mine = changed
     left: list[Object] = []
     try:
         for source in sources:
@@ -115,20 +116,14 @@ def _order(source: Object) -> tuple[str, str, str, str, str]:
     )
 
 
-_CREATED_MAX = 2000
-_created_fields: dict[tuple[int, int], tuple[Tree, Tree, Tree]] = {}
-
-
-def _created(tree: Tree, reset: Tree) -> Tree:
-    """What the creator manages. Objects that look the same share one tree, so the answer is mostly known."""
-    key = id(tree), id(reset)
-    known = _created_fields.get(key)
-    if known is None:
-        if len(_created_fields) >= _CREATED_MAX:
-            _created_fields.clear()
-        # The trees are kept with the answer: their identity is the key.
-        known = _created_fields[key] = (tree, reset, tracked(recursive_difference(tree, reset)))
-    return known[2]
+def compare_manageable(live: Object | None, new: Object, schema: Schema, reset: Tree) -> tuple[Tree, Tree]:
+    """The fields that the new state no longer has, and those that it changed or added, as far as they can be managed and are
+    not reset."""
+    without = left_out(reset)
+    removed, changed = compare(None if live is None else manageable(live, without), manageable(new, without), schema)
+    if without.rest:
+        return recursive_difference(removed, without.rest), recursive_difference(changed, without.rest)
+    return removed, changed
 
 
 def disowned(
@@ -196,7 +191,4 @@ class Comparisons:
         return self._compare(live[0] if live is not None else None, new[0], new[1])
 
     def _compare(self, live: Object | None, new: Object, schema: Schema) -> tuple[Tree, Tree]:
-        removed, changed = compare(live, new, schema)
-        if self._reset:
-            return recursive_difference(removed, self._reset), recursive_difference(changed, self._reset)
-        return removed, changed
+        return compare_manageable(live, new, schema, self._reset)
