@@ -19,10 +19,11 @@ import click
 import msgspec
 
 from allot.apiserver.access.secret_files import SecretFileError
-from allot.apiserver.assembly import Running, Settings, running
+from allot.apiserver.assembly import Running, Settings
 from allot.cli.errors import CommandError
 from allot.cli.gates import parse_gates
 from allot.cli.output import talk
+from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle, tune
 from allot.store.memory import MemoryStore
@@ -34,6 +35,7 @@ EXIT_FORCED = 130
 _DATABASE = "state.db"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Start = Callable[[ControlPlane], None]
 
 
 class CannotServe(CommandError):
@@ -140,17 +142,17 @@ def options_of(arguments: dict[str, Any]) -> ServerOptions:
     return ServerOptions(etcd_servers=servers, **arguments)
 
 
-def serve(options: ServerOptions) -> None:
-    """Run until a signal comes; CommandError if that is not possible."""
+def serve(options: ServerOptions, start: Start | None = None) -> None:
+    """Run until a signal comes; CommandError if that is not possible. start: starts what runs beside the server."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
     tune()
     try:
         if sys.platform == "win32":
-            asyncio.run(_serve(options))
+            asyncio.run(_serve(options, start))
         else:
             import uvloop
 
-            uvloop.run(_serve(options))
+            uvloop.run(_serve(options, start))
     except BaseException as error:
         failure = _told(_innermost(error), options)
         if failure is error:
@@ -195,7 +197,7 @@ def _store(options: ServerOptions) -> Store:
     return SqliteStore(options.data_dir / _DATABASE)
 
 
-async def _serve(options: ServerOptions) -> None:
+async def _serve(options: ServerOptions, start: Start | None) -> None:
     stop = asyncio.Event()
     _on_signals(stop)
     settings = Settings(
@@ -209,8 +211,10 @@ async def _serve(options: ServerOptions) -> None:
         compacts=bool(options.etcd_servers),
     )
     _make_data_dir(options.data_dir)
-    async with running(settings, _store(options)) as server:
-        _announce(server, options)
+    async with control_plane(settings, _store(options)) as plane:
+        if start is not None:
+            start(plane)
+        _announce(plane.server, options)
         settle()
         await stop.wait()
         talk("stopping")
