@@ -49,5 +49,6 @@ def test_a_group_concerns_itself_its_pods_and_at_the_end_its_claims() -> None:
     gang, member = group("g", group_entry("a", "t")), pod("p", entry("a", template="t"), group="g")
     world = World(gang, member, template())
     assert list(keys_of_pod_group(gang, world, GROUP_GATES)) == [("podgroup", "ns/g"), ("pod", "ns/p")]
+    assert list(keys_of_pod_group(group("g"), world, GROUP_GATES)) == [("pod", "ns/p")]
     ready = group("g", group_entry("a", "t"), recorded={"a": "c"})
     assert list(keys_of_pod_group(ready, World(), GROUP_GATES, is_deleted=True)) == [("claim", "ns/c")]

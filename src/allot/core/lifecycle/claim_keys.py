@@ -47,9 +47,10 @@ def keys_of_pod(pod: Pod, view: View, gates: FeatureGates, *, is_deleted: bool =
 
 
 def keys_of_pod_group(group: PodGroup, view: View, gates: FeatureGates, *, is_deleted: bool = False) -> Iterator[Key]:
-    """After a change of a PodGroup: its claims if it is gone, else the group and those of its pods that wait for it."""
-    if not group.spec.resource_claims:
-        return
+    """After a change of a PodGroup: its claims if it is gone, else the group and those of its pods that wait for it.
+
+    Pods wait for their group also if it has no claims: only then it is clear that all of their claims are their own.
+    """
     key = key_of(group.metadata.namespace, group.metadata.name)
     if is_deleted:
         for claim_key in claim_keys(group):
