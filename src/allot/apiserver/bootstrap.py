@@ -13,6 +13,7 @@ from allot.apiserver.errors import StatusError
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
 from allot.core.access.default_policy import default_objects
+from allot.core.lifecycle.accounts import account_object, root_ca_object
 
 Object = dict[str, Any]
 
@@ -100,23 +101,14 @@ async def _own_service(server: ApiServer, address: str, port: int) -> None:
 
 
 async def furnish_namespace(server: ApiServer, name: str, authority: str) -> None:
-    """What every namespace has: the account of pods that name none, and the certificate that they trust."""
+    """What every namespace has, at once and also without controllers: nobody can make a pod before it is there."""
     try:
-        await ensure(server, "", "v1", "serviceaccounts", _object("v1", "ServiceAccount", "default", name))
-        config = _object("v1", "ConfigMap", "kube-root-ca.crt", name) | {"data": {"ca.crt": authority}}
-        config["metadata"]["annotations"] = {"kubernetes.io/description": _CA_TEXT}
-        await ensure(server, "", "v1", "configmaps", config)
+        await ensure(server, "", "v1", "serviceaccounts", account_object(name))
+        await ensure(server, "", "v1", "configmaps", root_ca_object(name, authority))
     except StatusError as error:
         # The namespace is being deleted, or is gone already.
         if error.code not in (403, 404):
             raise
-
-
-_CA_TEXT = (
-    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
-    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
-    "clusters."
-)
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Object:

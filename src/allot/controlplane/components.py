@@ -10,7 +10,7 @@ from allot.controllers.metrics import ControllerMetrics
 from allot.controllers.runner import Services
 from allot.controllers.table import select
 from allot.controlplane.plane import ControlPlane
-from allot.controlplane.users import SCHEDULER, controller_user
+from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
 from allot.scheduler.configuration import SchedulerConfiguration
 from allot.scheduler.loop import Scheduler
 
@@ -21,14 +21,18 @@ def start_controllers(plane: ControlPlane, patterns: Sequence[str] = ("*",)) -> 
     """The controllers that the patterns mean; what they count."""
     registry = CollectorRegistry()
     metrics = ControllerMetrics(registry)
+    access = plane.server.access
     for row in select(patterns, plane.settings.gates):
+        user = controller_user(row.account) if row.account else CONTROLLERS
         services = Services(
-            client=plane.client(controller_user(row.account), row.name),
+            client=plane.client(user, row.name),
             informers=plane.informers,
             clock=plane.clock,
             ids=plane.ids,
             metrics=metrics,
             gates=plane.settings.gates,
+            sign_token=access.tokens.issue_legacy,
+            root_ca=access.certificates.authority.pem.decode(),
         )
         plane.start(row.name, row.make(services).run)
     return registry

@@ -33,13 +33,24 @@ def _is_active(namespace: JSON | None) -> bool:
     return namespace is not None and "deletionTimestamp" not in namespace["metadata"]
 
 
+def account_object(namespace: str) -> dict[str, Any]:
+    """The account of pods that name none."""
+    return _object(ACCOUNTS, DEFAULT_ACCOUNT, namespace)
+
+
+def root_ca_object(namespace: str, certificates: str) -> dict[str, Any]:
+    """The certificates by which pods know the API server."""
+    made = _object(CONFIG_MAPS, ROOT_CA, namespace)
+    made["metadata"]["annotations"] = {_DESCRIPTION: _DESCRIBED}
+    return {**made, "data": {"ca.crt": certificates}}
+
+
 def default_account(namespace: JSON | None, account: JSON | None) -> tuple[Action, ...]:
     """Every namespace has a default service account; one that was deleted comes back."""
     if namespace is None or not _is_active(namespace) or account is not None:
         return ()
     name = namespace["metadata"]["name"]
-    made = _object(ACCOUNTS, DEFAULT_ACCOUNT, name)
-    return (Create(resource=ACCOUNTS, object=made, namespace=name, may_exist=True),)
+    return (Create(resource=ACCOUNTS, object=account_object(name), namespace=name, may_exist=True),)
 
 
 def root_ca(namespace: JSON | None, present: JSON | None, certificates: str) -> tuple[Action, ...]:
@@ -48,9 +59,8 @@ def root_ca(namespace: JSON | None, present: JSON | None, certificates: str) -> 
         return ()
     name, data = namespace["metadata"]["name"], {"ca.crt": certificates}
     if present is None:
-        made = _object(CONFIG_MAPS, ROOT_CA, name)
-        made["metadata"]["annotations"] = {_DESCRIPTION: _DESCRIBED}
-        return (Create(resource=CONFIG_MAPS, object={**made, "data": data}, namespace=name, may_exist=True),)
+        made = root_ca_object(name, certificates)
+        return (Create(resource=CONFIG_MAPS, object=made, namespace=name, may_exist=True),)
     metadata = present["metadata"]
     annotations = metadata.get("annotations") or {}
     if present.get("data") == data and annotations.get(_DESCRIPTION):
