@@ -17,12 +17,14 @@ from prometheus_client import CollectorRegistry
 from allot.client.api import Client
 from allot.client.events import EventRecorder
 from allot.client.informers import Informers
+from allot.core.allocation import FIRST_FIT, PACK
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.decide import decide
 from allot.core.scheduling.plan import Decision, Placement, Refusal
 from allot.core.scheduling.queue import Attempt
+from allot.core.scheduling.settings import Policy
 from allot.core.scheduling.status import Verdict
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -50,7 +52,6 @@ _CONFLICTS_MAX = 6
 # A claim is usually made a moment after its pod; only after this a pod that waits for one is told.
 GATED_GRACE_S = 5.0
 _EVENTS_MAX = 20_000
-_FLUSH_S = 2.0
 
 
 class Scheduler:
@@ -69,9 +70,11 @@ class Scheduler:
         is_guarded: bool = False,
         instance: str = "allot",
         writing_max: int = WRITING_MAX,
+        drain_s: float = 0.0,
     ) -> None:
         """client: writes; informers: read, perhaps shared with others. is_guarded: the API server refuses to allocate what
-        another claim holds (`Committer`). instance: which of several, for events."""
+        another claim holds (`Committer`). instance: which of several, for events. drain_s: how long what has begun may go on
+        after the end; without it the end is that of a crash, which costs no more than some repeated work."""
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -79,10 +82,12 @@ class Scheduler:
         self._gates = gates
         self._is_guarded = is_guarded
         self._writing_max = writing_max
+        self._drain_s = drain_s
         self._profiles = {profile.scheduler_name: profile for profile in self._configuration.profiles}
         self._news = asyncio.Event()
         self._writing = 0
-        self.is_synced = False
+        # Set once everything is known that was there at the start.
+        self.synced = asyncio.Event()
         self.recorder = EventRecorder(
             client,
             clock,
@@ -107,8 +112,12 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup
 
     def _make_cache(self) -> SchedulerCache:
+        # Devices are chosen in one way for all profiles; nodes, in each profile's own.
+        packs = any(profile.settings.policy is Policy.PACK for profile in self._configuration.profiles)
+
         def claims(changed: Callable[[str | None], None]) -> Claims:
-            return Claims(self._gates, changed, binding_timeout=self._configuration.binding_timeout_s)
+            timeout_s = self._configuration.binding_timeout_s
+            return Claims(self._gates, changed, policy=PACK if packs else FIRST_FIT, binding_timeout=timeout_s)
 
         return SchedulerCache(
             self._clock,
@@ -129,14 +138,18 @@ class Scheduler:
         self._connect(waits)
         try:
             await sources.wait_synced()
-            self.is_synced = True
+            self.synced.set()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self.recorder.run())
                 tasks.create_task(supervise("reports on gated pods", self._report_gated, self._clock))
-                await self._schedule()
+                try:
+                    await self._schedule()
+                except asyncio.CancelledError:
+                    await self._drain()
+                    raise
         finally:
-            self.is_synced = False
+            self.synced.clear()
             sources.disconnect()
 
     def _connect(self, waits: ClaimWaits) -> None:
@@ -161,6 +174,19 @@ class Scheduler:
                 await asyncio.sleep(0)
             else:
                 await self._wait_for_news()
+
+    async def _drain(self) -> None:
+        """Let writes that are under way come to an end, and events be sent."""
+        if not self._drain_s:
+            return
+        try:
+            async with asyncio.timeout(self._drain_s):
+                while self._writing:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            _log.warning("%d pods were still being written", self._writing)
+        await self.recorder.flush(self._drain_s)
 
     async def _wait_for_news(self) -> None:
         next_at = self.cache.queue.next_at() if self._writing < self._writing_max else None

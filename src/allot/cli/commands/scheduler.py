@@ -1,0 +1,145 @@
+"""`allot scheduler`: pods to nodes and devices, against any Kubernetes API server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from allot.cli.component import Component, ComponentOptions, component_options, options_of, run_component
+from allot.cli.documents import parse_documents
+from allot.cli.errors import Unreadable
+from allot.cli.output import talk
+from allot.client.informers import Informers
+from allot.core.features import FeatureGates
+from allot.process.interpreter import settle
+from allot.process.supervise import supervise
+from allot.scheduler.configuration import (
+    DEFAULT_SCHEDULER,
+    BadConfiguration,
+    Profile,
+    SchedulerConfiguration,
+    parse_configuration,
+)
+from allot.scheduler.loop import Scheduler
+
+# kube-scheduler's: who schedules the pods of default-scheduler competes with it for this lease.
+_LEASE = "kube-scheduler"
+_OWN_LEASE = "allot-scheduler"
+_DRAIN_S = 3.0
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command(short_help="Run the scheduler.")
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1). Options given here win over it.",
+)
+@click.option(
+    "--scheduler-name",
+    default="",
+    metavar="NAME",
+    help=f"Schedule pods with this schedulerName.  [default: those of --config, or {DEFAULT_SCHEDULER}]",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS),
+    default="info",
+    show_default=True,
+    help="info tells of every decision about devices.",
+)
+@component_options(lease_name=_LEASE, port=10259)
+def scheduler(config: Path | None, scheduler_name: str, log_level: str, **arguments: Any) -> None:
+    """Run the scheduler: decide which pod gets which node and which devices, and write it.
+
+    Works on allot's API server as on any other, in place of kube-scheduler or beside it for pods with another schedulerName.
+    Of several processes one works, by the lease that kube-scheduler uses too; a scheduler for other names has a lease of its
+    own. Health and metrics are served over plain HTTP, by default for this machine only. SIGTERM and SIGINT stop it: what has
+    begun is finished, the lease is given back.
+
+    \b
+    Examples:
+      allot scheduler --kubeconfig ./kubeconfig
+      allot scheduler --config scheduler.yaml --no-leader-elect
+      allot scheduler --scheduler-name allot             beside kube-scheduler
+    """
+    configuration = _read(config) if config is not None else SchedulerConfiguration()
+    if scheduler_name:
+        if len(configuration.profiles) > 1:
+            raise click.UsageError("--scheduler-name cannot be used with a --config that has several profiles.")
+        only = msgspec.structs.replace(configuration.profiles[0], scheduler_name=scheduler_name)
+        configuration = msgspec.structs.replace(configuration, profiles=(only,))
+    options = _merged(click.get_current_context(), options_of(arguments), configuration)
+    logging.getLogger("allot.scheduler").setLevel(log_level.upper())
+    for note in configuration.notes:
+        talk(f"{config}: {note}")
+    run_component("scheduler", options, partial(_work, configuration, options.gates))
+
+
+def _read(path: Path) -> SchedulerConfiguration:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    documents = parse_documents(data, str(path))
+    if len(documents) != 1:
+        raise Unreadable(f"{path}: expected one KubeSchedulerConfiguration, got {len(documents)} documents")
+    try:
+        return parse_configuration(documents[0].value, str(path))
+    except BadConfiguration as error:
+        raise Unreadable(str(error)) from None
+
+
+def _merged(
+    context: click.Context, options: ComponentOptions, configuration: SchedulerConfiguration
+) -> ComponentOptions:
+    """What the command line does not say, the file does."""
+    election = configuration.election
+    is_default = any(profile.scheduler_name == DEFAULT_SCHEDULER for profile in configuration.profiles)
+    said: dict[str, Any] = {
+        "leader_elect": election.is_on,
+        "lease_name": election.name if is_default or election.name != _LEASE else _OWN_LEASE,
+        "lease_namespace": election.namespace,
+        "lease_duration": float(election.times.lease_duration_s),
+        "renew_deadline": election.times.renew_deadline_s,
+        "retry_period": election.times.retry_period_s,
+    }
+    if configuration.kubeconfig:
+        said["kubeconfig"] = Path(configuration.kubeconfig)
+    given = {name for name in said if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    return msgspec.structs.replace(options, **{name: value for name, value in said.items() if name not in given})
+
+
+async def _work(configuration: SchedulerConfiguration, gates: FeatureGates, component: Component) -> None:
+    informers = Informers(component.client, component.clock, component.ids)
+    made = Scheduler(
+        component.client,
+        informers,
+        component.clock,
+        component.ids,
+        configuration=configuration,
+        gates=gates,
+        registry=component.registry,
+        instance=component.identity.partition("_")[0],
+        drain_s=_DRAIN_S,
+    )
+    talk(f"scheduling pods of {', '.join(_described(profile) for profile in configuration.profiles)}")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(informers.run())
+        tasks.create_task(supervise("scheduler", made.run, component.clock))
+        await made.synced.wait()
+        settle()
+        talk("ready")
+
+
+def _described(profile: Profile) -> str:
+    policy = profile.settings.policy.value
+    return f"{profile.scheduler_name} (policy {policy})" if policy else profile.scheduler_name
