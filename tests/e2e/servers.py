@@ -73,6 +73,12 @@ class ServerProcess:
         return url
 
     @property
+    def etcd_address(self) -> str:
+        """Where its etcd listens."""
+        assert self._etcd is not None, f"a server on {self.store} has no etcd"
+        return self._etcd.address
+
+    @property
     def log(self) -> str:
         """What it has said."""
         return (self.folder / "server.log").read_text()

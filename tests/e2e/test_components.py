@@ -1,0 +1,191 @@
+"""Kubernetes' own components and allot take each other for what they are.
+
+Needs the components' binaries (KUBEBUILDER_ASSETS); envtest's assets have kube-apiserver and etcd, kube-scheduler and
+kube-controller-manager have to be put beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.components import ASSETS, Caller, Component, component, gates
+from e2e.servers import ServerProcess, client_context
+from etcd_server import MISSING as NO_ETCD
+from etcd_server import find_etcd, free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+DRIVER = "gpu.example.com"
+RESOURCE = "/apis/resource.k8s.io/v1"
+SCHEDULER_CONFIGURATION = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {{leaderElect: false}}
+clientConnection: {{kubeconfig: "{kubeconfig}", contentType: application/json, acceptContentTypes: application/json}}
+"""
+
+
+def device_class(name: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+    }
+
+
+def device_slice(node: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0", "attributes": {"model": {"string": "a100"}}}],
+        },
+    }
+
+
+def claim_spec(class_name: str) -> dict[str, Any]:
+    return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": class_name}}]}}
+
+
+def pod(claim: dict[str, str]) -> dict[str, Any]:
+    container = {"name": "main", "image": "registry.example/app:v1", "resources": {"claims": [{"name": "gpu"}]}}
+    return {
+        "metadata": {"name": "worker"},
+        "spec": {"containers": [container], "resourceClaims": [{"name": "gpu", **claim}]},
+    }
+
+
+def add_node(caller: Caller, name: str) -> None:
+    """A node that is ready and has room."""
+    caller.create("/api/v1/nodes", {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
+    status = {
+        "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"},
+        "capacity": {"cpu": "8", "memory": "16Gi", "pods": "110"},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+    }
+    merge = "application/merge-patch+json"
+    assert caller.send("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, merge)[0] == 200
+    # New nodes are tainted until somebody has seen that they are ready.
+    assert caller.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, merge)[0] == 200
+
+
+def allocated(caller: Caller, claims: str) -> Any:
+    """The claim that has devices and is reserved for a pod, if there is one."""
+    for claim in (caller.get(claims) or {"items": []})["items"]:
+        status = claim.get("status") or {}
+        if status.get("allocation") and status.get("reservedFor"):
+            return claim
+    return None
+
+
+def test_kube_scheduler_schedules_a_pod_with_a_claim(server_on: Callable[[str], ServerProcess], tmp_path: Path) -> None:
+    scheduler = component("kube-scheduler")
+    manager = shutil.which("kube-controller-manager", path=os.environ[ASSETS])
+    server = server_on("memory")
+    caller = Caller(server.url, client_context(server.kubeconfig))
+    namespace, node, class_name = "components", "components-node", "components-gpu"
+    place = f"/namespaces/{namespace}"
+    caller.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    add_node(caller, node)
+    caller.create(f"{RESOURCE}/deviceclasses", device_class(class_name))
+    caller.create(f"{RESOURCE}/resourceslices", device_slice(node))
+    with ExitStack() as stack:
+        claim = {"resourceClaimName": "gpu"}
+        if manager is not None:
+            # It makes the claim from the template.
+            claim = {"resourceClaimTemplateName": "gpu"}
+            arguments = [
+                *("--kubeconfig", str(server.kubeconfig), "--kube-api-content-type=application/json"),
+                *("--leader-elect=false", "--secure-port=0", "--controllers=resourceclaim-controller"),
+                *gates(Path(manager)),
+            ]
+            stack.enter_context(Component(Path(manager), arguments, tmp_path))
+            template = {"metadata": {"name": "gpu"}, "spec": {"spec": claim_spec(class_name)}}
+            caller.create(f"{RESOURCE}{place}/resourceclaimtemplates", template)
+        else:
+            object_ = {"metadata": {"name": "gpu"}, "spec": claim_spec(class_name)}
+            caller.create(f"{RESOURCE}{place}/resourceclaims", object_)
+        configuration = tmp_path / "scheduler.yaml"
+        configuration.write_text(SCHEDULER_CONFIGURATION.format(kubeconfig=server.kubeconfig))
+        kubeconfigs = [f"--{use}-kubeconfig={server.kubeconfig}" for use in ("authentication", "authorization")]
+        arguments = ["--config", str(configuration), "--secure-port=0", *kubeconfigs, *gates(scheduler)]
+        running = stack.enter_context(Component(scheduler, arguments, tmp_path))
+        caller.create(f"/api/v1{place}/pods", pod(claim))
+
+        def bound() -> Any:
+            found = caller.get(f"/api/v1{place}/pods/worker")
+            return found if found and found["spec"].get("nodeName") else None
+
+        assert running.wait_for("the pod is bound", bound)["spec"]["nodeName"] == node
+        found = running.wait_for(
+            "the claim is allocated", lambda: allocated(caller, f"{RESOURCE}{place}/resourceclaims")
+        )
+    results = found["status"]["allocation"]["devices"]["results"]
+    assert [(result["driver"], result["device"]) for result in results] == [(DRIVER, "gpu-0")]
+    assert found["status"]["reservedFor"][0]["name"] == "worker"
+
+
+def test_kube_apiserver_finds_what_allot_wrote_into_etcd(tmp_path: Path) -> None:
+    binary = component("kube-apiserver")
+    if find_etcd() is None:
+        pytest.skip(NO_ETCD)
+    class_name, place = "kept-gpu", "/namespaces/kept"
+    paths = {
+        "/api/v1/namespaces": {"metadata": {"name": "kept"}},
+        f"/api/v1{place}/configmaps": {"metadata": {"name": "settings"}, "data": {"key": "value"}},
+        f"{RESOURCE}/deviceclasses": device_class(class_name),
+        f"{RESOURCE}/resourceslices": device_slice("kept-node"),
+        f"{RESOURCE}{place}/resourceclaims": {"metadata": {"name": "gpu"}, "spec": claim_spec(class_name)},
+        f"/api/v1{place}/pods": pod({"resourceClaimName": "gpu"}),
+    }
+    with ServerProcess("etcd", tmp_path) as server:
+        ours = Caller(server.url, client_context(server.kubeconfig))
+        written = {
+            f"{path}/{object_['metadata']['name']}": ours.create(path, object_) for path, object_ in paths.items()
+        }
+        tokens = tmp_path / "kube-apiserver-tokens.csv"
+        tokens.write_text('administrator-token,administrator,uid-1,"system:masters"\n')
+        keys, port = tmp_path / "data" / "pki", free_port()
+        arguments = [
+            *(
+                "--etcd-servers",
+                server.etcd_address,
+                "--secure-port",
+                str(port),
+                "--cert-dir",
+                str(tmp_path / "certificates"),
+            ),
+            *("--token-auth-file", str(tokens), "--authorization-mode=AlwaysAllow"),
+            *(
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-key-file={keys / 'sa.pub'}",
+            ),
+            *(f"--service-account-signing-key-file={keys / 'sa.key'}", "--service-cluster-ip-range=10.96.0.0/16"),
+            # allot reads JSON.
+            *("--disable-admission-plugins=ServiceAccount", "--storage-media-type=application/json", *gates(binary)),
+        ]
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        theirs = Caller(f"https://127.0.0.1:{port}", unverified, {"Authorization": "Bearer administrator-token"})
+        with Component(binary, arguments, tmp_path) as running:
+            running.wait_for("kube-apiserver answers", lambda: theirs.get("/api/v1/namespaces/kept"))
+            for path, ours_written in written.items():
+                found = theirs.get(path)
+                assert found is not None, f"kube-apiserver does not find {path}"
+                for field in ("name", "uid", "creationTimestamp", "resourceVersion"):
+                    assert found["metadata"][field] == ours_written["metadata"][field], (path, field)
+                for part in ("spec", "data"):
+                    assert found.get(part) == ours_written.get(part), (path, part)
+            # And what it writes, allot finds.
+            theirs.create(f"/api/v1{place}/configmaps", {"metadata": {"name": "theirs"}, "data": {"a": "b"}})
+            found = running.wait_for("allot sees it", lambda: ours.get(f"/api/v1{place}/configmaps/theirs"))
+            assert found["data"] == {"a": "b"}
