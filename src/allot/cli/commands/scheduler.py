@@ -19,7 +19,6 @@ from allot.cli.output import talk
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle
-from allot.process.supervise import supervise
 from allot.scheduler.configuration import (
     DEFAULT_SCHEDULER,
     BadConfiguration,
@@ -134,7 +133,8 @@ async def _work(configuration: SchedulerConfiguration, gates: FeatureGates, comp
     talk(f"scheduling pods of {', '.join(_described(profile) for profile in configuration.profiles)}")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(informers.run())
-        tasks.create_task(supervise("scheduler", made.run, component.clock))
+        # Not started again when it fails: all it knows is in the API, and a new process reads it anew.
+        tasks.create_task(made.run())
         await made.synced.wait()
         settle()
         talk("ready")
