@@ -64,6 +64,7 @@ def test_a_claim_is_made_and_recorded() -> None:
     assert new.metadata.generate_name == "train-gpu-"
     assert new.metadata.name.startswith("train-gpu-") and len(new.metadata.name) == len("train-gpu-") + 5
     assert new.metadata.namespace == "ns"
+    assert new.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
     assert new.metadata.labels == {"a": "b"}
     assert new.metadata.annotations == {"c": "d", "resource.kubernetes.io/pod-claim-name": "gpu"}
     assert new.metadata.owner_references == (
