@@ -7,12 +7,13 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
-.PHONY: help setup demo test check bench docs format clean
+.PHONY: help setup demo test check lint bench docs format clean
 
 help:
 	@echo "make demo    allocate the example cluster in examples/ and show what each claim gets"
 	@echo "make test    all tests"
 	@echo "make check   format, lint, types, import rules, fast tests"
+	@echo "make lint    the same without tests"
 	@echo "make bench   measure speed and memory"
 	@echo "make docs    write the present output of commands into the documentation"
 	@echo "make setup   only prepare the virtual environment .venv"
@@ -34,15 +35,17 @@ demo: $(READY)
 
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
 test: $(READY)
-	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n auto
+	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n auto --dist worksteal
 	PYTHONHASHSEED=4242 $(BIN)/pytest --quiet -n auto -m "not slow" tests/core
 
-check: $(READY)
+check: lint
+	$(BIN)/pytest --quiet -n auto -m "not slow"
+
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest --quiet -n auto -m "not slow"
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,12 +21,38 @@ _KUBECTLS = find_kubectls()
 _numbers = itertools.count(1)
 
 
+# With this set every kubectl runs every test; else the versions between the newest and the oldest share them out.
+_ALL = "ALLOT_ALL_KUBECTLS"
+
+
 def _setups() -> list[tuple[str, str]]:
     """The newest kubectl on every store, older ones on memory."""
     if not _KUBECTLS:
         return [("none", "memory")]
     newest, *older = _KUBECTLS
     return [(newest, store) for store in STORES] + [(version, "memory") for version in older]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each test runs with the newest kubectl on every store, with the oldest one, and with one of those in between."""
+    between = list(_KUBECTLS)[1:-1]
+    if os.environ.get(_ALL) or len(between) < 2:
+        return
+    left_out = []
+    for item in items:
+        setup = item.callspec.params.get("kubectl") if isinstance(item, pytest.Function) and _varies(item) else None
+        if setup is not None and setup[0] in between:
+            name = item.nodeid.partition("[")[0]
+            if between[zlib.crc32(name.encode()) % len(between)] != setup[0]:
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _varies(item: pytest.Function) -> bool:
+    return hasattr(item, "callspec")
 
 
 @pytest.fixture(scope="session")
