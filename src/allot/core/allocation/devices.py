@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from allot.core.cel.device import DeviceView
 from allot.core.cel.device import view as device_view
 from allot.core.cel.values import EvaluationError
@@ -81,6 +83,7 @@ class DeviceEntry:
         "device",
         "id",
         "indexes",
+        "plain_capacity",
         "shareable",
         "slice",
         "state",
@@ -103,6 +106,10 @@ class DeviceEntry:
         self.taints = taints
         self.shareable = shareable
         self.capacity = device.capacity
+        # Whether a request that says nothing about capacity just takes all of it.
+        self.plain_capacity = not any(
+            found.request_policy is not None or found.value.nano < 0 for found in device.capacity.values()
+        )
         self.attributes = device.attributes
         # Indexes of free devices in which this device may be listed, with the node it is listed under.
         self.indexes: list[AvailabilityIndex] = []
@@ -136,13 +143,31 @@ class DeviceEntry:
 
 
 def view_of(driver: str, device: api.Device) -> DeviceView:
-    """A device as CEL sees it; EvaluationError if its attributes cannot be represented."""
-    return device_view(
-        driver,
-        attributes={name: attribute_value(value) or _NO_VALUE for name, value in device.attributes.items()},
-        capacity={name: capacity.value for name, capacity in device.capacity.items()},
-        allow_multiple_allocations=bool(device.allow_multiple_allocations),
-    )
+    """A device as CEL sees it; EvaluationError if its attributes cannot be represented.
+
+    Nodes of one kind publish the same devices over and over: views are shared by all that look the same.
+    """
+    shareable = bool(device.allow_multiple_allocations)
+    key = (driver, shareable, _ENCODER.encode((device.attributes, device.capacity)))
+    found = _views.get(key)
+    if found is None:
+        found = device_view(
+            driver,
+            attributes={name: attribute_value(value) or _NO_VALUE for name, value in device.attributes.items()},
+            capacity={name: capacity.value for name, capacity in device.capacity.items()},
+            allow_multiple_allocations=shareable,
+        )
+        if len(_views) >= _VIEWS_MAX:
+            _views.clear()
+        _views[key] = found
+    return found
+
+
+# Only to tell devices apart, so any faithful text will do for quantities.
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
+# Like functools.lru_cache, whose keys would have to be hashable: a function of its arguments, remembered for a while.
+_VIEWS_MAX = 4096
+_views: dict[tuple[str, bool, bytes], DeviceView] = {}
 
 
 # No kind at all: refused when the view is made, and by every selector with it.
