@@ -26,6 +26,7 @@ from allot.core.patching.fieldset import (
     union,
 )
 from allot.core.patching.last_applied import allowed_by_last_applied, with_last_applied
+from allot.core.patching.manageable import left_out, manageable
 from allot.core.patching.managed import (
     APPLY,
     UPDATE,
@@ -215,24 +216,37 @@ def _fitting(entry: Managed, live: Object, request: _Request) -> Tree:
 def _merge(
     live: Object, applied: Object, entries: Entries, request: _Request, force: bool
 ) -> tuple[Object, Entries, bool]:
-    last = entries.get(request.identity)
+    identity = request.identity
+    last = entries.get(identity)
     new = merged(live, applied, request.schema)
-    claimed = recursive_difference(configured_fields(applied, request.schema), request.reset)
+    claimed = _claimed(applied, request)
     own = Managed(request.manager, APPLY, request.api_version, request.subresource, None, claimed)
-    others = {identity: entry for identity, entry in entries.items() if identity != request.identity}
+    others = dict(entries)
+    others.pop(identity, None)
     if last is not None:
-        new = _pruned(new, last, [own, *others.values()], request)
+        # What nobody manages is stated all the same: it must not go with what is given up around it.
+        stated = recursive_difference(configured_fields(applied, request.schema), request.reset)
+        new = _pruned(new, last, [own._replace(fields=stated), *others.values()], request)
     if not force:
         conflicts = _conflicts(live, new, others, request)
         if conflicts:
             raise ApplyConflict(conflicts)
     left, _ = disowned(live, new, others, request.schema, request.api_version, request.reset, request.convert)
     changed = new != live
-    mine = tracked(claimed)
-    if mine:
+    if claimed:
         time = request.now if changed else last.time if last is not None else None
-        left[request.identity] = own._replace(fields=mine, time=time)
+        left[identity] = own._replace(time=time)
     return new, left, changed
+
+
+def _claimed(applied: Object, request: _Request) -> Tree:
+    """What the configuration claims of what can be managed."""
+    without = left_out(request.reset)
+    part = manageable(applied, without)
+    if not part.get("metadata"):
+        part.pop("metadata", None)
+    claimed = configured_fields(part, request.schema)
+    return recursive_difference(claimed, without.rest) if without.rest else claimed
 
 
 def _conflicts(live: Object, new: Object, others: Entries, request: _Request) -> list[Conflict]:

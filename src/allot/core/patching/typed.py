@@ -15,6 +15,8 @@ from allot.core.schema import Kind, Schema, Shape
 _LISTS = (Shape.LIST_MAP, Shape.LIST_SET)
 _MAPPINGS = (Shape.MAPPING, Shape.DEDUCED)
 _NONE: Any = object()
+# Looked up once instead of for every value.
+_STRING, _OBJECT, _MAP, _LIST = Kind.STRING, Kind.OBJECT, Kind.MAP, Kind.LIST
 ERRORS_MAX = 100
 
 
@@ -204,19 +206,21 @@ def type_errors(value: Any, schema: Schema) -> list[str]:
 def _fits(value: Any, schema: Schema) -> bool:
     """Whether there is nothing to say about a value: looked at without remembering where one is."""
     kind = schema.kind
-    if value is None or (kind is Kind.STRING and type(value) is str):
+    if value is None:
         return True
-    if kind is Kind.OBJECT or kind is Kind.MAP:
+    if kind is _OBJECT or kind is _MAP:
         if not isinstance(value, dict):
             return False
         fields, elements = schema.fields, schema.elements
         for name, item in value.items():
             field = fields.get(name)
             node = field[1] if field is not None else elements
-            if node is None or not _fits(item, node):
+            if node is None:
+                return False
+            if not (node.kind is _STRING and type(item) is str) and not _fits(item, node):
                 return False
         return True
-    if kind is Kind.LIST:
+    if kind is _LIST:
         items = schema.items
         if not isinstance(value, list) or items is None:
             return False
