@@ -27,6 +27,8 @@ from allot.process.ids import Ids
 _log = logging.getLogger("allot.client")
 
 QUEUE_MAX = 1000
+# Events that are being sent at once; what is told about one thing is told in order.
+SENDERS = 16
 TRIES_MAX = 12
 TRY_PAUSE_S = 10.0
 SERIES_FINISH_S = 360.0
@@ -86,13 +88,15 @@ _Key = tuple[Any, ...]
 class _Series:
     """An event as it was sent, and how often it has happened since."""
 
-    __slots__ = ("count", "event", "last_observed", "last_observed_at")
+    __slots__ = ("count", "event", "is_due_again", "is_sending", "last_observed", "last_observed_at")
 
     def __init__(self, event: dict[str, Any], now: str, at: float) -> None:
         self.event = event
         self.count = 1
         self.last_observed = now
         self.last_observed_at = at
+        self.is_sending = False
+        self.is_due_again = False
 
     def to_send(self) -> dict[str, Any]:
         """The event as it should be on the server."""
@@ -167,7 +171,8 @@ class EventRecorder:
     async def run(self) -> None:
         """Send what is recorded until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._send_all())
+            for _ in range(SENDERS):
+                tasks.create_task(self._send_all())
             tasks.create_task(self._keep_series())
 
     async def flush(self, timeout_s: float) -> None:
@@ -229,9 +234,24 @@ class EventRecorder:
         while True:
             series = await self._queue.get()
             try:
-                await self._send(series)
+                await self._send_in_order(series)
             finally:
                 self._queue.task_done()
+
+    async def _send_in_order(self, series: _Series) -> None:
+        if series.is_sending:
+            # Whoever is at it sends it once more.
+            series.is_due_again = True
+            return
+        series.is_sending = True
+        try:
+            while True:
+                series.is_due_again = False
+                await self._send(series)
+                if not series.is_due_again:
+                    return
+        finally:
+            series.is_sending = False
 
     async def _send(self, series: _Series) -> None:
         for tries_left in range(TRIES_MAX - 1, -1, -1):
