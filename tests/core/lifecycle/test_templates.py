@@ -170,7 +170,7 @@ def test_a_pod_that_got_its_node_elsewhere_gets_its_allocated_claims_reserved() 
     assert reconcile(pod("p", entry("a", claim="c")), world) == ()
     assert reconcile(user, World(user, claim("c", allocated=True, deleted=True))) == ()
     assert reconcile(user, World(user, claim("c", consumer(user), allocated=True))) == ()
-    # Kubernetes 1.37 would go on for ever: reserve, drop because the pod is done, reserve.
+    # One that is done will not use it; its reservation would be dropped at once.
     assert reconcile(pod("p", entry("a", claim="c"), node="n", phase="Failed"), world) == ()
 
 
