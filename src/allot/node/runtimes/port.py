@@ -1,0 +1,235 @@
+"""What the agent needs of whatever runs containers, in the words of the container runtime interface.
+
+A sandbox is what the containers of a pod share; a runtime without sandboxes keeps them as names. Calls are idempotent:
+stopping or removing what is not there succeeds. A runtime remembers what it runs over a restart of the agent, so that `list`
+tells all that there is to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+
+class RuntimeFailure(Exception):
+    """A runtime could not do what it was asked. reason: for the waiting state of a container (`ErrImagePull`,
+    `CreateContainerError`, `RunContainerError`, ...)."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class State(StrEnum):
+    """How far a container is."""
+
+    CREATED = "Created"
+    RUNNING = "Running"
+    EXITED = "Exited"
+    UNKNOWN = "Unknown"
+
+
+class PodName(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose sandbox or container it is."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or folder of the node in a container."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+    propagation: str = "None"
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container may use; None: as much as there is."""
+
+    cpu_milli_request: int | None = None
+    cpu_milli_limit: int | None = None
+    memory_limit_bytes: int | None = None
+    cpuset_cpus: str = ""
+    oom_score_adjust: int = 0
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """As whom a container runs, and what it may do."""
+
+    user: int | None = None
+    group: int | None = None
+    supplemental_groups: tuple[int, ...] = ()
+    privileged: bool = False
+    read_only_root: bool = False
+    add_capabilities: tuple[str, ...] = ()
+    drop_capabilities: tuple[str, ...] = ()
+    allow_privilege_escalation: bool = True
+
+
+class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A sandbox to be made."""
+
+    pod: PodName
+    attempt: int = 0
+    hostname: str = ""
+    log_directory: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    host_network: bool = False
+    host_pid: bool = False
+    host_ipc: bool = False
+    share_process_namespace: bool = False
+    dns_servers: tuple[str, ...] = ()
+    dns_searches: tuple[str, ...] = ()
+    dns_options: tuple[str, ...] = ()
+    runtime_handler: str = ""
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A container to be made."""
+
+    pod: PodName
+    name: str
+    attempt: int = 0
+    image: str = ""
+    image_id: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_directory: str = ""
+    environment: Mapping[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    # Qualified CDI names, which the runtime resolves and applies.
+    cdi_devices: tuple[str, ...] = ()
+    resources: Resources = Resources()
+    user: User = User()
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
+    # Below the sandbox's log directory.
+    log_path: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """A sandbox that is there."""
+
+    id: str
+    pod: PodName
+    attempt: int = 0
+    ready: bool = True
+    ips: tuple[str, ...] = ()
+    # Seconds since 1970.
+    created_at: float = 0.0
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    """A container that is there."""
+
+    id: str
+    sandbox_id: str
+    pod: PodName
+    name: str
+    attempt: int = 0
+    state: State = State.UNKNOWN
+    image: str = ""
+    image_id: str = ""
+    # Seconds since 1970; 0 if that has not happened.
+    created_at: float = 0.0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    exit_code: int = 0
+    # `OOMKilled`, `Completed`, `Error`, `ContainerCannotRun`.
+    reason: str = ""
+    message: str = ""
+    annotations: Mapping[str, str] = {}
+
+
+class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the runtime is."""
+
+    name: str
+    version: str
+    ready: bool = True
+    network_ready: bool = True
+    message: str = ""
+
+
+class Streams(Protocol):
+    """A program in a container that somebody talks to."""
+
+    async def write(self, data: bytes) -> None:
+        """To its standard input; empty closes it."""
+
+    def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        """What it says: (1, data) on standard output, (2, data) on standard error, until it ends."""
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """The size of the terminal."""
+
+    async def exit_code(self) -> int:
+        """Wait for its end (exec); 0 for attach."""
+
+    async def close(self) -> None:
+        """Nobody talks to it any more; a program started by exec is ended."""
+
+
+class Runtime(Protocol):
+    """Runs containers. RuntimeFailure if that is not possible."""
+
+    async def open(self) -> None:
+        """Make ready and find what an earlier agent left running."""
+
+    async def close(self) -> None:
+        """Let go; containers run on."""
+
+    async def status(self) -> RuntimeStatus:
+        """How it is."""
+
+    async def ensure_image(self, image: str, pull_policy: str, pod: PodName) -> str:
+        """Make sure that an image is there; its id."""
+
+    async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
+        """Make a sandbox."""
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Stop all that is in it."""
+
+    async def remove_sandbox(self, sandbox_id: str) -> None:
+        """Forget it and its containers."""
+
+    async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
+        """Make a container; its id."""
+
+    async def start_container(self, container_id: str) -> None:
+        """Start it."""
+
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        """Ask it to end, and end it after the grace period."""
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget it."""
+
+    async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:
+        """Everything that is there."""
+
+    def changes(self) -> AsyncIterator[str]:
+        """The uid of a pod each time something of it changed; the agent then lists. May tell too much, never too little."""
+
+    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
+        """Run a program in a container: exit code and output (probes, hooks)."""
+
+    async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
+        """Run a program in a container and talk to it."""
+
+    async def attach(self, container_id: str) -> Streams:
+        """Talk to the container itself."""
+
+    async def connect(self, sandbox_id: str, port: int) -> Streams:
+        """A connection to a port of the pod."""
