@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allot.core.allocation import FIRST_FIT, PACK, Allocated, Inventory, Policy, allocate, claim_id
+from allot.core.allocation.allocator import _Attempt, share_id
+from allot.core.allocation.search import STEPS_MAX
 
+from . import builders
+from .builders import request, same
 from .scenarios import load, run
 from .worlds import broken_rules, chosen_by, has_answer, worlds
 
@@ -83,3 +88,30 @@ def trace(inventory: Inventory) -> object:
         for index in inventory._all_indexes()
     ]
     return states, counters, indexes
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=3, unique=True), min_size=1, max_size=7),
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    st.sets(st.integers(0, 6), max_size=2),
+)
+def test_the_short_cut_for_matching_devices_finds_what_the_search_finds(
+    values: list[list[int]], counts: list[int], in_use: set[int]
+) -> None:
+    devices: list[dict[str, Any]] = [
+        {"name": f"d{number}", "attributes": {"numa": {"ints": found}} if found else {}}
+        for number, found in enumerate(values)
+    ]
+    requests = [request(f"r{number}", count) for number, count in enumerate(counts)]
+    asked = builders.claim(*requests, constraints=[same("numa")])
+    held = {f"d{number}": f"ns/old-{number}" for number in in_use if number < len(devices)}
+    inventory, node, claims = load(builders.world(devices, asked, in_use=held))
+    plans = [inventory.plan(found.spec) for found in claims]
+    assert plans[0].matched is not None
+    searched = _Attempt(inventory, inventory.view(node), claims, plans, share_id, STEPS_MAX).run(FIRST_FIT, False)
+    answer = allocate(inventory, node, claims, with_reasons=False)
+    assert type(answer) is type(searched)
+    if isinstance(answer, Allocated) and isinstance(searched, Allocated):
+        assert answer.results == searched.results

@@ -129,8 +129,8 @@ def _straight(view: NodeView, plan: ClaimPlan) -> list[Choice] | None:
 def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[Choice] | None:
     """The other common case: equal requests, all of whose devices must have the same value of one attribute.
 
-    The search would try the first device and everything with its value, then the next: what it finds are the first
-    devices of the first group that is large enough. None as soon as anything is not that simple.
+    The search would try the first device and everything that has a value in common with it, then the next. What it finds
+    can be told without trying. None as soon as anything is not that simple.
     """
     if plan.matched is None:
         return None
@@ -140,7 +140,8 @@ def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[C
     devices, troubles = view.candidates(signature)
     if troubles or not 0 < needed <= api.ALLOCATION_RESULTS_MAX:
         return None
-    groups: dict[frozenset[Value], list[DeviceEntry]] = {}
+    free: list[tuple[DeviceEntry, frozenset[Value]]] = []
+    counts: dict[Value, int] = {}
     for entry in devices:
         state = entry.state
         if state.claims:
@@ -150,18 +151,30 @@ def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[C
         values = reader.read_published(entry, plan.matched)
         if values is None:
             continue
-        if values.opaque or len(values.values) != 1:
+        if values.opaque:
             return None
-        groups.setdefault(values.values, []).append(entry)
-    for group in groups.values():
-        if len(group) >= needed:
-            chosen = iter(group)
-            return [
-                Choice(leaf, next(chosen))
-                for leaf in [request.leaves[0] for request in plan.requests]
-                for _ in range(leaf.count)
-            ]
-    return None
+        free.append((entry, values.values))
+        for value in values.values:
+            counts[value] = counts.get(value, 0) + 1
+    # Only values that enough devices have can be what all have in common. A device that is passed over has none of those
+    # that are left, so that going on is as good as starting again for the next request.
+    common = frozenset([value for value, count in counts.items() if count >= needed])
+    if not common:
+        return None
+    chosen = []
+    for entry, values_ in free:
+        left = common & values_
+        if left:
+            common = left
+            chosen.append(entry)
+            if len(chosen) == needed:
+                break
+    found = iter(chosen)
+    return [
+        Choice(leaf, next(found))
+        for leaf in [request.leaves[0] for request in plan.requests]
+        for _ in range(leaf.count)
+    ]
 
 
 class _Attempt:

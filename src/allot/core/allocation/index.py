@@ -19,6 +19,33 @@ from allot.core.allocation.pools import SliceEntry
 from allot.core.allocation.signature import BLOCKED, REJECTED, Signature, Trouble
 
 
+class _Groups:
+    """Free devices of a node by value of an attribute, and how many the largest group has."""
+
+    __slots__ = ("_sizes", "counts", "largest")
+
+    def __init__(self) -> None:
+        self.counts: dict[Value, int] = {}
+        # How many groups there are of each size.
+        self._sizes: dict[int, int] = {}
+        self.largest = 0
+
+    def change(self, value: Value, by: int) -> None:
+        """One device more or less."""
+        before = self.counts.get(value, 0)
+        after = before + by
+        sizes = self._sizes
+        if before:
+            sizes[before] -= 1
+        if after:
+            self.counts[value] = after
+            sizes[after] = sizes.get(after, 0) + 1
+        else:
+            del self.counts[value]
+        if after > self.largest or not sizes.get(self.largest):
+            self.largest = after
+
+
 class AvailabilityIndex:
     """Free devices per node for one signature, by one attribute if there is a constraint on it."""
 
@@ -46,7 +73,7 @@ class AvailabilityIndex:
         self._free: set[DeviceEntry] = set()
         self._counts: dict[str, int] = {}
         # By node: free devices by value of the attribute; only if there is a constraint.
-        self._groups: dict[str, dict[Value, int]] = {}
+        self._groups: dict[str, _Groups] = {}
         # Nodes by number of free devices. Ordered, and the first of them is taken again and again, which is slow in
         # a plain dict: it steps over everything that was deleted before.
         self._by_count: dict[int, OrderedDict[str, None]] = {}
@@ -65,14 +92,25 @@ class AvailabilityIndex:
         if verdicts is None:
             return
         node = slice_.slice.spec.node_name or None
+        free = 0
         for entry, verdict in zip(slice_.devices, verdicts, strict=True):
-            if verdict not in (REJECTED, BLOCKED):
+            if verdict != REJECTED and verdict != BLOCKED:
                 self._node_of[entry] = node
                 entry.indexes.append(self)
-                self._shareable += entry.shareable
+                if entry.shareable:
+                    self._shareable += 1
                 if isinstance(verdict, Trouble):
                     self._troubled.setdefault(node, set()).add(entry)
-                self.refresh(entry)
+                if self.constraint is not None:
+                    self.refresh(entry)
+                elif self._is_free(entry):
+                    self._free.add(entry)
+                    free += 1
+        if free and node is not None:
+            before = self._counts.get(node, 0)
+            self._count(node, before, before + free)
+        else:
+            self.shared += free
 
     def remove(self, slice_: SliceEntry) -> None:
         """A slice is gone."""
@@ -131,6 +169,10 @@ class AvailabilityIndex:
         after = before + by if self.constraint is None else self._regroup(node, entry, by, self.constraint)
         if after == before:
             return
+        self._count(node, before, after)
+
+    def _count(self, node: str, before: int, after: int) -> None:
+        """The node has so many free devices now."""
         self._counts[node] = after
         if before:
             bucket = self._by_count[before]
@@ -144,22 +186,20 @@ class AvailabilityIndex:
 
     def _regroup(self, node: str, entry: DeviceEntry, by: int, constraint: ConstraintPlan) -> int:
         """Count the device under its values; how many devices of the node can be used together then."""
-        groups = self._groups.setdefault(node, {})
+        groups = self._groups.get(node)
+        if groups is None:
+            groups = self._groups[node] = _Groups()
         found = self.reader.read_published(entry, constraint.attribute)
         values = found.values if found is not None else frozenset()
         if not constraint.match:
             # At most one device per value: let it stand for one of its values.
             values = frozenset(sorted(values, key=repr)[:1])
         for value in values:
-            count = groups.get(value, 0) + by
-            if count:
-                groups[value] = count
-            else:
-                del groups[value]
-        if not groups:
+            groups.change(value, by)
+        if not groups.counts:
             del self._groups[node]
             return 0
-        return max(groups.values()) if constraint.match else len(groups)
+        return groups.largest if constraint.match else len(groups.counts)
 
     def count(self, node: str) -> int:
         """At most how many devices are free for the node."""

@@ -143,7 +143,9 @@ class Signature:
         if verdict != USABLE:
             return verdict
         if features.consumable_capacity:
-            if device.capacity:
+            if device.capacity and not self.requested and entry.plain_capacity:
+                pass  # all of it, which always fits
+            elif device.capacity:
                 try:
                     taken = self.consumption(entry)
                 except capacities.CapacityError as error:

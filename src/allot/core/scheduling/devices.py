@@ -76,6 +76,7 @@ class DeviceQuestion:
         "_entries",
         "_held",
         "_left_over",
+        "_names",
         "_other_names",
         "_pod",
         "_results",
@@ -100,6 +101,8 @@ class DeviceQuestion:
         # Who the claims of the base variant are to be reserved for.
         self._consumers: list[api.ResourceClaimConsumerReference | None] = []
         self._wanted = wanted
+        # Extended resources that devices can serve, and others.
+        self._names: tuple[str, ...] = ()
         self._other_names: tuple[str, ...] = ()
         self._left_over: api.ResourceClaim | None = None
         self._variants: dict[tuple[str, ...], Variant] = {}
@@ -178,6 +181,7 @@ class DeviceQuestion:
         """What follows from all claims together."""
         claims, base = self._claims, self._base
         if self._wanted is not None:
+            self._names = extended.names_of(self._wanted)
             self._left_over = claims.special_claim_of(self._pod)
             names = {
                 name
@@ -188,18 +192,28 @@ class DeviceQuestion:
             self._other_names = tuple(sorted(name for name in names if not _is_native(name)))
             left_over = self._left_over is not None
             key.append((self._wanted, self._other_names, _lifetimes(self._pod), left_over, claims.extended.version))
-        if not all(plan.plain for plan in base.plans):
-            self.needs_exact = base.careful or any(
-                leaf.all_devices or request.prioritized
-                for plan in base.plans
-                for request in plan.requests
-                for leaf in request.leaves
-            )
-        if base.careful or self.needs_exact or any(index.has_troubled for index, _ in base.needs):
-            # Errors name the claim.
-            key.extend(record.id for _, record in self._entries)
+        for plan in base.plans:
+            if not plan.plain and plan.matched is None:
+                self._look_closely(plan, key)
+        if base.careful or any(index.has_troubled for index, _ in base.needs):
+            key.extend([record.id for _, record in self._entries])  # errors name the claim
         if not claims.node_allocatable:
             self.key = tuple(key)
+
+    def _look_closely(self, plan: ClaimPlan, key: list[Hashable]) -> None:
+        """Requests that counts say nothing about: every node must be asked, and an error is the answer for all."""
+        inventory = self._claims.inventory
+        for request in plan.requests:
+            for leaf in request.leaves:
+                if leaf.all_devices or request.prioritized or leaf.derived or leaf.signature is None:
+                    self.needs_exact = True
+                    if (
+                        leaf.all_devices
+                        or leaf.derived
+                        or leaf.signature is None
+                        or inventory.index(leaf.signature).has_troubled
+                    ):
+                        key.extend([record.id for _, record in self._entries])
 
     # --- the answers ---
 
@@ -343,15 +357,18 @@ class DeviceQuestion:
             # From an earlier attempt. It may not be valid any more and is deleted first.
             return _LEFT_OVER
         offered = node.allocatable_scalars
-        assert self._wanted is not None
-        names = tuple([name for name in extended.names_of(self._wanted) if not offered.get(name)])
-        if any(name not in offered for name in self._other_names):
-            return _CANNOT_FIT
-        if not names:
-            return self._base
+        names = self._names
+        for name in self._other_names:
+            if name not in offered:
+                return _CANNOT_FIT
+        if offered:
+            names = tuple([name for name in names if not offered.get(name)])
+            if not names:
+                return self._base
         variant = self._variants.get(names)
         if variant is None:
             claims, base = self._claims, self._base
+            assert self._wanted is not None
             requests, mappings = extended.requests_and_mappings(
                 self._pod, self._wanted, names, claims.extended.class_name
             )
