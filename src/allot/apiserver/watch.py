@@ -66,7 +66,7 @@ async def open_watch(
 
 
 class ObjectWatch:
-    """An open watch. Iterate over it, or take what is ready in one go with `batch`."""
+    """An open watch."""
 
     def __init__(self, served: Served, selection: Selection, clock: Clock, duration: float, *, bookmarks: bool) -> None:
         self._served = served
@@ -127,6 +127,9 @@ class ObjectWatch:
         """The next change, or None when a bookmark is due or the time is up."""
         until = min(self._ends, self._next_bookmark) if self._bookmarks else self._ends
         remaining = until - self._clock.monotonic()
+        assert self._watch is not None, "a watch is read after it has begun"
+        if remaining > 0 and self._watch.has_ready:
+            return await anext(changes)
         try:
             async with asyncio.timeout(max(remaining, 0)):
                 return await anext(changes)

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from allot.client.deadlines import Deadlines
 from allot.client.errors import DeadlineExceeded, Unreachable, error_from_answer
 from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, WatchEvent
 
@@ -138,6 +139,7 @@ class InProcessTransport:
         self._refused = refused
         self._user_agent = user_agent
         self._closed = False
+        self._deadlines = Deadlines()
 
     async def request(
         self,
@@ -154,7 +156,7 @@ class InProcessTransport:
         self._check_open(text)
         plain = plain_request(method, path, query or {}, body, content_type, self._user_agent)
         try:
-            async with asyncio.timeout(timeout):
+            async with self._deadlines.within(timeout):
                 if plain is None:
                     return await self._ask_path(path, headers or {})
                 answer = await self._handle(plain)
@@ -178,7 +180,7 @@ class InProcessTransport:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,  # noqa: ARG002
         timeout: float = REQUEST_TIMEOUT_S,
-        duration: float | None = None,
+        duration: float | None = None,  # noqa: ARG002
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """An open watch."""
         text = f"GET {path} (watch)"
@@ -195,7 +197,7 @@ class InProcessTransport:
             refusal = cast(_Refusal, error)
             raise error_from_answer(refusal.code, refusal.status(), text) from error
         try:
-            yield self._events(watch, text, duration)
+            yield self._events(watch, text)
         finally:
             await watch.close()
 
@@ -209,21 +211,14 @@ class InProcessTransport:
         status, body = await self._handle_path(path, headers)
         return Response(status, {}, body)
 
-    async def _events(self, watch: AnsweredWatch, text: str, duration: float | None) -> AsyncIterator[WatchEvent]:
-        deadline = None if duration is None else asyncio.get_running_loop().time() + duration
-        source = aiter(watch)
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    event = await anext(source)
-            except StopAsyncIteration:
-                return
-            except TimeoutError as error:
-                raise DeadlineExceeded(f"the watch did not end within {duration:g} s", request=text) from error
-            except self._refused as error:
-                refusal = cast(_Refusal, error)
-                raise error_from_answer(refusal.code, refusal.status(), text) from error
-            yield WatchEvent(event.type, event.object)
+    async def _events(self, watch: AnsweredWatch, text: str) -> AsyncIterator[WatchEvent]:
+        # The server ends a watch when its time is up. Elsewhere one that goes on is a broken connection, which cannot be here.
+        try:
+            async for event in watch:
+                yield WatchEvent(event.type, event.object)
+        except self._refused as error:
+            refusal = cast(_Refusal, error)
+            raise error_from_answer(refusal.code, refusal.status(), text) from error
 
     def _check_open(self, text: str) -> None:
         if self._closed:

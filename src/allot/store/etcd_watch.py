@@ -82,6 +82,11 @@ class EtcdWatch:
                     raise
         return self._buffer.popleft()
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether the next change is here already."""
+        return bool(self._buffer)
+
     async def close(self) -> None:
         """Stop; what was not read is dropped."""
         self._closed = True

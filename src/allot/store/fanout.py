@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Protocol
 
 from allot.store.port import Event, Progress
@@ -51,6 +52,11 @@ class TimelineWatch:
             await self._waiter
         return self.buffer.popleft()
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether the next change is here already."""
+        return bool(self.buffer)
+
     def wake(self) -> None:
         """Let the reader look again."""
         if self._waiter is not None and not self._waiter.done():
@@ -75,9 +81,9 @@ class Fanout:
         self._buffer_max = buffer_max
         self._progress_s = progress_s
         self._watches: dict[str, set[TimelineWatch]] = {}
-        # Prefixes come in few lengths (a kind, a namespace of a kind, one object), so a changed key looks up one slice of itself
-        # for each length instead of comparing with every watch.
-        self._lengths: Counter[int] = Counter()
+        # Prefixes end with a part of a key (a kind, a namespace of a kind), so a changed key looks up itself up to each of its
+        # slashes instead of comparing with every watch. The few that do not are looked up by their lengths.
+        self._odd_lengths: Counter[int] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -97,7 +103,8 @@ class Fanout:
         same = self._watches.setdefault(watch.prefix, set())
         if watch not in same:
             same.add(watch)
-            self._lengths[len(watch.prefix)] += 1
+            if not watch.prefix.endswith("/"):
+                self._odd_lengths[len(watch.prefix)] += 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._progress_s, self._report_progress)
 
@@ -109,27 +116,36 @@ class Fanout:
             same.remove(watch)
             if not same:
                 del self._watches[watch.prefix]
-            length = len(watch.prefix)
-            self._lengths[length] -= 1
-            if not self._lengths[length]:
-                del self._lengths[length]
+            if not watch.prefix.endswith("/"):
+                length = len(watch.prefix)
+                self._odd_lengths[length] -= 1
+                if not self._odd_lengths[length]:
+                    del self._odd_lengths[length]
         watch.wake()
 
     def deliver(self, event: Event) -> None:
         """Bring a change to the watches on prefixes of its key."""
-        key = event.entry.key
-        for length in self._lengths:
-            if length > len(key):
+        key, watches = event.entry.key, self._watches
+        slash = key.find("/")
+        while slash >= 0:
+            same = watches.get(key[: slash + 1])
+            if same is not None:
+                self._deliver_to(same, event)
+            slash = key.find("/", slash + 1)
+        for length in self._odd_lengths:
+            if length <= len(key):
+                self._deliver_to(watches.get(key[:length], ()), event)
+
+    def _deliver_to(self, watches: Iterable[TimelineWatch], event: Event) -> None:
+        for watch in watches:
+            if watch.behind or event.revision <= watch.position:
                 continue
-            for watch in self._watches.get(key[:length], ()):
-                if watch.behind or event.revision <= watch.position:
-                    continue
-                if len(watch.buffer) >= self._buffer_max:
-                    watch.behind = True
-                    watch.position = event.revision - 1
-                else:
-                    watch.buffer.append(event)
-                    watch.wake()
+            if len(watch.buffer) >= self._buffer_max:
+                watch.behind = True
+                watch.position = event.revision - 1
+            else:
+                watch.buffer.append(event)
+                watch.wake()
 
     def _report_progress(self) -> None:
         self._timer = None

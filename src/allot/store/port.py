@@ -109,6 +109,10 @@ class Watch(Protocol):
     def __aiter__(self) -> AsyncIterator[Event | Progress]:
         """Changes in order. Raises Compacted if it falls behind what is kept, StoreUnavailable if it cannot go on."""
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether the next change is here already, so that asking for it does not wait."""
+
     async def close(self) -> None:
         """Stop."""
 
