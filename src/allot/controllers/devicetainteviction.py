@@ -88,6 +88,16 @@ class _View:
     def claims_of_pool(self, pool: PoolName) -> Iterable[ResourceClaim]:
         return self.claim_informer.cache.by_index(_BY_POOL, "/".join(pool))
 
+    def claims_under(self, *rules: DeviceTaintRule | None) -> Iterable[ResourceClaim]:
+        """The claims that rules can be about: those of their pools, if all of them name one."""
+        selectors = [rule.spec.device_selector for rule in rules if rule is not None]
+        pools: dict[PoolName, None] = {}
+        for selector in selectors:
+            if selector is None or selector.driver is None or selector.pool is None:
+                return tuple(self.allocated_claims())
+            pools[selector.driver, selector.pool] = None
+        return tuple(claim for pool in pools for claim in self.claims_of_pool(pool))
+
     def allocated_claims(self) -> Iterable[ResourceClaim]:
         return (claim for claim in self.claim_informer.cache if claim.status.allocation is not None)
 
@@ -159,7 +169,7 @@ class _DeviceTaintEviction:
         else:
             # First of all: what it says then is what there is to do.
             self._queue.add((_RULE, change.key))
-        for claim in tuple(self._view.allocated_claims()):
+        for claim in self._view.claims_under(old, new):
             self._judge(claim)
 
     def _slice_changed(self, change: Change[ResourceSlice]) -> None:

@@ -24,6 +24,8 @@ def test_the_claims_of_a_pod_that_is_done_are_looked_at_the_extended_one_too() -
     done = pod("p", entry("a", template="t"), entry("b", claim="x"), phase="Failed", recorded={"a": "c"}, extended="e")
     expected = [("claim", "ns/c"), ("claim", "ns/x"), ("claim", "ns/e")]
     assert list(keys_of_pod(done, World(done), DEFAULT_GATES)) == expected
+    orphan = claim("made", owner=done, entry_name="a")
+    assert list(keys_of_pod(done, World(done, orphan), DEFAULT_GATES)) == [*expected, ("claim", "ns/made")]
     gone = pod("p", entry("b", claim="x"), node="n", phase="Running")
     assert list(keys_of_pod(gone, World(), DEFAULT_GATES, is_deleted=True)) == [("claim", "ns/x")]
 

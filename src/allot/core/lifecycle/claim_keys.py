@@ -38,10 +38,13 @@ def keys_of_pod(pod: Pod, view: View, gates: FeatureGates, *, is_deleted: bool =
     if not pod.spec.resource_claims and not extended:
         return
     if is_deleted or is_done(pod):
-        for key in claim_keys(pod):
+        names = [*claim_keys(pod), *([key_of(pod.metadata.namespace, extended)] if extended else [])]
+        # Those that were made for it, too: its status lacks one if its maker was interrupted.
+        names += [
+            key_of(claim.metadata.namespace, claim.metadata.name) for claim in view.claims_made_for(pod.metadata.uid)
+        ]
+        for key in dict.fromkeys(names):
             yield CLAIM, key
-        if extended:
-            yield CLAIM, key_of(pod.metadata.namespace, extended)
     elif templates.needs_work(pod, view, gates):
         yield POD, key_of(pod.metadata.namespace, pod.metadata.name)
 
