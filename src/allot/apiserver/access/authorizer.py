@@ -39,6 +39,9 @@ WATCHED = (
     *((GROUP, plural) for plural in _RBAC_KINDS.values()),
     *((group, plural) for (group, _), plural in _GRAPH_KINDS.items()),
 )
+# Where the store keeps them: `/registry/<plural>/`.
+_FOLDERS = frozenset(plural for _, plural in WATCHED)
+_ROOT_LENGTH = len("/registry/")
 
 
 class Authorizer:
@@ -100,6 +103,9 @@ class Authorizer:
     def apply_change(self, event: Event) -> None:
         """Take over a change in the store, in order. Changes of other kinds are passed over."""
         self._followed = event.revision
+        key = event.entry.key
+        if key[_ROOT_LENGTH : key.find("/", _ROOT_LENGTH)] not in _FOLDERS:
+            return
         if self._written and self._written.get(event.entry.key, 0) > event.revision:
             # Something newer is in force already; its own event is on the way.
             return
