@@ -37,7 +37,7 @@ def test_headers_of_one_name_are_joined_and_kept_apart() -> None:
     head = parse_head(b"GET / HTTP/1.1\r\nImpersonate-Group: a\r\nimpersonate-group: b")
     assert head.get("impersonate-group") == "a, b"
     assert head.headers.items == (("impersonate-group", "a"), ("impersonate-group", "b"))
-    assert head.headers.starting_with("impersonate-")
+    assert head.headers.impersonates
 
 
 @pytest.mark.parametrize(

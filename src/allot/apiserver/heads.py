@@ -37,7 +37,7 @@ class BadHead(Exception):
 class Headers:
     """The headers of a request. Names are in lower case. Not changed: requests with the same headers share them."""
 
-    __slots__ = ("_values", "chunked", "connection", "items", "length")
+    __slots__ = ("_values", "chunked", "connection", "impersonates", "items", "length")
 
     def __init__(self, items: Pairs) -> None:
         self.items = items
@@ -46,14 +46,11 @@ class Headers:
             self._values = _joined(items)
         self.length, self.chunked = _framing(self._values)
         self.connection = self._values.get("connection", "").lower()
+        self.impersonates = any(name.startswith("impersonate-") for name in self._values)
 
     def get(self, name: str) -> str:
         """The value of a header, empty if it is not there; several of the same name are joined."""
         return self._values.get(name, "")
-
-    def starting_with(self, prefix: str) -> bool:
-        """Whether the name of some header starts so."""
-        return any(name.startswith(prefix) for name in self._values)
 
 
 class Head:

@@ -56,7 +56,6 @@ _GZIP_LEVEL = 1
 # A watch by WebSocket on which nothing happens is tested so often.
 _PING_EVERY_S = 30.0
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client", ("kubeadm:cluster-admins", "system:masters"))
-_IMPERSONATION = "impersonate-"
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
 _BODILESS = ("GET", "HEAD")
@@ -179,7 +178,7 @@ class _Exchange:
             user = await self._authenticate()
         attributes = self._attributes(user, found, f"/{'/'.join(segments)}", query)
         # Extras alone count too: they must be refused, not ignored. Their names are not known beforehand.
-        if head.headers.starting_with(_IMPERSONATION):
+        if head.headers.impersonates:
             attributes, _ = impersonated(self._http._access.authorizer, attributes, head.headers.items)
             self._sender = user
         self._asked = attributes

@@ -8,6 +8,7 @@ all but the last.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from allot.core.validation.fields import INVALID, FieldError
 from allot.store.port import Entry, KeyExists, KeyNotFound, RevisionConflict
 
 Object = dict[str, Any]
+Errors = tuple[FieldError, ...]
 # From the stored object, None if there is none, to what should be stored, in the version of the row.
 Propose = Callable[[Entry | None], Object]
 # What is proposed as it is after its fields have been checked; what it shares with the stored object, if that is given, is fine.
@@ -78,7 +80,7 @@ async def create_object(
         object_ = served.strategy.prepare_create(with_requester(resource, admitted, request.user))
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
         errors += await _admin_access_errors(parts, served, request, object_, None, "")
-        errors += served.strategy.validate_create(object_)
+        errors += await _validated(served, served.strategy.validate_create, object_)
     except Refused as error:
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
     if errors:
@@ -285,7 +287,7 @@ async def _replace_once(
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
         errors += await _admin_access_errors(parts, served, request, object_, old, subresource)
         if stored is None:
-            errors += strategy.validate_update(object_, old, subresource)
+            errors += await _validated(served, strategy.validate_update, object_, old, subresource)
     except Refused as error:
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
     if errors:
@@ -295,6 +297,12 @@ async def _replace_once(
     async with parts.admission.judge(admission):
         written = await _store_changed(parts, entry, object_, options)
     return answer(served, written, status, (*warnings, *admission.warnings))
+
+
+async def _validated(served: Served, validate: Callable[..., Errors], *arguments: Any) -> Errors:
+    """Field errors. Schemas and rules of custom resources are written by users, and may take their time: others are served
+    meanwhile."""
+    return await asyncio.to_thread(validate, *arguments) if served.custom else validate(*arguments)
 
 
 def _keeps_managers(proposed: Object, old: Object) -> bool:

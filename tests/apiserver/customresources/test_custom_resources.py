@@ -321,3 +321,27 @@ async def test_cluster_scoped_kinds_have_no_namespace(server: LiveServer) -> Non
     assert made.status == 201, made.json
     assert "namespace" not in made.json["metadata"]
     assert (await server.get(WIDGETS)).status == 404
+
+
+@pytest.mark.slow
+async def test_others_are_served_while_rules_take_their_time(server: LiveServer) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {"tags": {"type": "array", "items": {"type": "string"}}},
+                "x-kubernetes-validations": [{"rule": "self.tags.all(a, self.tags.all(b, a <= b || a > b))"}],
+            }
+        },
+    }
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    await define(server, versions=[version])
+    tags = [f"tag-{number}" for number in range(200)]
+    created = asyncio.ensure_future(server.post(WIDGETS, widget(tags=tags)))
+    meanwhile = 0
+    while not created.done():
+        assert (await server.get("/livez")).status == 200
+        meanwhile += 1
+    assert (await created).status == 201
+    assert meanwhile > 5
