@@ -87,8 +87,11 @@ class PoolCounters:
 
 
 def consumption(entry: DeviceEntry) -> dict[CounterKey, int]:
-    """What a device takes from each counter."""
+    """What a device takes from each counter. Not to be changed: it is worked out once."""
+    if entry.drawn is not None:
+        return entry.drawn
     taken: dict[CounterKey, int] = {}
+    entry.drawn = taken
     for consumed in entry.device.consumes_counters:
         for name, amount in consumed.counters.items():
             key = (consumed.counter_set, name)
@@ -132,6 +135,8 @@ class CounterDraft:
         """Take the device's counters; None if there are not enough or its groups do not go with the others."""
         identity = id(pool)
         before: Undo = []
+        if pool.overcommitted:
+            return None
         if self._check_groups:
             for consumed in entry.device.consumes_counters:
                 key = (identity, consumed.counter_set)
@@ -145,15 +150,10 @@ class CounterDraft:
         taken = self._taken.setdefault(identity, {})
         needed = consumption(entry)
         available = pool.available
-        fits = not pool.overcommitted
-        if fits:
-            for counter, amount in needed.items():
-                if taken.get(counter, 0) + amount > available.get(counter, 0):
-                    fits = False
-                    break
-        if not fits:
-            self.undo(before)
-            return None
+        for counter, amount in needed.items():
+            if taken.get(counter, 0) + amount > available.get(counter, 0):
+                self.undo(before)
+                return None
         for counter, amount in needed.items():
             before.append((taken, counter, taken.get(counter, _ABSENT)))
             taken[counter] = taken.get(counter, 0) + amount

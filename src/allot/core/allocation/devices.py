@@ -81,6 +81,7 @@ class DeviceEntry:
         "attributes",
         "capacity",
         "device",
+        "drawn",
         "id",
         "indexes",
         "plain_capacity",
@@ -115,6 +116,8 @@ class DeviceEntry:
         self.indexes: list[AvailabilityIndex] = []
         # Attributes as constraints see them, filled in by their reader.
         self.values: dict[str, Values | None] = {}
+        # What it takes from each counter (`counters.consumption`); None until that is asked for.
+        self.drawn: dict[tuple[str, str], int] | None = None
         self._view: DeviceView | EvaluationError | None = None
 
     @property
