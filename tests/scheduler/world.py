@@ -32,6 +32,8 @@ class World:
         self.gates = gates
         self.client: Client = plane.client()
         self.pods = self.client.resource("", "v1", "pods", namespaced=True)
+        # The scheduler that a module's tests share.
+        self.current: Scheduler
         self.claims = self.client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
 
     # --- schedulers ---
@@ -52,6 +54,7 @@ class World:
             configuration=configuration,
             gates=self.gates,
             is_guarded=is_guarded,
+            gated_grace_s=0.2,
         )
 
     def start(self, scheduler: Scheduler, name: str = "scheduler") -> Scheduler:

@@ -71,10 +71,12 @@ class Scheduler:
         instance: str = "allot",
         writing_max: int = WRITING_MAX,
         drain_s: float = 0.0,
+        gated_grace_s: float = GATED_GRACE_S,
     ) -> None:
         """client: writes; informers: read, perhaps shared with others. is_guarded: the API server refuses to allocate what
         another claim holds (`Committer`). instance: which of several, for events. drain_s: how long what has begun may go on
-        after the end; without it the end is that of a crash, which costs no more than some repeated work."""
+        after the end; without it the end is that of a crash, which costs no more than some repeated work. gated_grace_s:
+        how long a pod may wait for its claims before it is told."""
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -83,6 +85,7 @@ class Scheduler:
         self._is_guarded = is_guarded
         self._writing_max = writing_max
         self._drain_s = drain_s
+        self._gated_grace_s = gated_grace_s
         self._profiles = {profile.scheduler_name: profile for profile in self._configuration.profiles}
         self._news = asyncio.Event()
         self._writing = 0
@@ -301,8 +304,8 @@ class Scheduler:
 
     async def _report_gated(self) -> None:
         while True:
-            await self._clock.sleep(GATED_GRACE_S / 2)
-            for pod, status in self.cache.queue.long_gated(self._clock.monotonic() - GATED_GRACE_S):
+            await self._clock.sleep(self._gated_grace_s / 2)
+            for pod, status in self.cache.queue.long_gated(self._clock.monotonic() - self._gated_grace_s):
                 # Scheduling gates are there on purpose.
                 if status.plugin != "SchedulingGates":
                     self._reporter.gated(pod, status)
