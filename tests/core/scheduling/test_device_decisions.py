@@ -11,7 +11,20 @@ from allot.core.scheduling.decide import decide
 from allot.core.scheduling.plan import Deallocate, Decision, Refusal, Unit
 from allot.core.scheduling.status import Verdict
 
-from .device_world import allocation, claim, container, device_class, either, exactly, gpus, pod, slice_of, world
+from .device_world import (
+    allocation,
+    claim,
+    container,
+    device_class,
+    either,
+    exactly,
+    gates,
+    gpus,
+    pod,
+    pod_group,
+    slice_of,
+    world,
+)
 
 NOT_HELPFUL = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
 
@@ -136,3 +149,20 @@ def test_pods_that_share_a_claim_follow_it_to_its_node() -> None:
         (placement,) = one(cluster, pod(name, "c")).placements
         assert placement.node == first.node
         cluster.assume(placement)
+
+
+def test_a_group_that_cannot_use_its_claim_where_it_is_gives_it_up() -> None:
+    claims = world("n1", "n2", enabled=gates("DRAWorkloadResourceClaims", "GenericWorkload"))
+    group = pod_group("g", {"name": "c", "resourceClaimName": "c"})
+    claims.put_pod_group(group)
+    reserved = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}]
+    claims.put_claim(claim("c", status={"allocation": allocation("gpu-0", node="gone"), "reservedFor": reserved}))
+    cluster = cluster_of(claims, "n1", "n2")
+    cluster.put_group(group)
+    member = core_v1.PodSchedulingGroup(pod_group_name="g")
+    pods = tuple(pod(f"p{number}", "c", scheduling_group=member) for number in range(2))
+    decision = decide(cluster, Unit(pods=pods, group=group))
+    assert decision.placements == ()
+    assert [type(step) for refusal in decision.refusals for step in refusal.clean_ups] == [Deallocate]
+    assert decision.group is not None
+    assert decision.group.message.endswith(", deallocation of PodGroup ResourceClaim completed")

@@ -7,6 +7,8 @@ are not known here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allot.core.model import core_v1
@@ -14,9 +16,10 @@ from allot.core.model.scheduling_v1 import PREEMPT_LOWER_PRIORITY, PodGroup
 from allot.core.scheduling.attempt import Failure, attempt
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
-from allot.core.scheduling.plan import GroupOutcome, Placement, Refusal, Unit
+from allot.core.scheduling.plan import CleanUp, GroupOutcome, Placement, Refusal, Unit
+from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.settings import Settings
-from allot.core.scheduling.status import Verdict
+from allot.core.scheduling.status import Status, Verdict
 
 PLUGIN = "GangScheduling"
 CONDITION = "PodGroupInitiallyScheduled"
@@ -75,10 +78,32 @@ def decide_group(cluster: Cluster, unit: Unit, group: PodGroup, settings: Settin
     if not failure and not placed:
         failure = _NOTHING_FITS
     if failure:
-        refusals = tuple(explained.get(index) or _group_refusal(pod, failure) for index, pod in enumerate(unit.pods))
-        return (), refusals, _outcome(group, "False", "Unschedulable", failure)
+        clean_ups, said = _clean_ups(cluster, unit, group, found)
+        failure = f"{failure}, {said}" if said else failure
+        refusals = [explained.get(index) or _group_refusal(pod, failure) for index, pod in enumerate(unit.pods)]
+        if clean_ups:
+            refusals[0] = msgspec.structs.replace(refusals[0], clean_ups=clean_ups)
+        return (), tuple(refusals), _outcome(group, "False", "Unschedulable", failure)
     placements = tuple(result for result in found.values() if isinstance(result, Placement))
     return placements, tuple(explained.values()), _outcome(group, "True", "Scheduled", "")
+
+
+def _clean_ups(
+    cluster: Cluster, unit: Unit, group: PodGroup, found: Mapping[int, Placement | Failure]
+) -> tuple[tuple[CleanUp, ...], str]:
+    """Devices that the group cannot use where they are are given back; and what is said about it."""
+    if cluster.devices is None:
+        return (), ""
+    refused: list[tuple[core_v1.Pod, DeviceQuestion | None, Mapping[str, Status]]] = []
+    for index, result in found.items():
+        if isinstance(result, Failure):
+            refused.append((unit.pods[index], result.question, result.refusals))
+        else:
+            refused.append((unit.pods[index], None, {}))
+    if not refused:
+        return (), ""
+    clean_ups, status = cluster.devices.group_clean_ups(group, refused, cluster.scheduled_count(group))
+    return clean_ups, ", ".join(status.reasons) if clean_ups else ""
 
 
 def _refusal(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Refusal:
