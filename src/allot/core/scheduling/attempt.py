@@ -139,9 +139,11 @@ def _ranked(
     settings: Settings,
     ranking: Ranking,
 ) -> Placement | Failure:
-    error = ranking.error
-    if error is not None:
-        return Failure(status=error, question=question)
+    failed = ranking.failed
+    if failed is not None:
+        # The error names the claim, so each pod has its own.
+        error = question.exact(failed) if question is not None else None
+        return Failure(status=error or ranking.refusals[failed.name], question=question)
     # Nodes that only this pod may not have, because others were promised them.
     aside: dict[str, tuple[Item, Status]] = {}
     try:

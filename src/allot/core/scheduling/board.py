@@ -318,12 +318,11 @@ class Ranking:
         heappush(self._heap, item)
 
     @property
-    def error(self) -> Status | None:
-        """An error that makes the whole attempt fail: of the node that joined first."""
+    def failed(self) -> NodeInfo | None:
+        """A node whose error makes the whole attempt fail: the one that joined first."""
         if not self._errors:
             return None
-        nodes = self._cluster.nodes
-        return self._errors[min(self._errors, key=lambda name: nodes[name].ordinal)]
+        return min((self._cluster.nodes[name] for name in self._errors), key=lambda info: info.ordinal)
 
 
 def relative_score(raw: Raw, tops: Raw, settings: Settings) -> int:

@@ -45,6 +45,9 @@ class Cluster:
         self.groups: dict[tuple[str, str], PodGroup] = {}
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
+        # How many of these pods have a priority; and those that are on their way out, by key.
+        self.priorities: dict[int, int] = {}
+        self.leaving: dict[str, PodInfo] = {}
         # How many nodes have an image.
         self.image_spread: dict[str, int] = {}
         self.boards = Boards(self)
@@ -134,6 +137,7 @@ class Cluster:
         if known is not None:
             self._assumed.discard(key)
             same = known.node == node and known.profile is profile and not extra and known.scalars is profile.scalars
+            same = same and known.priority == (pod.spec.priority or 0)
             if same and known.is_terminating == (pod.metadata.deletion_timestamp is not None):
                 known.pod = pod
                 return
@@ -156,6 +160,9 @@ class Cluster:
 
     def _count(self, pod: PodInfo) -> None:
         self.pods[pod.key] = pod
+        self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
+        if pod.is_terminating:
+            self.leaving[pod.key] = pod
         group = _group_of(pod.pod)
         if group is not None:
             self._members.setdefault(group, set()).add(pod.key)
@@ -171,6 +178,10 @@ class Cluster:
 
     def _drop(self, pod: PodInfo) -> None:
         del self.pods[pod.key]
+        self.priorities[pod.priority] -= 1
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
+        self.leaving.pop(pod.key, None)
         self._assumed.discard(pod.key)
         group = _group_of(pod.pod)
         if group is not None:

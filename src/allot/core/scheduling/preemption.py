@@ -76,6 +76,16 @@ def may_help(status: Status) -> bool:
     return status.verdict is Verdict.UNSCHEDULABLE or status == CANNOT_ALLOCATE
 
 
+def _without_victims(failure: Failure) -> dict[Status, int]:
+    """What is said of the nodes if nobody can go. Upstream says of devices that preemption does not help."""
+    counts: dict[Status, int] = {}
+    for refused, count in failure.histogram.items():
+        helps = may_help(refused) and refused != CANNOT_ALLOCATE
+        status = _NO_VICTIMS if helps else _NOT_HELPFUL
+        counts[status] = counts.get(status, 0) + count
+    return counts
+
+
 def _told(counts: Mapping[Status, int]) -> str:
     return f"preemption: 0/{sum(counts.values())} nodes are available: {histogram(counts)}."
 
@@ -92,7 +102,7 @@ class _Preemption:
         profile = cluster.profiles.of(pod)
         self._is_monotone = not (profile.affinity_terms or profile.hard_spreads)
         self._budgets = Budgets(cluster.budgets.values())
-        self._leaving = [info for info in cluster.pods.values() if info.is_terminating]
+        self._leaving = list(cluster.leaving.values())
         devices = cluster.devices
         self._leftovers: Leftover = devices.leftovers(cluster.departed) if devices is not None else ()
         # Pods anywhere that hold devices which several nodes can reach, least important first.
@@ -100,6 +110,8 @@ class _Preemption:
 
     def run(self, failure: Failure) -> Preempted:
         """The cheapest victims of all nodes, or why there are none."""
+        if self._nobody_can_go():
+            return Preempted(message=_told(_without_victims(failure)))
         helpful = [self._cluster.nodes[name] for name, status in failure.refusals.items() if may_help(status)]
         if not helpful:
             return Preempted(message=_told({_NOT_HELPFUL: len(self._cluster.nodes)}))
@@ -127,6 +139,11 @@ class _Preemption:
         return Preempted(message=_told(counted(told)))
 
     # --- nobody has to go ---
+
+    def _nobody_can_go(self) -> bool:
+        """Whether all pods are at least as important, and none is leaving: the usual case, and not worth a look at nodes."""
+        lowest = min(self._cluster.priorities, default=self._priority)
+        return lowest >= self._priority and not self._leaving and not self._leftovers
 
     def _enough_is_leaving(self, nodes: Sequence[NodeInfo]) -> Preempted | None:
         """Whether pods that are going anyway make room, so that all there is to do is wait."""
