@@ -1,6 +1,6 @@
 """How fast decisions are, without API server, queue or writes: processor time and work done. Asserts nothing.
 
-    .venv/bin/python benchmarks/scheduling.py [--quick] [--profile]
+    .venv/bin/python benchmarks/scheduling.py [--quick] [--profile] [part of a row's name...]
 
 Each pod is decided and then assumed, as the scheduler does; making the objects is not measured. The clusters are those of
 Kubernetes' scheduler benchmark: 10 devices per node with 13 attributes each, pods with one claim made from a template.
@@ -14,8 +14,9 @@ import gc
 import pstats
 import sys
 import time
-from collections.abc import Callable
 from typing import NamedTuple
+
+from msgspec import structs
 
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -111,6 +112,19 @@ def request(name: str, *selectors: str) -> api.DeviceRequest:
 
 ONE = api.DeviceClaim(requests=(request("req-0"),))
 SELECTED = api.DeviceClaim(requests=(request("req-0", SELECTOR),))
+EITHER = api.DeviceClaim(
+    requests=(
+        api.DeviceRequest(
+            name="req-0",
+            first_available=tuple(
+                api.DeviceSubRequest(
+                    name=name, device_class_name=device_class, allocation_mode=api.EXACT_COUNT, count=1
+                )
+                for name, device_class in (("sub-0", "no-devices-class"), ("sub-1", "test-class"))
+            ),
+        ),
+    )
+)
 MATCHED = api.DeviceClaim(
     requests=tuple(request(f"req-{number}") for number in range(5)),
     constraints=(
@@ -142,6 +156,25 @@ def claim_pod(number: int) -> core_v1.Pod:
     )
 
 
+def sharing_pod(number: int, sharers: int) -> core_v1.Pod:
+    """A pod that names a claim."""
+    entry = core_v1.PodResourceClaim(name="resource", resource_claim_name=f"claim-{number // sharers}")
+    return core_v1.Pod(
+        metadata=ObjectMeta(name=f"test-dra-{number}", namespace="test", uid=f"pod-{number}"),
+        spec=core_v1.PodSpec(containers=(core_v1.Container(name="pause", image="pause"),), resource_claims=(entry,)),
+    )
+
+
+def extended_pod(number: int, classes: int) -> core_v1.Pod:
+    """A pod with an extended resource that a device class stands behind."""
+    amounts = {f"example.com/gpu-{number % classes}": Quantity.parse("1")}
+    resources = core_v1.ResourceRequirements(requests=amounts, limits=amounts)
+    return core_v1.Pod(
+        metadata=ObjectMeta(name=f"test-dra-{number}", namespace="test", uid=f"pod-{number}"),
+        spec=core_v1.PodSpec(containers=(core_v1.Container(name="pause", image="pause", resources=resources),)),
+    )
+
+
 def claim(number: int, devices: api.DeviceClaim) -> api.ResourceClaim:
     """The claim of a pod."""
     pod = f"test-dra-{number}"
@@ -158,17 +191,26 @@ def claim(number: int, devices: api.DeviceClaim) -> api.ResourceClaim:
     )
 
 
-def a_cluster(nodes: int) -> tuple[Cluster, Claims]:
+def shared_claim(number: int, devices: api.DeviceClaim) -> api.ResourceClaim:
+    """A claim that pods name."""
+    return structs.replace(
+        claim(number, devices),
+        metadata=ObjectMeta(name=f"claim-{number}", namespace="test", uid=f"claim-{number}", resource_version="1"),
+    )
+
+
+def a_cluster(nodes: int, classes: int = 0) -> tuple[Cluster, Claims]:
     """Nodes with devices."""
     cluster = Cluster()
     claims = Claims(changed=cluster.device_changes.add)
     cluster.devices = claims
-    claims.put_class(
-        api.DeviceClass(
-            metadata=ObjectMeta(name="test-class"),
-            spec=api.DeviceClassSpec(selectors=(selector(f'device.driver == "{DRIVER}"'),)),
-        )
-    )
+    own = (selector(f'device.driver == "{DRIVER}"'),)
+    none = (selector('device.driver == "no-such-driver.cdi.k8s.io"'),)
+    for name, selectors in (("test-class", own), ("no-devices-class", none)):
+        claims.put_class(api.DeviceClass(metadata=ObjectMeta(name=name), spec=api.DeviceClassSpec(selectors=selectors)))
+    for number in range(classes):
+        spec = api.DeviceClassSpec(selectors=own, extended_resource_name=f"example.com/gpu-{number}")
+        claims.put_class(api.DeviceClass(metadata=ObjectMeta(name=f"test-class-{number}"), spec=spec))
     for number in range(nodes):
         cluster.put_node(node(number))
         claims.put_slice(device_slice(number))
@@ -187,6 +229,10 @@ class Row(NamedTuple):
     # How many of the devices are taken before.
     taken: float = 0.0
     service: bool = False
+    # How many device classes stand behind extended resources of their own.
+    classes: int = 0
+    # How many pods share a claim.
+    sharers: int = 0
 
 
 ROWS = (
@@ -197,12 +243,15 @@ ROWS = (
     Row("templates, full: no room", ONE, 500, 1.0),
     Row("selector, empty", SELECTED, 2500),
     Row("match, empty", MATCHED, 500),
+    Row("first available, empty", EITHER, 500),
+    Row("claims shared by 5 pods", ONE, 2500, sharers=5),
+    Row("extended resources, 25 classes", None, 2500, classes=25),
 )
 
 
 def filled(row: Row, nodes: int) -> Cluster:
     """The cluster of a row before the measured pods come."""
-    cluster, claims = a_cluster(nodes)
+    cluster, claims = a_cluster(nodes, row.classes)
     if row.service:
         cluster.owners.put(
             core_v1.Service(
@@ -215,7 +264,7 @@ def filled(row: Row, nodes: int) -> Cluster:
             claims.put_claim(claim(10**6 + number, row.devices))
             run(cluster, claim_pod(10**6 + number))
         for number in range(row.pods):
-            claims.put_claim(claim(number, row.devices))
+            claims.put_claim(claim(number, row.devices) if not row.sharers else shared_claim(number, row.devices))
     return cluster
 
 
@@ -224,15 +273,35 @@ def run(cluster: Cluster, pod: core_v1.Pod) -> tuple[int, int, int]:
     decision = decide(cluster, Unit(pods=(pod,)), DEFAULT_SETTINGS)
     for placement in decision.placements:
         cluster.assume(placement)
+        if (
+            placement.claims
+            and pod.spec.resource_claims[0].resource_claim_name
+            and placement.claims[0].allocation is not None
+        ):
+            # As if it had been written: until then the others that share it have to wait.
+            step = placement.claims[0]
+            status = structs.replace(step.claim.status, allocation=step.allocation)
+            metadata = structs.replace(step.claim.metadata, resource_version="2")
+            written = structs.replace(step.claim, metadata=metadata, status=status)
+            assert isinstance(cluster.devices, Claims)
+            cluster.devices.put_claim(written)
     return len(decision.placements), decision.nodes_evaluated, decision.search_steps
+
+
+def pod_of(row: Row, number: int) -> core_v1.Pod:
+    """The pod of a row with this number."""
+    if row.classes:
+        return extended_pod(number, row.classes)
+    if row.sharers:
+        return sharing_pod(number, row.sharers)
+    return plain_pod(number) if row.devices is None else claim_pod(number)
 
 
 def measure(row: Row, nodes: int) -> tuple[float, float, float, int]:
     """Microseconds, nodes and steps per pod, and how many pods were placed."""
     cluster = filled(row, nodes)
-    make: Callable[[int], core_v1.Pod] = plain_pod if row.devices is None else claim_pod
     count = row.pods // 5 if QUICK else row.pods
-    pods = [make(number) for number in range(count)]
+    pods = [pod_of(row, number) for number in range(count)]
     gc.collect()
     gc.freeze()
     first = run(cluster, pods[0])
@@ -259,7 +328,10 @@ def main() -> None:
     """Print the table."""
     print("| pods | nodes | decisions/s | µs each | nodes evaluated each | search steps each | placed |")
     print("|---|---:|---:|---:|---:|---:|---:|")
+    wanted = [name for name in sys.argv[1:] if not name.startswith("--")]
     for row in ROWS:
+        if wanted and not any(name in row.name for name in wanted):
+            continue
         for nodes in (500, 5000):
             micros, evaluated, steps, placed = measure(row, nodes)
             print(
