@@ -99,6 +99,21 @@ NAMES = st.sampled_from(
 )  # fmt: skip
 
 
+def _without(value: Object, member: str) -> Object:
+    return {name: part for name, part in value.items() if name != member}
+
+
+ENDING: Object = {
+    **ALLOCATED,
+    "metadata": {
+        **ALLOCATED["metadata"],
+        "deletionTimestamp": "2026-01-02T03:04:05Z",
+        "deletionGracePeriodSeconds": 0,
+        "finalizers": ["example.com/other", "resource.kubernetes.io/delete-protection"],
+    },
+}
+
+
 @st.composite
 def altered(draw: st.DrawFn, value: Object) -> Object:
     """The value with up to two changes anywhere in it."""
@@ -154,15 +169,33 @@ def check(resource: Resource, new: Object, old: Object, subresource: str) -> boo
     return True
 
 
+CONDITION = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/1 nodes are available",
+    "lastProbeTime": "2026-01-01T00:00:00Z",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+    "observedGeneration": 1,
+}
+
+
 def test_the_usual_updates_are_recognized() -> None:
     labelled = {**METADATA, "labels": {"app": "b"}, "finalizers": ["example.com/f"]}
     claimed = {**POD["status"], "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "x-gpu"}]}
     assert check(CLAIMS, {**CLAIM, "metadata": labelled}, CLAIM, "")
     assert check(CLAIMS, {**CLAIM, "status": STATUS}, CLAIM, "status")
     assert check(CLAIMS, {**ALLOCATED, "status": STATUS}, ALLOCATED, "status")
+    assert check(CLAIMS, {**ENDING, "metadata": _without(ENDING["metadata"], "finalizers")}, ENDING, "")
+    assert not check(CLAIMS, {**ENDING, "status": STATUS}, ENDING, "status")
+    more = {**ENDING["metadata"], "finalizers": [*ENDING["metadata"]["finalizers"], "example.com/new"]}
+    assert not check(CLAIMS, {**ENDING, "metadata": more}, ENDING, "")
     pod = stored_pod()
     assert check(PODS, {**pod, "metadata": {**labelled, "generation": 1}}, pod, "")
     assert check(PODS, {**pod, "status": claimed}, pod, "status")
+    waiting = {**claimed, "conditions": [CONDITION], "nominatedNodeName": "node-1", "message": "m"}
+    assert check(PODS, {**pod, "status": waiting}, pod, "status")
+    assert check(PODS, {**pod, "status": {**claimed, "conditions": [CONDITION]}}, {**pod, "status": waiting}, "status")
 
 
 @given(altered({**CLAIM, "status": STATUS}), st.sampled_from([CLAIM, ALLOCATED]), st.sampled_from(["", "status"]))
@@ -177,12 +210,12 @@ def test_metadata_that_is_recognized_is_in_order(metadata: Object) -> None:
     check(CLAIMS, {**ALLOCATED, "metadata": metadata}, ALLOCATED, "")
 
 
-@given(
-    altered(
-        {**POD["status"], "resourceClaimStatuses": [{"name": n, "resourceClaimName": f"x-{n}"} for n in ("gpu", "nic")]}
-    )
-)
+CLAIMED = [{"name": name, "resourceClaimName": f"x-{name}"} for name in ("gpu", "nic")]
+WAITING = {**POD["status"], "resourceClaimStatuses": CLAIMED, "conditions": [CONDITION], "message": "m"}
+
+
+@given(altered(WAITING), st.sampled_from([POD["status"], WAITING]))
 @settings(max_examples=200, deadline=None)
-def test_a_pod_status_that_is_recognized_is_in_order(status: Object) -> None:
-    pod = stored_pod()
+def test_a_pod_status_that_is_recognized_is_in_order(status: Object, before: Object) -> None:
+    pod = {**stored_pod(), "status": before}
     check(PODS, {**pod, "status": status}, pod, "status")

@@ -36,11 +36,11 @@ def ordinary_for(resource: Resource) -> Ordinary | None:
 
 
 class OrdinaryClaims:
-    """Claims that get metadata, an allocation of plain devices, or users."""
+    """Claims that get or lose metadata (also the finalizer that is their end), an allocation of plain devices, or users."""
 
     def recognizes(self, object_: Object, old: Object, subresource: str) -> bool:
         """Whether an update is in order. The object shares with the stored one what is the same."""
-        if not _has_spec_of(object_, old):
+        if not _has_spec_of(object_, old, may_end=subresource == ""):
             return False
         if subresource == "status":
             return is_ordinary_claim_status(object_.get("status"), old.get("status") or {}, old["spec"])
@@ -74,14 +74,14 @@ class OrdinaryPods:
         return object_ if _has_ordinary_managers(object_["metadata"]) else None
 
 
-def _has_spec_of(object_: Object, old: Object) -> bool:
+def _has_spec_of(object_: Object, old: Object, *, may_end: bool = False) -> bool:
     """Whether there is the stored spec, metadata in order, and nothing but what objects have."""
     spec = object_.get("spec")
     if type(spec) is not dict or spec is not old.get("spec") or not object_.keys() <= _MEMBERS:
         return False
     if object_.get("apiVersion") != old["apiVersion"] or object_.get("kind") != old["kind"]:
         return False
-    return is_ordinary_metadata_change(object_["metadata"], old["metadata"])
+    return is_ordinary_metadata_change(object_["metadata"], old["metadata"], may_end=may_end)
 
 
 def _is_mirror(pod: Object) -> bool:

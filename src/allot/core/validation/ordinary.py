@@ -62,14 +62,16 @@ def is_ordinary_metadata(metadata: Object, name_format: NameFormat = formats.dns
     return "name" in metadata
 
 
-def is_ordinary_metadata_change(metadata: Object, old: Object) -> bool:
-    """Whether metadata that takes the place of another, stored one is in order. managedFields are the server's own."""
+def is_ordinary_metadata_change(metadata: Object, old: Object, *, may_end: bool = False) -> bool:
+    """Whether metadata that takes the place of another, stored one is in order. managedFields are the server's own.
+
+    may_end: also of an object that is being deleted and gets no finalizer that it had not.
+    """
     version = metadata.get("resourceVersion")
     if type(version) is not str or not version:
         return False
-    for member in _DELETION:
-        if member in metadata or member in old:
-            return False
+    if not _is_ordinary_end(metadata, old, may_end):
+        return False
     for member in _KEPT:
         value, before = metadata.get(member), old.get(member)
         if value != before or type(value) is not type(before):
@@ -77,11 +79,25 @@ def is_ordinary_metadata_change(metadata: Object, old: Object) -> bool:
     for member, value in metadata.items():
         if value is None:
             return False
-        if member == "resourceVersion" or member in _KEPT or value is old.get(member):
+        if member == "resourceVersion" or member in _KEPT or member in _DELETION or value is old.get(member):
             continue
         if not _is_ordinary_member(member, value):
             return False
     return True
+
+
+def _is_ordinary_end(metadata: Object, old: Object, may_end: bool) -> bool:
+    """Whether an object is not being deleted, or is as before, and nothing more holds it back."""
+    is_ending = False
+    for member in _DELETION:
+        value, before = metadata.get(member), old.get(member)
+        if value != before or type(value) is not type(before):
+            return False
+        is_ending = is_ending or before is not None
+    if not is_ending:
+        return True
+    finalizers, held = metadata.get("finalizers", []), old.get("finalizers", [])
+    return may_end and type(finalizers) is list and all(finalizer in held for finalizer in finalizers)
 
 
 def _is_ordinary_member(member: str, value: Any) -> bool:
@@ -297,19 +313,33 @@ def _are_ordinary_consumers(consumers: Any) -> bool:
 # --- status of pods ---
 
 _CLAIM_STATUS = frozenset(("name", "resourceClaimName"))
+_CONDITION_TEXTS = frozenset(("type", "status", "reason", "message"))
+_CONDITION_TIMES = frozenset(("lastProbeTime", "lastTransitionTime"))
+_STATUS_TEXTS = frozenset(("message", "reason", "nominatedNodeName"))
 
 
 def is_ordinary_pod_status(status: Any, old: Any, spec: Any) -> bool:
-    """Whether the status of a pod differs from the old one in nothing but the names of its claims, which are in order."""
+    """Whether the status of a pod differs from the old one in nothing but the names of its claims, conditions and a few
+    texts, which are in order."""
     if type(status) is not dict or type(old) is not dict or not status.get("qosClass"):
         return False
-    if len(status) - 1 != len(old) - ("resourceClaimStatuses" in old):
-        return False
     for name, value in status.items():
-        if name != "resourceClaimStatuses" and (name not in old or not _is_same(value, old[name])):
+        if name in old and _is_same(value, old[name]):
+            continue
+        if name == "resourceClaimStatuses":
+            if "nodeAllocatableResourceClaimStatuses" in status or not _are_ordinary_claims(value, spec):
+                return False
+        elif name == "conditions":
+            if not _are_ordinary_conditions(value, old.get(name)):
+                return False
+        elif name not in _STATUS_TEXTS or type(value) is not str or not value:
             return False
-    statuses = status.get("resourceClaimStatuses")
-    if type(statuses) is not list or not statuses or "nodeAllocatableResourceClaimStatuses" in old:
+    # What is gone without a replacement has its own rules.
+    return all(name in status or name in _STATUS_TEXTS for name in old)
+
+
+def _are_ordinary_claims(statuses: Any, spec: Any) -> bool:
+    if type(statuses) is not list or not statuses:
         return False
     known = {claim["name"] for claim in spec.get("resourceClaims") or ()}
     for each in statuses:
@@ -318,4 +348,28 @@ def is_ordinary_pod_status(status: Any, old: Any, spec: Any) -> bool:
         if type(each["name"]) is not str or each["name"] not in known or not _is_subdomain(each["resourceClaimName"]):
             return False
         known.remove(each["name"])
+    return True
+
+
+def _are_ordinary_conditions(conditions: Any, old: Any) -> bool:
+    if type(conditions) is not list or not conditions:
+        return False
+    for condition in conditions:
+        if type(condition) is not dict:
+            return False
+        if type(old) is list and any(_is_same(condition, before) for before in old):
+            continue
+        if not condition.get("type") or not condition.get("status"):
+            return False
+        for name, value in condition.items():
+            if name == "observedGeneration":
+                if type(value) is not int or not 0 < value < 2**63:
+                    return False
+            elif type(value) is not str or not value:
+                return False
+            elif name in _CONDITION_TIMES:
+                if _time(value) is None:
+                    return False
+            elif name not in _CONDITION_TEXTS:
+                return False
     return True
