@@ -76,6 +76,8 @@ class _Held(msgspec.Struct, Generic[T], frozen=True):
     object: T
     version: str
     uid: str
+    # As the server sent it, if somebody wants to write it back.
+    source: Object | None = None
 
 
 class _Step(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -154,6 +156,7 @@ class Informer(Generic[T]):
         # Steps stay here until they are made, so that a failing handler loses none. As many as one list has, at most.
         self._pending: deque[_Step[T]] = deque()
         self._resource_version = ""
+        self._keeps_sources = False
         self._synced = asyncio.Event()
         self._backoff = Backoff(clock, ids)
 
@@ -184,6 +187,15 @@ class Informer(Generic[T]):
             self._handlers = tuple(kept for kept in self._handlers if kept is not handler)
 
         return remove
+
+    def keep_sources(self) -> None:
+        """From now on keep objects also as the server sent them (`source`)."""
+        self._keeps_sources = True
+
+    def source(self, key: str, version: str) -> Object | None:
+        """An object of that resourceVersion as the server sent it, if it is kept. It is shared: never change it."""
+        held = self._held.get(key)
+        return held.source if held is not None and held.version == version else None
 
     async def run(self) -> None:
         """Keep the cache until cancelled. After an exception of a handler it can be run again and goes on behind it."""
@@ -370,7 +382,7 @@ class Informer(Generic[T]):
         except (ApiError, ValueError) as error:
             _log.warning("informer of %s: leaving out %s: %s", self._resource.plural, key, error)
             return None
-        return _Held(object_, _version_of(item), _uid_of(item))
+        return _Held(object_, _version_of(item), _uid_of(item), item if self._keeps_sources else None)
 
 
 def _call_all(handlers: tuple[Handler[T], ...], change: Change[T], first: int = 0) -> None:

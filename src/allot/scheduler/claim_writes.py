@@ -7,6 +7,7 @@ server answers is told to `Claims` at once, so that the next decision does not w
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -25,6 +26,8 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 CONFLICT_RETRIES = 5
 # What the API server leaves of a prefix that it completes.
 _PREFIX_LENGTH_MAX = 58
+
+Object = dict[str, Any]
 
 _replace = msgspec.structs.replace
 
@@ -49,12 +52,16 @@ class ClaimWrites:
         claims: Claims,
         clock: Clock,
         *,
+        version: str = "",
+        source: Callable[[str, str], Object | None] = lambda _key, _version: None,
         stamps: bool = True,
         on_allocating: Callable[[api.ResourceClaim], None] | None = None,
     ) -> None:
-        """stamps: whether allocations say when they were made (DRADeviceBindingConditions). on_allocating: told of a claim
+        """version: that of the API in which the server has claims. source: a claim as the server sent it, by key and
+        resourceVersion, if that is known. stamps: whether allocations say when they were made (DRADeviceBindingConditions). on_allocating: told of a claim
         right before its allocation is written."""
-        self._typed = client.typed(api.ResourceClaim)
+        self._typed = client.typed(api.ResourceClaim, version=version)
+        self._source = source
         self._resource = self._typed.resource
         self._claims = claims
         self._clock = clock
@@ -75,8 +82,8 @@ class ClaimWrites:
                 return await self._reserve(claim, step.consumer)
             _check_unallocated(claim)
             try:
-                claim = await self._with_finalizer(claim)
-                return await self._allocate(claim, step.allocation, step.consumer)
+                claim, body = await self._with_finalizer(claim)
+                return await self._allocate(claim, body, step.allocation, step.consumer)
             except Conflict as error:
                 fresh = await self._fetch(step.claim)
                 # The claim is as we believed: what the server objects to is the allocation itself.
@@ -114,7 +121,7 @@ class ClaimWrites:
         self._claims.wrote(made)
         consumer = api.ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         try:
-            return await self._allocate(made, new.allocation, consumer)
+            return await self._allocate(made, self._typed.encode(made), new.allocation, consumer)
         except ApiError as error:
             await self.delete(made)
             conflict = isinstance(error, Conflict)
@@ -143,7 +150,7 @@ class ClaimWrites:
 
     async def deallocate(self, claim: api.ResourceClaim) -> None:
         """Take allocation, reservations and drivers' reports from a claim. Conflict if it is not as it was."""
-        await self._write_status(claim, api.ResourceClaimStatus())
+        await self._write_status(claim, self._body(claim), api.ResourceClaimStatus())
 
     async def delete(self, claim: api.ResourceClaim) -> None:
         """Delete a claim that the scheduler itself has made, finalizer and all. Not finding it is fine."""
@@ -161,17 +168,21 @@ class ClaimWrites:
 
     # --- single writes ---
 
-    async def _with_finalizer(self, claim: api.ResourceClaim) -> api.ResourceClaim:
+    async def _with_finalizer(self, claim: api.ResourceClaim) -> tuple[api.ResourceClaim, Object]:
+        """The claim with the finalizer, and as the server has it."""
+        body = self._body(claim)
         if FINALIZER in claim.metadata.finalizers:
-            return claim
-        metadata = _replace(claim.metadata, finalizers=(*claim.metadata.finalizers, FINALIZER), managed_fields=())
-        claim = _replace(claim, metadata=metadata)
-        answer = await self._resource.update(self._typed.encode(claim), metadata.namespace)
-        return _replace(claim, metadata=_replace(metadata, resource_version=_version(answer)))
+            return claim, body
+        finalizers = (*claim.metadata.finalizers, FINALIZER)
+        body = {**body, "metadata": {**body["metadata"], "finalizers": list(finalizers)}}
+        answer = await self._resource.update(body, claim.metadata.namespace)
+        metadata = _replace(claim.metadata, finalizers=finalizers, resource_version=_version(answer))
+        return _replace(claim, metadata=metadata), answer
 
     async def _allocate(
         self,
         claim: api.ResourceClaim,
+        body: Object,
         allocation: api.AllocationResult,
         consumer: api.ResourceClaimConsumerReference | None,
     ) -> api.ResourceClaim:
@@ -181,16 +192,26 @@ class ClaimWrites:
         status = _replace(claim.status, allocation=allocation, reserved_for=(*claim.status.reserved_for, *reserved))
         if self._on_allocating is not None:
             self._on_allocating(claim)
-        return await self._write_status(claim, status)
+        return await self._write_status(claim, body, status)
 
-    async def _write_status(self, claim: api.ResourceClaim, status: api.ResourceClaimStatus) -> api.ResourceClaim:
-        metadata = _replace(claim.metadata, managed_fields=())
-        claim = _replace(claim, metadata=metadata, status=status)
-        answer = await self._resource.update_status(self._typed.encode(claim), metadata.namespace)
+    async def _write_status(
+        self, claim: api.ResourceClaim, body: Object, status: api.ResourceClaimStatus
+    ) -> api.ResourceClaim:
+        encoded = self._typed.encode(api.ResourceClaim(status=status)).get("status") or {}
+        answer = await self._resource.update_status({**body, "status": encoded}, claim.metadata.namespace)
         # What was sent is what is stored but for its version; decoding the answer would cost more than the rest.
-        written = _replace(claim, metadata=_replace(metadata, resource_version=_version(answer)))
+        metadata = _replace(claim.metadata, resource_version=_version(answer))
+        written = _replace(claim, metadata=metadata, status=status)
         self._claims.wrote(written)
         return written
+
+    def _body(self, claim: api.ResourceClaim) -> Object:
+        """What to send for a claim: what the server sent, if it is known, which neither side then has to look through."""
+        metadata = claim.metadata
+        known = self._source(f"{metadata.namespace}/{metadata.name}", metadata.resource_version)
+        if known is not None:
+            return known
+        return self._typed.encode(_replace(claim, metadata=_replace(metadata, managed_fields=())))
 
     async def _reserve(
         self, claim: api.ResourceClaim, consumer: api.ResourceClaimConsumerReference | None
@@ -271,7 +292,5 @@ def _name_for(prefix: str, pod: core_v1.Pod) -> str:
     return prefix[:_PREFIX_LENGTH_MAX] + suffix
 
 
-def _version(answer: dict[str, object]) -> str:
-    metadata = answer["metadata"]
-    assert isinstance(metadata, dict)
-    return str(metadata["resourceVersion"])
+def _version(answer: Object) -> str:
+    return str(answer["metadata"]["resourceVersion"])

@@ -64,7 +64,15 @@ class Committer:
         """is_guarded: the API server refuses to allocate what another claim holds."""
         self._pods = client.resource("", "v1", "pods", namespaced=True)
         on_allocating = None if is_guarded else self._expect
-        self.claim_writes = ClaimWrites(client, claims, clock, stamps=stamps, on_allocating=on_allocating)
+        self.claim_writes = ClaimWrites(
+            client,
+            claims,
+            clock,
+            version=waits.version,
+            source=waits.source,
+            stamps=stamps,
+            on_allocating=on_allocating,
+        )
         self._claims = claims
         self._waits = waits
         self._clock = clock

@@ -50,7 +50,7 @@ class Sources:
         self._typed(api.DeviceTaintRule, cache.taint_rule_changed)
         claims = self._typed(api.ResourceClaim, cache.claim_changed)
         assert claims is not None, "the server has no resource claims"
-        waits = ClaimWaits(claims)
+        waits = ClaimWaits(claims, _served(self._discovery, api.ResourceClaim))
         self._stops.append(claims.add_handler(waits.told))
         self._typed(PodGroup, cache.group_changed)
         self._typed(core_v1.Pod, cache.pod_changed)

@@ -12,8 +12,13 @@ from allot.core.model.resource_v1 import ResourceClaim
 class ClaimWaits:
     """Wakes those who wait for a claim to change."""
 
-    def __init__(self, informer: Informer[ResourceClaim]) -> None:
+    def __init__(self, informer: Informer[ResourceClaim], version: str = "") -> None:
+        """version: that of the API in which the server has claims."""
         self._informer = informer
+        self.version = version
+        # Claims are written back: as the server sent them, they need not be encoded.
+        informer.keep_sources()
+        self.source = informer.source
         self._events: dict[str, asyncio.Event] = {}
         self._looks: dict[str, Callable[[], str]] = {}
         self._found: dict[str, str] = {}

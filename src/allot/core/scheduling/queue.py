@@ -96,8 +96,9 @@ class Queue:
             return
         member = known.members[key]
         before, member.pod = member.pod, pod
-        if before.spec is not pod.spec or before.status is not pod.status:
-            self._reindex_claims(known, before, pod)
+        claims, member.claims = member.claims, claim_keys(pod)
+        if claims != member.claims:
+            self._reindex_claims(known, claims, member.claims)
         self._own_pod_changed(known, key, before, pod, now)
 
     def delete_pod(self, key: str, now: float) -> None:
@@ -108,7 +109,7 @@ class Queue:
         member = waiting.members.pop(key, None) or waiting.writing.pop(key, None)
         waiting.plugins.pop(key, None)
         if member is not None:
-            self._reindex_claims(waiting, member.pod, None)
+            self._reindex_claims(waiting, member.claims, ())
         if not waiting.members:
             self._leave(waiting)
             if not waiting.writing:
@@ -218,7 +219,7 @@ class Queue:
         if waiting is None or member is None:
             return None
         del self._unit_of[_key(pod)]
-        self._reindex_claims(waiting, member.pod, None)
+        self._reindex_claims(waiting, member.claims, ())
         if not waiting.members and not waiting.writing:
             del self._waiting[waiting.key]
         return member
@@ -299,8 +300,8 @@ class Queue:
             waiting = self._waiting[unit_key] = Waiting(unit_key, group_name, now)
             waiting.group = self._groups.get(group_name) if group_name else None
         self._unit_of[key] = unit_key
-        waiting.members[key] = Member(pod, now)
-        self._reindex_claims(waiting, None, pod)
+        member = waiting.members[key] = Member(pod, claim_keys(pod), now)
+        self._reindex_claims(waiting, (), member.claims)
         if unit_key in self._deciding or waiting.place is Place.BACKOFF:
             return
         if waiting.place is Place.UNSCHEDULABLE:
@@ -456,12 +457,8 @@ class Queue:
             for key, member in waiting.members.items()
         )
 
-    def _reindex_claims(self, waiting: Waiting, before: Pod | None, after: Pod | None) -> None:
+    def _reindex_claims(self, waiting: Waiting, old: Sequence[str], new: Sequence[str]) -> None:
         """A pod of the unit has come, changed or gone, and the unit itself already knows."""
-        old = claim_keys(before) if before is not None else ()
-        new = claim_keys(after) if after is not None else ()
-        if old == new:
-            return
         for claim in old:
             users = self._using.get(claim, {})
             if claim not in new and not _uses(waiting, claim):
@@ -479,9 +476,7 @@ def group_of(pod: Pod) -> str:
 
 
 def _uses(waiting: Waiting, claim: str) -> bool:
-    return any(
-        claim in claim_keys(member.pod) for members in (waiting.members, waiting.writing) for member in members.values()
-    )
+    return any(claim in member.claims for members in (waiting.members, waiting.writing) for member in members.values())
 
 
 def _key(pod: Pod) -> str:

@@ -29,10 +29,12 @@ class Place(StrEnum):
 class Member:
     """A pod of a unit."""
 
-    __slots__ = ("attempts", "pod", "since", "tried_first_at")
+    __slots__ = ("attempts", "claims", "pod", "since", "tried_first_at")
 
-    def __init__(self, pod: Pod, now: float) -> None:
+    def __init__(self, pod: Pod, claims: tuple[str, ...], now: float) -> None:
         self.pod = pod
+        # namespace/name of those that have a name already.
+        self.claims = claims
         self.since = now
         self.attempts = 0
         # None until the first attempt.
