@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ POD: Object = {
 }
 
 # Values to put somewhere: right ones, wrong ones, and ones that are not in the form in which objects are stored.
-ODD = st.sampled_from(
+ODD: st.SearchStrategy[Any] = st.sampled_from(
     [
         None, "", "x", "X", "a/b", "gpu", "any", "any/a", "-", "a.b", "a" * 64, "a" * 254, "é", "2026-02-30T00:00:00Z", "pods",
         0, 1, True, 1.5, [], {}, ["x"], [""], [{}], {"x": "y"}, {"x": 1}, [None], [RESULT], [RESULT] * 33, TERM,
@@ -198,12 +199,14 @@ def test_the_usual_updates_are_recognized() -> None:
     assert check(PODS, {**pod, "status": {**claimed, "conditions": [CONDITION]}}, {**pod, "status": waiting}, "status")
 
 
+@pytest.mark.slow
 @given(altered({**CLAIM, "status": STATUS}), st.sampled_from([CLAIM, ALLOCATED]), st.sampled_from(["", "status"]))
 @settings(max_examples=300, deadline=None)
 def test_a_claim_that_is_recognized_is_in_order(new: Object, old: Object, subresource: str) -> None:
     check(CLAIMS, new, old, subresource)
 
 
+@pytest.mark.slow
 @given(altered(METADATA))
 @settings(max_examples=200, deadline=None)
 def test_metadata_that_is_recognized_is_in_order(metadata: Object) -> None:
@@ -214,6 +217,7 @@ CLAIMED = [{"name": name, "resourceClaimName": f"x-{name}"} for name in ("gpu", 
 WAITING = {**POD["status"], "resourceClaimStatuses": CLAIMED, "conditions": [CONDITION], "message": "m"}
 
 
+@pytest.mark.slow
 @given(altered(WAITING), st.sampled_from([POD["status"], WAITING]))
 @settings(max_examples=200, deadline=None)
 def test_a_pod_status_that_is_recognized_is_in_order(status: Object, before: Object) -> None:
