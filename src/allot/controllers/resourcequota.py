@@ -18,7 +18,7 @@ from allot.client.informer import Change, Informer
 from allot.client.workqueue import WorkQueue
 from allot.controllers.runner import Services
 from allot.core.quota.claims import DeviceClasses, device_classes
-from allot.core.quota.measure import KindName, may_free, measure, measured_kinds, wanted_quota, with_usage
+from allot.core.quota.measure import KindName, frees, may_free, measure, measured_kinds, wanted_quota, with_usage
 from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.controllers")
@@ -27,6 +27,8 @@ WORKERS = 5
 RESYNC_S = 300.0
 # Deletions come in groups.
 _GATHER_S = 0.2
+# A charge and the write of its object are so far apart at most, unless something is very slow.
+_SETTLE_S = 0.2
 _SYNC_S = 30.0
 # Counting may take this part of the time at most.
 _SHARE = 0.1
@@ -111,18 +113,24 @@ class QuotaController:
                 self._queue.done(key)
 
     async def _count(self, key: str, tasks: asyncio.TaskGroup) -> None:
+        # The quota is read before what it counts: a charge in between makes the write fail, and the count is repeated.
         object_ = self._quotas.cache.get(key)
         if object_ is None:
             return
-        # The quota was read before what it counts: a charge in between makes the write fail, and the count is repeated.
-        namespace = key.partition("/")[0]
-        quota = wanted_quota(object_)
-        classes = device_classes(self._classes.cache)
-        objects = await self._objects(namespace, quota.hard, classes, tasks)
-        changed = with_usage(object_, quota, measure(quota, objects, classes, self._clock.now()))
+        changed = await self._counted(object_, tasks)
+        if changed is not None and frees(object_, changed):
+            # What was charged may still be on its way into the store. It is there by now, or the quota has changed again.
+            await self._clock.sleep(_SETTLE_S)
+            changed = await self._counted(object_, tasks)
         if changed is not None:
             quotas = self._client.resource("", "v1", "resourcequotas", namespaced=True)
             await quotas.update_status(changed)
+
+    async def _counted(self, object_: Object, tasks: asyncio.TaskGroup) -> Object | None:
+        quota = wanted_quota(object_)
+        classes = device_classes(self._classes.cache)
+        objects = await self._objects(object_["metadata"]["namespace"], quota.hard, classes, tasks)
+        return with_usage(object_, quota, measure(quota, objects, classes, self._clock.now()))
 
     async def _objects(
         self, namespace: str, hard: Any, classes: DeviceClasses, tasks: asyncio.TaskGroup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allot.core.quota.claims import DeviceClasses
-from allot.core.quota.measure import may_free, measure, measured_kinds, wanted_quota, with_usage
+from allot.core.quota.measure import frees, may_free, measure, measured_kinds, wanted_quota, with_usage
 from allot.core.quota.usage import CLAIMS, PODS, SERVICES
 
 NONE = DeviceClasses()
@@ -36,6 +36,7 @@ def test_usage_is_written_with_the_limits_of_the_spec_and_only_if_it_differs():
         "used": {"count/secrets": "1", "pods": "2"},
     }
     assert with_usage(changed, wanted, used) is None
+    assert frees(object_, changed) and not frees(changed, object_)
 
 
 def test_room_is_made_by_deletions_ends_of_pods_and_changed_services():

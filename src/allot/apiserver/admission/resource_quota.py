@@ -23,14 +23,13 @@ from allot.apiserver.admission.objects import mapping, metadata, text
 from allot.apiserver.errors import StatusError, internal
 from allot.apiserver.resources import Resource
 from allot.core.quota.amounts import Amounts, as_json, increase, parse_amounts, plus
-from allot.core.quota.charge import Quota, Refusal, Request, charge, quota_of, total_usage
+from allot.core.quota.charge import Quota, Refusal, Request, charge, quota_of
 from allot.core.quota.claims import device_classes, owning_pod_name
-from allot.core.quota.usage import CLAIMS, IGNORED, PODS, SERVICES, VOLUME_CLAIMS, Surroundings, concerns
+from allot.core.quota.measure import measure, measured_kinds
+from allot.core.quota.usage import CLAIMS, IGNORED, PODS, VOLUME_CLAIMS, Surroundings, concerns
 
 # Another server may win the race for a quota; each time somebody has made progress.
 _ATTEMPTS = 10
-_MEASURED_KINDS = (PODS, CLAIMS, SERVICES, VOLUME_CLAIMS)
-_ALIASES = ("configmaps", "resourcequotas", "replicationcontrollers", "secrets")
 
 
 class _Charge(msgspec.Struct, frozen=True):
@@ -199,26 +198,11 @@ class ResourceQuota:
 
     async def _usage(self, namespace: str, quota: Quota, around: Surroundings) -> Amounts:
         """What the objects of a namespace use, those on their way included."""
-        kinds = sorted({*_MEASURED_KINDS, *_counted_kinds(quota)})
-        objects = [(kind, await self._lookup.list(kind[1], kind[0], namespace)) for kind in kinds]
-        by_kind = dict(objects)
-        named = {text(metadata(pod).get("name")): pod for pod in by_kind[PODS]}
         classes = device_classes(await self._lookup.list("deviceclasses", "resource.k8s.io"))
-        around = Surroundings(now=around.now, classes=classes, pods=named, claims=by_kind[CLAIMS])
-        used = total_usage(quota, objects, around)
+        kinds = measured_kinds(quota.hard, classes)
+        objects = {kind: await self._lookup.list(kind[1], kind[0], namespace) for kind in kinds}
+        used = measure(quota, objects, classes, around.now)
         for one in self._pending.get(namespace, ()):
             if one.quota == quota.name:
                 used = plus(used, one.added)
         return used
-
-
-def _counted_kinds(quota: Quota) -> list[tuple[str, str]]:
-    """The kinds whose objects a quota counts."""
-    found: list[tuple[str, str]] = []
-    for name in quota.hard:
-        if name.startswith("count/"):
-            plural, _, group = name.removeprefix("count/").partition(".")
-            found.append((group, plural))
-        elif name in _ALIASES:
-            found.append(("", name))
-    return found

@@ -56,6 +56,12 @@ def with_usage(object_: Object, quota: Quota, used: Amounts) -> dict[str, Any] |
     return {**object_, "status": {**(object_.get("status") or {}), **status}}
 
 
+def frees(before: Object, after: Object) -> bool:
+    """Whether a quota says that less is used than it said before."""
+    then, now = quota_of(before).used, quota_of(after).used
+    return any(name in now and now[name] < amount for name, amount in then.items())
+
+
 def may_free(kind: KindName, old: Object, new: Object | None) -> bool:
     """Whether a change of an object can make room in a quota: it is gone, or uses less than before."""
     if new is None:
