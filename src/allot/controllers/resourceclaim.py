@@ -26,7 +26,6 @@ from allot.core.lifecycle.claim_owners import (
 from allot.core.lifecycle.claim_owners import controller_of, group_name, key_of, owner_uids, template_keys
 from allot.core.lifecycle.claims import reconcile_claim
 from allot.core.lifecycle.templates import reconcile_pod, reconcile_pod_group
-from allot.core.model.codec import decode_served
 from allot.core.model.core_v1 import Pod
 from allot.core.model.resource_v1 import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -43,6 +42,8 @@ _USED_TEMPLATE = "resourceclaim: templates used"
 _MEMBER_OF = "resourceclaim: group"
 _MADE_FOR = "resourceclaim: made for"
 
+# Each pod takes two writes one after the other, and a durable write takes a disk's time, however many are written at once.
+_CONCURRENCY = 128
 # Kubernetes remembers 500; at a thousand pods a second that would be half a second.
 _DELETED_MAX = 10_000
 _RECENT_MAX = 10_000
@@ -160,6 +161,7 @@ class _ResourceClaims:
             queue_name="resource_claim",
             component="resource_claim",
             waits_for=waits_for,
+            concurrency=_CONCURRENCY,
             on_written=self._written,
         )
         self._metrics = _Metrics(services.metrics.registry, view.claims.cache)
@@ -224,11 +226,10 @@ class _ResourceClaims:
             return
         assert isinstance(action.object, ResourceClaim)
         self._metrics.created(action.object, is_success=error is None)
-        if after is None:
-            return
-        claim = decode_served(after, ResourceClaim)
+        claim = action.object
         key = key_of(claim.metadata.namespace, claim.metadata.name)
-        if key not in self._view.claims.cache:
+        if after is not None and key not in self._view.claims.cache:
+            # As it was sent: whose it is and for which entry is all that is asked of it until the watch brings it.
             self._view.recent.put(key, claim)
 
 
