@@ -22,14 +22,13 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-import msgspec
-
 from allot.client.api import Client, PatchType
 from allot.client.errors import ApiError, NotFound
 from allot.client.events import EventRecorder
 from allot.core.allocation import ClaimID, claim_id
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.codec import encode
 from allot.core.scheduling.binding_conditions import Binding, binding_state, deadline, has_conditions
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.double import doubles
@@ -86,7 +85,7 @@ class Committer:
         written: list[api.ResourceClaim] = []
         made: list[api.ResourceClaim] = []
         try:
-            if placement.claims or placement.extended is not None:
+            if placement.pod.spec.resource_claims or placement.extended is not None:
                 await self._prepare(placement, written, made)
             await self._bind(placement)
         except (NotCommitted, ApiError) as error:
@@ -116,7 +115,7 @@ class Committer:
             if placement.extended is not None:
                 made.append(await self._create_extended(placement))
             if placement.node_allocatable:
-                statuses = [msgspec.to_builtins(status, enc_hook=str) for status in placement.node_allocatable]
+                statuses = [encode(status) for status in placement.node_allocatable]
                 await self._patch_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses})
             if not self._is_guarded:
                 await self._check_nobody_was_quicker((*allocated, *made))
@@ -136,7 +135,7 @@ class Committer:
         self._metrics.claim_created(success=True)
         status = {
             "resourceClaimName": claim.metadata.name,
-            "requestMappings": [msgspec.to_builtins(mapping) for mapping in placement.extended.mappings],
+            "requestMappings": [encode(mapping) for mapping in placement.extended.mappings],
         }
         try:
             await self._patch_status(placement.pod, {"extendedResourceClaimStatus": status})
@@ -147,11 +146,13 @@ class Committer:
 
     async def _wait_for_devices(self, placement: Placement, claims: tuple[api.ResourceClaim, ...]) -> None:
         """Until drivers say that the devices are ready; told by the watch of claims, not by asking."""
-        keys = {(claim.metadata.namespace, claim.metadata.name) for claim in claims if has_conditions(claim)}
-        for id_ in self._claims.claims_of(placement.pod):
-            known = self._claims.claim(id_.namespace, id_.name)
-            if known is not None and has_conditions(known):
-                keys.add((id_.namespace, id_.name))
+        keys = {claim_id(claim) for claim in claims if has_conditions(claim)}
+        if len(claims) < len(placement.pod.spec.resource_claims):
+            # Others had their allocation and reservation before, perhaps from an attempt that did not get to its end.
+            for id_ in self._claims.claims_of(placement.pod):
+                known = self._claims.claim(*id_)
+                if known is not None and has_conditions(known):
+                    keys.add(id_)
         if not keys:
             return
         note = f"waiting for binding conditions for device on node {placement.node}"

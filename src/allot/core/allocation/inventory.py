@@ -52,7 +52,7 @@ class Inventory:
     def __init__(
         self, features: Features = DEFAULT_FEATURES, changed: Callable[[str | None], None] | None = None
     ) -> None:
-        """changed: told which node's devices have changed in any way, None for all nodes."""
+        """changed: told which node's devices have changed in a way that may matter, None for all nodes."""
         self.features = features
         self._changed = changed
         self.ledger = Ledger(features.consumable_capacity, self._holder_changed)
@@ -74,7 +74,7 @@ class Inventory:
         self._needs: dict[ClaimPlan, list[tuple[AvailabilityIndex, int]]] = {}
 
     def listen(self, changed: Callable[[str | None], None]) -> None:
-        """From now on tell this one which node's devices have changed in any way, None for all nodes."""
+        """From now on tell this one which node's devices have changed in a way that may matter, None for all nodes."""
         self._changed = changed
 
     # --- slices ---
@@ -185,14 +185,19 @@ class Inventory:
         before = self._classes.get(name)
         self._classes[name] = device_class
         if before is None or before.spec != device_class.spec:
-            self._forget_plans()
-            self._forget_signatures(name)
+            self._class_changed(name)
 
     def delete_class(self, name: str) -> None:
         """A class is gone."""
         if self._classes.pop(name, None) is not None:
-            self._forget_plans()
-            self._forget_signatures(name)
+            self._class_changed(name)
+
+    def _class_changed(self, name: str) -> None:
+        self._forget_plans()
+        self._forget_signatures(name)
+        # Which extended resources devices stand for may be another now, on every node.
+        if self._changed is not None:
+            self._changed(None)
 
     @property
     def classes(self) -> Mapping[str, api.DeviceClass]:
@@ -253,7 +258,10 @@ class Inventory:
         if self._changed is None:
             return
         if len(state.entries) == 1 and not state.counters:
-            self._changed(node_of(state.entries[0]))
+            entry = state.entries[0]
+            node = node_of(entry)
+            if node is not None or any(index.notices() for index in entry.indexes):
+                self._changed(node)
             return
         nodes = {node_of(entry) for entry in state.entries}
         for pool, _ in state.counters:
@@ -377,7 +385,15 @@ class Inventory:
                 for index in indexes:
                     before = needs.get(index, 0)
                     needs[index] = before + leaf.count if add else max(before, leaf.count)
+        for index, needed in needs.items():
+            index.most_needed = max(index.most_needed, needed)
         return list(needs.items())
+
+    def watch(self, signature: Signature) -> AvailabilityIndex:
+        """Free devices per node for a signature; every change of them matters from now on, not just their number."""
+        index = self.index(signature)
+        index.is_watched = True
+        return index
 
     def index(self, signature: Signature, constraint: ConstraintPlan | None = None) -> AvailabilityIndex:
         """Free devices per node for a signature, made on first use."""
