@@ -234,11 +234,26 @@ def test_only_the_node_whose_device_is_taken_or_freed_is_told() -> None:
     assert changes(lambda claims: claims.put_claim(claim("c"))) == []
 
 
-def test_all_nodes_are_told_of_devices_that_many_can_use() -> None:
-    network = slice_of(None, gpus(1), name="network", allNodes=True)
+def test_all_nodes_are_told_of_devices_that_many_can_use_once_that_makes_a_difference() -> None:
+    network = slice_of(None, gpus(3), name="network", allNodes=True)
     assert changes(lambda claims: claims.put_slice(network)) == [None]
-    taken = claim("c", status={"allocation": allocation("gpu-0", node=None, pool="network")})
-    assert changes(lambda claims: claims.put_claim(taken), lambda claims: claims.put_slice(network)) == [None]
+
+    def taken(device: str) -> api.ResourceClaim:
+        return claim(f"holder-{device}", status={"allocation": allocation(device, node=None, pool="network")})
+
+    claims = world("n1", "n2")
+    claims.put_slice(network)
+    told: list[str | None] = []
+    claims.listen(told.append)
+    claims.put_claim(taken("gpu-0"))
+    assert told == [], "nobody has asked for such devices"
+    claims.put_claim(claim("c"))
+    ask(claims, pod("p", "c"))
+    claims.delete_claim("ns", "holder-gpu-0")
+    assert told == [], "there were enough before and there are enough now"
+    for number in range(3):
+        claims.put_claim(taken(f"gpu-{number}"))
+    assert set(told) == {None}
 
 
 def test_a_device_of_one_node_in_a_slice_of_many_concerns_that_node() -> None:

@@ -18,7 +18,7 @@ from allot.core.scheduling.plan import Placement
 from core.allocation.test_laws import trace
 from core.allocation.worlds import worlds
 
-from .device_world import claim, device_class, exactly, gpus, node, pod, slice_of
+from .device_world import allocation, claim, device_class, either, exactly, gpus, node, pod, slice_of
 
 GATES = ALL_GATES.changed(disable=("DRANodeAllocatableResources",))
 
@@ -104,6 +104,67 @@ def test_assuming_and_forgetting_leaves_no_trace(world: dict[str, Any]) -> None:
     assert isinstance(question, DeviceQuestion)
     assert question.exact(where) is None
     assert question.steps(where) == (steps, extended, accounted)
+
+
+ASKED = {
+    "one": [exactly("r", 1)],
+    "three": [exactly("r", 3)],
+    "large": [exactly("r", 1, "gpu", 'device.attributes["gpu.example.com"].size == "large"')],
+    "either": [either("r", ("first", "gpu", 4), ("second", "gpu", 1))],
+    "all": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}],
+}
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sets(st.sampled_from(sorted(ASKED)), min_size=1),
+    st.integers(0, 2),
+    st.integers(0, 5),
+    st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=12),
+)
+def test_a_node_that_nothing_was_told_of_answers_as_before(
+    asked: set[str], own: int, shared: int, steps: list[tuple[int, bool]]
+) -> None:
+    def devices(count: int) -> list[dict[str, Any]]:
+        sizes = ("large", "small")
+        return [{"name": f"d{n}", "attributes": {"size": {"string": sizes[n % 2]}}} for n in range(count)]
+
+    claims = Claims()
+    claims.put_class(device_class())
+    for name in NODES:
+        claims.put_slice(slice_of(name, devices(own)))
+    claims.put_slice(slice_of(None, devices(shared), name="network", allNodes=True))
+    told: list[str | None] = []
+    claims.listen(told.append)
+    for name in asked:
+        claims.put_claim(claim(name, *ASKED[name]))
+    infos = [node(name) for name in NODES]
+
+    def answers() -> dict[tuple[str, str], object]:
+        found: dict[tuple[str, str], object] = {}
+        for name in asked:
+            question = claims.question(pod("p", name))
+            assert isinstance(question, DeviceQuestion)
+            for info in infos:
+                ask = question.exact if question.needs_exact else question.quick
+                found[name, info.name] = ask(info), question.rank(info)
+        return found
+
+    before = answers()
+    everything = [(name, f"d{n}") for name in NODES for n in range(own)] + [("network", f"d{n}") for n in range(shared)]
+    for index, taken in steps:
+        if index >= len(everything):
+            continue
+        pool, device = everything[index]
+        told.clear()
+        status = {"allocation": allocation(device, node=None, pool=pool)} if taken else {}
+        claims.put_claim(claim(f"holder-{index}", status=status))
+        after = answers()
+        if None not in told:
+            for (name, where), answer in after.items():
+                assert where in told or answer == before[name, where], f"{name} on {where}: {told}"
+        before = after
 
 
 NODES = ("n1", "n2")

@@ -58,6 +58,8 @@ class AvailabilityIndex:
         "_shareable",
         "_troubled",
         "constraint",
+        "is_watched",
+        "most_needed",
         "reader",
         "shared",
         "signature",
@@ -69,6 +71,10 @@ class AvailabilityIndex:
         self.reader = reader
         # Free devices that are not bound to one node.
         self.shared = 0
+        # The most that anybody needed so far: a change beyond that makes no difference, unless somebody looks at the
+        # devices themselves.
+        self.most_needed = 0
+        self.is_watched = False
         self._node_of: dict[DeviceEntry, str | None] = {}
         self._free: set[DeviceEntry] = set()
         self._counts: dict[str, int] = {}
@@ -204,6 +210,10 @@ class AvailabilityIndex:
     def count(self, node: str) -> int:
         """At most how many devices are free for the node."""
         return self._counts.get(node, 0) + self.shared
+
+    def notices(self) -> bool:
+        """Whether it may matter that a device which is not bound to one node has just been taken or freed."""
+        return self.is_watched or self.shared <= self.most_needed
 
     def is_troubled(self, node: str) -> bool:
         """Whether looking at the devices of the node may end the attempt with an error."""

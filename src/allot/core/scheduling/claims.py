@@ -349,8 +349,11 @@ class Claims:
         request = api.DeviceRequest(name="r", exactly=exactly)
         plan = self.inventory.plan(api.ResourceClaimSpec(devices=api.DeviceClaim(requests=(request,))))
         signature = plan.requests[0].leaves[0].signature
+        if signature is None:
+            return 0, 0
+        self.inventory.watch(signature)
         try:
-            devices = self.inventory.view(node.node).candidates(signature).devices if signature is not None else ()
+            devices = self.inventory.view(node.node).candidates(signature).devices
         except AllocationError:
             return 0, 0
         return len(devices), sum(entry.state.allocated for entry in devices)

@@ -207,12 +207,8 @@ class DeviceQuestion:
             for leaf in request.leaves:
                 if leaf.all_devices or request.prioritized or leaf.derived or leaf.signature is None:
                     self.needs_exact = True
-                    if (
-                        leaf.all_devices
-                        or leaf.derived
-                        or leaf.signature is None
-                        or inventory.index(leaf.signature).has_troubled
-                    ):
+                    troubled = leaf.signature is None or inventory.watch(leaf.signature).has_troubled
+                    if troubled or leaf.all_devices or leaf.derived:
                         key.extend([record.id for _, record in self._entries])
 
     # --- the answers ---
@@ -399,8 +395,11 @@ class DeviceQuestion:
             for leaf in request.leaves
             if leaf.signature is not None
         }
+        inventory = self._claims.inventory
+        for signature in signatures:
+            inventory.watch(signature)
         try:
-            view = self._claims.inventory.view(node.node)
+            view = inventory.view(node.node)
         except AllocationError:
             return 0, 0
         devices = {entry for signature in signatures for entry in view.candidates(signature).devices}
