@@ -83,6 +83,25 @@ async def test_a_device_that_fails_is_given_up_and_another_is_tried(cluster: Wor
     await cluster.bound("broken", "p")
 
 
+async def test_a_scheduler_that_starts_anew_waits_for_devices_as_the_one_before(cluster: World) -> None:
+    await cluster.namespace("again")
+    await cluster.claim("again", "c")
+    await cluster.pod("again", "p", "c")
+    await cluster.events("again", "BindingConditionsPending")
+    await cluster.plane.stop("scheduler")
+    cluster.current = cluster.start(cluster.scheduler())
+    await cluster.until(
+        lambda: _attempts(cluster, "again/p"), lambda count: count == 1, "the second scheduler to try it"
+    )
+    assert "nodeName" not in (await cluster.pods.get("p", "again"))["spec"]
+    await _report(cluster, "again", "c", "Attached")
+    await cluster.bound("again", "p")
+
+
+async def _attempts(cluster: World, pod: str) -> int:
+    return cluster.current.cache.queue.attempts(pod)
+
+
 # --- groups ---
 
 
