@@ -26,6 +26,7 @@ _log = logging.getLogger("allot.controllers")
 
 WORKERS = 20
 RESYNC_S = 30.0
+_RETRY_S = 1.0
 # A group of changes of what is served is answered once.
 _SETTLE_S = 0.5
 # Without this resource's objects decisions only take longer, because the server is asked instead.
@@ -52,6 +53,8 @@ class GarbageCollector:
         self._monitors: dict[Resource, _Monitor] = {}
         self._stale = asyncio.Event()
         self.graph = OwnerGraph()
+        # Dependents found while the graph was filled for the first time; None afterwards.
+        self._early: dict[str, None] | None = {}
         self._controller: Controller[str] = Controller(
             services,
             self._reconcile,
@@ -63,9 +66,11 @@ class GarbageCollector:
     async def run(self) -> None:
         """Collect until cancelled. Run again after a failure, it begins with nothing."""
         self.graph = OwnerGraph()
+        self._early = {}
         self._monitors.clear()
         async with asyncio.TaskGroup() as tasks:
-            await self._refresh(tasks)
+            while not await self._refresh(tasks):
+                await self._services.clock.sleep(_RETRY_S)
             await self._first_sync()
             tasks.create_task(self._controller.run())
             while True:
@@ -80,6 +85,10 @@ class GarbageCollector:
         except TimeoutError:
             missing = [one.plural for one, each in self._monitors.items() if not each.informer.has_synced]
             _log.warning("garbage collector: starting without a complete view of %s", ", ".join(missing))
+        # Everything that was there has been told by now: owners that are missing are not late.
+        early, self._early = self._early or {}, None
+        for uid in early:
+            self._controller.queue.add(uid)
 
     async def _until_stale(self) -> None:
         try:
@@ -92,13 +101,13 @@ class GarbageCollector:
 
     # --- what is watched ---
 
-    async def _refresh(self, tasks: asyncio.TaskGroup) -> None:
-        """Watch what is served, and no more."""
+    async def _refresh(self, tasks: asyncio.TaskGroup) -> bool:
+        """Watch what is served, and no more; whether that is known."""
         try:
             discovery = await self._client.discovery(refresh=True)
         except ApiError as error:
             _log.warning("garbage collector: what is served cannot be learnt: %s", error)
-            return
+            return False
         kinds, watched = _served(discovery)
         # Kinds that are no longer served stay known: their objects are gone, and whoever they owned has to go too.
         self.graph.kinds = {**self.graph.kinds, **kinds}
@@ -107,6 +116,7 @@ class GarbageCollector:
         for resource in watched:
             if resource not in self._monitors:
                 self._monitors[resource] = self._watch(resource, tasks)
+        return True
 
     def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> _Monitor:
         served = self._client.resource(
@@ -139,7 +149,10 @@ class GarbageCollector:
         for uid in noticed.now:
             queue.add(uid)
         for uid in noticed.later:
-            queue.add_after(uid, _LATE_S)
+            if self._early is None:
+                queue.add_after(uid, _LATE_S)
+            else:
+                self._early[uid] = None
 
     def _notice_definition(self, change: Change[Tracked]) -> None:
         if not change.is_initial:
