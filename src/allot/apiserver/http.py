@@ -344,8 +344,8 @@ class _Exchange:
             async with asyncio.TaskGroup() as tasks:
                 ending = tasks.create_task(_close_at(self._connection.ending, watch))
                 stream = await self._connection.start_stream(200, self._headers)
-                async for event in watch:
-                    await stream.write(encoder.event(event, watch.served))
+                async for events in watch.batches():
+                    await stream.write(b"".join([encoder.event(event, watch.served) for event in events]))
                 ending.cancel()
             await stream.end()
         except* (ConnectionError, TimeoutError):

@@ -85,12 +85,24 @@ class ApiList(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
-    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object."""
+class WatchEvent:
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is read out of its entry when it is asked for."""
 
-    type: str
-    object: dict[str, Any]
-    entry: Entry | None = None
+    __slots__ = ("_object", "entry", "type")
+
+    def __init__(self, type_: str, object_: dict[str, Any] | None, entry: Entry | None = None) -> None:
+        """Give the object or its entry."""
+        self.type = type_
+        self.entry = entry
+        self._object = object_
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """What the event is about."""
+        if self._object is not None:
+            return self._object
+        assert self.entry is not None, "an event has an object or an entry"
+        return self.entry.object
 
 
 class ApiWatch(Protocol):

@@ -8,7 +8,8 @@ selects has changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from allot.apiserver.errors import StatusError, expired, too_large_resource_version, unavailable
@@ -34,6 +35,9 @@ from allot.store.port import (
 BOOKMARK_EVERY_S = 60.0
 TIMEOUT_MIN_S = 1800
 _BOOKMARK_BEFORE_END_S = 2.0
+# So many events are sent at once at most; a large one ends its batch.
+_BATCH_EVENTS_MAX = 64
+_LARGE_BYTES = 64 * 1024
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
@@ -83,9 +87,8 @@ class ObjectWatch:
         """Start to listen, and keep what is told first."""
         self._seen = revision
         self._watch = store.watch(prefix, revision)
-        for entry in initial:
-            if self._selection.matches(entry.object):
-                self._initial.append(self._told("ADDED", entry))
+        everything, matches = self._selection.everything, self._selection.matches
+        self._initial += [self._told("ADDED", entry) for entry in initial if everything or matches(entry.object)]
         if marks_end and self._bookmarks:
             self._initial.append(self._bookmark(_INITIAL_EVENTS_END))
 
@@ -95,33 +98,52 @@ class ObjectWatch:
         return self._served
 
     async def __aiter__(self) -> AsyncIterator[WatchEvent]:
+        async with aclosing(self.batches()) as batches:
+            async for events in batches:
+                for event in events:
+                    yield event
+
+    async def batches(self) -> AsyncGenerator[list[WatchEvent], None]:
+        """The events, those together that are there already; not endlessly many, and never none."""
         initial, self._initial = self._initial, []
-        for event in initial:
-            yield event
         assert self._watch is not None, "a watch is iterated after it has begun"
+        told: list[WatchEvent] = []
+        for event_ in initial:
+            told.append(event_)
+            if _is_enough(told):
+                yield told
+                told = []
+        if told:
+            yield told
+            told = []
         try:
             changes = aiter(self._watch)
             while True:
+                if told and (not self._watch.has_ready or _is_enough(told)):
+                    yield told
+                    told = []
                 change = await self._next(changes)
                 if change is None:
                     # A timer may go off a moment early; who wants no bookmarks is at the end then, too.
                     if not self._bookmarks or self._clock.monotonic() >= self._ends:
-                        return
-                    yield self._bookmark({})
+                        break
+                    told.append(self._bookmark({}))
                     continue
-                event_ = self._event(change)
-                if event_ is not None:
-                    yield event_
+                event = self._event(change)
+                if event is not None:
+                    told.append(event)
         except StopAsyncIteration:
-            return
+            pass
         except Compacted as error:
-            yield _failure(expired(f"too old resource version: {error.revision} ({error.oldest})"))
+            told.append(_failure(expired(f"too old resource version: {error.revision} ({error.oldest})")))
         except FutureRevision as error:
-            yield _failure(too_large_resource_version(self._seen, error.current))
+            told.append(_failure(too_large_resource_version(self._seen, error.current)))
         except StoreUnavailable as error:
-            yield _failure(unavailable(str(error)))
+            told.append(_failure(unavailable(str(error))))
         finally:
             await self.close()
+        if told:
+            yield told
 
     async def _next(self, changes: AsyncIterator[Event | Progress]) -> Event | Progress | None:
         """The next change, or None when a bookmark is due or the time is up."""
@@ -156,7 +178,7 @@ class ObjectWatch:
 
     def _told(self, type_: str, entry: Entry) -> WatchEvent:
         shown = self._served.present_entry(entry)
-        return WatchEvent(type_, shown.object, shown)
+        return WatchEvent(type_, None, shown)
 
     def _bookmark(self, annotations: dict[str, str]) -> WatchEvent:
         now = self._clock.monotonic()
@@ -174,6 +196,12 @@ class ObjectWatch:
         """Stop watching."""
         if self._watch is not None:
             await self._watch.close()
+
+
+def _is_enough(told: list[WatchEvent]) -> bool:
+    """Whether events should be sent before more are taken up."""
+    last = told[-1].entry
+    return len(told) >= _BATCH_EVENTS_MAX or (last is not None and last.size_bytes > _LARGE_BYTES)
 
 
 def _at_revision(object_: dict[str, Any], revision: int) -> dict[str, Any]:
