@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from allot.controllers import resourcepoolstatus, resourceslicecleanup
 from allot.core.features import DEFAULT_GATES
 from allot.process.clock import ManualClock
@@ -27,6 +29,7 @@ def slice_of(node: str, *, count: int = 1, **metadata: Any) -> Object:
     }
 
 
+@pytest.mark.slow
 async def test_slices_of_a_node_that_is_gone_go_after_a_while_unless_they_have_an_owner(tmp_path: Path) -> None:
     clock = ManualClock(time.time())
     async with (

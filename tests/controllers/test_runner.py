@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from allot.client.api import Client
 from allot.client.errors import ApiError
 from allot.client.transport import Response
@@ -77,6 +79,7 @@ async def run(made: Cluster, recorder: Recorder, times: int) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_the_runner_does_what_reconcilers_want(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         maps = made.client.resource("", "v1", "configmaps", namespaced=True)
