@@ -26,7 +26,7 @@ def mark_disrupted(pod: Pod, reason: str, message: str, now: str, *, phase: str 
         if old is None or (old.status, old.reason, old.message) != ("True", reason, message):
             same = old is not None and old.status == "True"
             since = old.last_transition_time if same and old is not None else now
-            condition = {
+            condition: dict[str, Any] = {
                 "type": DISRUPTION_TARGET,
                 "status": "True",
                 "reason": reason,
