@@ -12,7 +12,7 @@ from allot.core.model.meta import LabelSelector, ObjectMeta
 from allot.core.model.resource_v1 import DeviceClass, DeviceClassSpec, ResourceSlice
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.quantity import Quantity
-from allot.core.scheduling.hints import RULES, Event, Happening, helps
+from allot.core.scheduling.hints import RULES, Event, Happening, helps, may_help
 
 
 class Facts:
@@ -29,7 +29,11 @@ def said(plugin: str, happening: Happening, pod: core.Pod, *, old: Any = None, n
     state = new if new is not None else old
     namespace = state.metadata.namespace
     key = f"{namespace}/{state.metadata.name}" if namespace else state.metadata.name
-    return helps(plugin, Event(happening=happening, key=key, old=old, new=new), pod, Facts())
+    event = Event(happening=happening, key=key, old=old, new=new)
+    answer = helps(plugin, event, pod, Facts())
+    # The first look at an event must never hide what would help.
+    assert may_help(plugin, event) or not answer
+    return answer
 
 
 def pod(name: str = "p", labels: Mapping[str, str] | None = None, namespace: str = "ns", **spec: Any) -> core.Pod:

@@ -21,6 +21,7 @@ from allot.core.scheduling.hints_neighbours import (
     affinity_is_helped_by_node,
     spread_is_helped,
     spread_is_helped_by_node,
+    uses_host_ports,
     wants_port_of,
 )
 from allot.core.selectors import node_matcher
@@ -358,6 +359,68 @@ RULES: Mapping[str, Mapping[Happening, Rule]] = {
 # Which plugins may care for a kind of event, so that the others are not asked.
 INTERESTED: Mapping[Happening, tuple[str, ...]] = {
     happening: tuple(plugin for plugin, rules in RULES.items() if happening in rules) for happening in Happening
+}
+
+
+def may_help(plugin: str, event: Event) -> bool:
+    """Whether an event can help any pod that the plugin refused, by the event alone: most events are of a kind that cannot,
+    and thousands of pods may be waiting."""
+    look = _FIRST_LOOKS.get((plugin, event.happening))
+    return look is None or look(event)
+
+
+def _is_no_addition(event: Event) -> bool:
+    return event.old is not None
+
+
+def _is_deletion(event: Event) -> bool:
+    return event.new is None
+
+
+def _is_no_deletion(event: Event) -> bool:
+    return event.new is not None
+
+
+def _is_addition(event: Event) -> bool:
+    return event.old is None
+
+
+def _frees_ports(event: Event) -> bool:
+    return event.new is None and uses_host_ports(event.old)
+
+
+def _is_change_of_labels(event: Event) -> bool:
+    old, new = event.old, event.new
+    return old is None or new is None or old.metadata.labels != new.metadata.labels
+
+
+def _is_change_of_resources(event: Event) -> bool:
+    old, new = event.old, event.new
+    return new is not None and (old is None or old.status.allocatable != new.status.allocatable)
+
+
+def _is_change_of_taints(event: Event) -> bool:
+    old, new = event.old, event.new
+    return new is not None and (old is None or old.spec != new.spec)
+
+
+_FIRST_LOOKS: Mapping[tuple[str, Happening], Callable[[Event], bool]] = {
+    ("NodeResourcesFit", _H.ASSIGNED_POD): _is_no_addition,
+    ("NodeResourcesFit", _H.NODE): _is_change_of_resources,
+    ("NodeAffinity", _H.NODE): _is_change_of_labels,
+    ("TaintToleration", _H.NODE): _is_change_of_taints,
+    ("NodeUnschedulable", _H.NODE): _is_change_of_taints,
+    ("NodePorts", _H.ASSIGNED_POD): _frees_ports,
+    ("NodePorts", _H.NODE): _is_addition,
+    ("InterPodAffinity", _H.ASSIGNED_POD): _is_change_of_labels,
+    ("PodTopologySpread", _H.ASSIGNED_POD): _is_change_of_labels,
+    ("DynamicResources", _H.SLICE): _is_no_deletion,
+    ("DynamicResources", _H.CLASS): _is_no_deletion,
+    ("NodeVolumeLimits", _H.ASSIGNED_POD): _is_deletion,
+    ("VolumeRestrictions", _H.ASSIGNED_POD): _is_deletion,
+    ("DefaultPreemption", _H.ASSIGNED_POD): _is_deletion,
+    ("GangScheduling", _H.ASSIGNED_POD): _is_addition,
+    ("GangScheduling", _H.UNSCHEDULED_POD): _is_addition,
 }
 
 

@@ -17,6 +17,11 @@ _ANY_ADDRESS = ("", "0.0.0.0")
 # --- ports ---
 
 
+def uses_host_ports(pod: Pod) -> bool:
+    """Whether a pod takes a port of its node."""
+    return any(True for _ in _host_ports(pod))
+
+
 def wants_port_of(pod: Pod, other: Pod) -> bool:
     """Whether two pods cannot be on one node because of a host port."""
     taken = tuple(_host_ports(other))

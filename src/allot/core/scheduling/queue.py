@@ -19,7 +19,7 @@ import msgspec
 from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.backoff import BackoffTimes
-from allot.core.scheduling.hints import INTERESTED, NO_NODES, Event, Happening, claim_keys, frees_devices
+from allot.core.scheduling.hints import INTERESTED, NO_NODES, Event, Happening, claim_keys, frees_devices, may_help
 from allot.core.scheduling.plan import Refusal, Unit
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.waiting import Heap, Member, Place, Waiting
@@ -148,7 +148,7 @@ class Queue:
             moved += self._open_gates(self._using.get(event.key, ()), now)
         for plugin in INTERESTED.get(event.happening, ()):
             refused = self._refused_by.get(plugin)
-            if not refused:
+            if not refused or not may_help(plugin, event):
                 continue
             for key in tuple(self._concerned(event, refused)):
                 waiting = self._waiting[key]
