@@ -199,7 +199,8 @@ def test_crowded_domains_score_less() -> None:
     selector = {"labelSelector": {"matchLabels": {"app": "a"}}}
     asked = profile(pod(labels={"app": "a"}, topologySpreadConstraints=[{**constraint, **selector}]))
     nodes = list(made.nodes.values())
-    score = pod_topology_spread.Score(asked, asked.soft_spreads, made.neighbours, nodes, nodes, all_labels=True)
+    counted = [(info, 1) for info in nodes]
+    score = pod_topology_spread.Score(asked, asked.soft_spreads, made.neighbours, counted, counted, all_labels=True)
     raw = [None if score.is_ignored(info) else score.raw(info) for info in nodes]
     # Three pods times ln(2 domains + 2).
     assert raw == [4, 0, None]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from allot.core.model import core_v1
 from allot.core.scheduling import groups
-from allot.core.scheduling.attempt import Failure, attempt
+from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
 from allot.core.scheduling.plan import CleanUp, Decision, Placement, Refusal, Unit
 from allot.core.scheduling.preemption import preempt

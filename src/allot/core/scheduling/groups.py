@@ -13,8 +13,9 @@ import msgspec
 
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PREEMPT_LOWER_PRIORITY, PodGroup
-from allot.core.scheduling.attempt import Failure, attempt
+from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
 from allot.core.scheduling.plan import CleanUp, GroupOutcome, Placement, Refusal, Unit
 from allot.core.scheduling.questions import DeviceQuestion

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from allot.core.scheduling.neighbours import Neighbours
 from allot.core.scheduling.nodeinfo import NodeInfo
@@ -26,35 +26,35 @@ class Filter:
     """The rules of one pod, and those of existing pods about it, ready to be asked of many nodes."""
 
     def __init__(self, profile: Profile, neighbours: Neighbours) -> None:
-        self._near = [
+        self.near = [
             (term.topology_key, neighbours.near(profile.affinity_terms)[term.topology_key])
             for term in profile.affinity_terms
         ]
         # Nobody to be near to yet: the first pod of a kind that wants to be with its kind may go anywhere.
-        nobody = not any(domains for _, domains in self._near)
-        self._is_first = nobody and bool(self._near) and neighbours.matches_itself(profile)
-        self._away = [
+        nobody = not any(domains for _, domains in self.near)
+        self._is_first = nobody and bool(self.near) and neighbours.matches_itself(profile)
+        self.away = [
             (term.topology_key, neighbours.near((term,))[term.topology_key]) for term in profile.anti_affinity_terms
         ]
-        self._unwanted = list(neighbours.kept_away(profile))
+        self.unwanted = list(neighbours.kept_away(profile))
 
     @property
     def is_needed(self) -> bool:
         """Whether any node can be refused."""
-        return bool(self._near or self._away or self._unwanted)
+        return bool(self.near or self.away or self.unwanted)
 
     def refusal(self, node: NodeInfo) -> Status | None:
         """Why the pod may not have the node."""
         labels = node.labels
-        for key, domains in self._near:
+        for key, domains in self.near:
             value = labels.get(key)
             if value is None or (value not in domains and not self._is_first):
                 return _NOT_NEAR
-        for key, domains in self._away:
+        for key, domains in self.away:
             value = labels.get(key)
             if value is not None and value in domains:
                 return _TOO_NEAR
-        for key, domains in self._unwanted:
+        for key, domains in self.unwanted:
             value = labels.get(key)
             if value is not None and value in domains:
                 return _UNWANTED
@@ -65,31 +65,25 @@ class Score:
     """How much a pod and existing pods would like it to be on each of many nodes."""
 
     def __init__(self, profile: Profile, neighbours: Neighbours, settings: Settings) -> None:
-        self._points: dict[str, dict[str, int]] = {}
-        for wish in profile.preferred_terms:
-            domains = neighbours.near((wish.term,))[wish.term.topology_key]
-            self._note(wish.term.topology_key, domains.items(), wish.weight)
+        self.wishes: list[tuple[str, Mapping[str, int], int]] = [
+            (wish.term.topology_key, neighbours.near((wish.term,))[wish.term.topology_key], wish.weight)
+            for wish in profile.preferred_terms
+        ]
         if profile.preferred_terms or not settings.ignore_preferred_terms_of_existing_pods:
-            for key, domains, weight in neighbours.drawn(profile, settings.hard_pod_affinity_weight):
-                self._note(key, domains.items(), weight)
-
-    def _note(self, key: str, domains: Iterable[tuple[str, int]], weight: int) -> None:
-        points = self._points.setdefault(key, {})
-        for value, count in domains:
-            points[value] = points.get(value, 0) + count * weight
+            self.wishes += neighbours.drawn(profile, settings.hard_pod_affinity_weight)
 
     @property
     def is_needed(self) -> bool:
         """Whether nodes can differ."""
-        return any(self._points.values())
+        return any(domains for _, domains, _ in self.wishes)
 
     def raw(self, node: NodeInfo) -> int:
         """The node's points; `normalized` makes scores of them."""
         total = 0
-        for key, points in self._points.items():
+        for key, domains, weight in self.wishes:
             value = node.labels.get(key)
             if value is not None:
-                total += points.get(value, 0)
+                total += domains.get(value, 0) * weight
         return total
 
 

@@ -18,7 +18,7 @@ _UNEVEN = Status(verdict=Verdict.UNSCHEDULABLE, plugin=NAME, reasons=(_UNEVEN_TE
 _NO_LABEL = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=(f"{_UNEVEN_TEXT} (missing required label)",))
 
 
-def _is_counted(spread: Spread, profile: Profile, node: NodeInfo) -> bool:
+def is_counted(spread: Spread, profile: Profile, node: NodeInfo) -> bool:
     """Whether the pods of a node count: nodes that the pod cannot have are left out as the constraint says."""
     if spread.honors_affinity and not profile.selects(node.name, node.labels):
         return False
@@ -29,32 +29,26 @@ class Filter:
     """The hard constraints of one pod, ready to be asked of many nodes."""
 
     def __init__(
-        self, profile: Profile, spreads: Sequence[Spread], neighbours: Neighbours, nodes: Iterable[NodeInfo]
+        self, profile: Profile, spreads: Sequence[Spread], neighbours: Neighbours, nodes: Iterable[tuple[NodeInfo, int]]
     ) -> None:
+        """nodes: each with how many it stands for."""
         self._rules: list[tuple[str, Mapping[str, int], int]] = []
-        if not spreads:
-            return
         keys = [spread.topology_key for spread in spreads]
         counts: list[dict[str, int]] = [{} for _ in spreads]
         on_nodes = [neighbours.on_nodes(profile.namespace, spread.selector) for spread in spreads]
-        for node in nodes:
+        for node, times in nodes:
             labels = node.labels
             if not all(key in labels for key in keys):
                 continue
             for spread, found, pods in zip(spreads, counts, on_nodes, strict=True):
-                if _is_counted(spread, profile, node):
+                if is_counted(spread, profile, node):
                     value = labels[spread.topology_key]
-                    found[value] = found.get(value, 0) + pods.get(node.name, 0)
+                    found[value] = found.get(value, 0) + pods.get(node.name, 0) * times
         for spread, found in zip(spreads, counts, strict=True):
             least = min(found.values(), default=0) if len(found) >= spread.min_domains else 0
             itself = spread.selector is not None and spread.selector.matches(profile.labels)
             # So many pods a domain may have already.
             self._rules.append((spread.topology_key, found, least + spread.max_skew - itself))
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether any node can be refused."""
-        return bool(self._rules)
 
     def refusal(self, node: NodeInfo) -> Status | None:
         """Why the pod may not have the node."""
@@ -75,30 +69,31 @@ class Score:
         profile: Profile,
         spreads: Sequence[Spread],
         neighbours: Neighbours,
-        passed: Sequence[NodeInfo],
-        nodes: Iterable[NodeInfo],
+        passed: Sequence[tuple[NodeInfo, int]],
+        nodes: Iterable[tuple[NodeInfo, int]],
         *,
         all_labels: bool,
     ) -> None:
+        """passed, nodes: each with how many it stands for."""
         self._all_labels = all_labels
         self._keys = [spread.topology_key for spread in spreads]
         on_nodes = [neighbours.on_nodes(profile.namespace, spread.selector) for spread in spreads]
         counts: list[dict[str, int]] = [{} for _ in spreads]
-        scored = [node for node in passed if not self.is_ignored(node)]
-        for node in scored:
+        scored = [(node, times) for node, times in passed if not self.is_ignored(node)]
+        for node, _ in scored:
             for key, found in zip(self._keys, counts, strict=True):
                 if key != HOSTNAME:
                     found.setdefault(node.labels.get(key, ""), 0)
-        for node in nodes:
+        for node, times in nodes:
             if self.is_ignored(node):
                 continue
             for spread, found, pods in zip(spreads, counts, on_nodes, strict=True):
                 value = node.labels.get(spread.topology_key, "")
-                if value in found and _is_counted(spread, profile, node):
-                    found[value] += pods.get(node.name, 0)
+                if value in found and is_counted(spread, profile, node):
+                    found[value] += pods.get(node.name, 0) * times
         self._rules: list[tuple[str, Callable[[NodeInfo], int], float, int]] = []
         for spread, found, pods in zip(spreads, counts, on_nodes, strict=True):
-            size = len(scored) if spread.topology_key == HOSTNAME else len(found)
+            size = sum(times for _, times in scored) if spread.topology_key == HOSTNAME else len(found)
             count = _by_node(pods) if spread.topology_key == HOSTNAME else _by_value(found, spread.topology_key)
             self._rules.append((spread.topology_key, count, math.log(size + 2), spread.max_skew - 1))
 
