@@ -143,3 +143,12 @@ async def test_a_node_falls_silent_loses_its_pods_and_comes_back(tmp_path: Path)
         started = clock.seconds()
         await until(tidy, clock, collected, alive="well")
         assert clock.seconds() - started > 40
+
+        def measured(name: str, **labels: str) -> float | None:
+            return tidy.registry.get_sample_value(name, labels)
+
+        assert measured("taint_eviction_controller_pod_deletions_total") == 1
+        assert measured("node_collector_evictions_total", zone="") == 1
+        assert measured("node_collector_zone_size", zone="") is not None
+        orphans = {"namespace": "default", "reason": "orphaned"}
+        assert (measured("pod_gc_collector_force_delete_pods_total", **orphans) or 0) >= 2

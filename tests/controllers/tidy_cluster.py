@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ Make = Callable[[Services], Runnable]
 class Cluster:
     """A server and its administrator."""
 
-    def __init__(self, server: LiveServer, client: Client, controllers: Sequence[Runnable]) -> None:
+    def __init__(self, server: LiveServer, client: Client, registry: CollectorRegistry) -> None:
         self.server = server
         self.client = client
-        self.controllers = controllers
+        self.registry = registry
 
     async def create(self, api_version: str, kind: str, name: str, namespace: str = "", **more: Any) -> Object:
         """A new object; metadata given is merged with name and namespace."""
@@ -89,12 +89,13 @@ async def cluster(directory: Path, *makes: Make, clock: Clock | None = None) -> 
         client = Client(http_transport(server))
         ids = SystemIds()
         informers = Informers(client, clock, ids)
+        registry = CollectorRegistry()
         services = Services(
             client=client,
             informers=informers,
             clock=clock,
             ids=ids,
-            metrics=ControllerMetrics(CollectorRegistry()),
+            metrics=ControllerMetrics(registry),
             sign_token=server.live.access.tokens.issue_legacy,
             root_ca=server.ca.decode(),
         )
@@ -103,7 +104,7 @@ async def cluster(directory: Path, *makes: Make, clock: Clock | None = None) -> 
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(informers.run())]
                 running += [tasks.create_task(controller.run()) for controller in controllers]
-                yield Cluster(server, client, controllers)
+                yield Cluster(server, client, registry)
                 for task in running:
                     task.cancel()
         finally:

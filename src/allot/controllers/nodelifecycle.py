@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers, Emit
@@ -17,6 +19,7 @@ from allot.core.lifecycle.nodes import (
     Health,
     NodeSettings,
     Zones,
+    evicting,
     is_silent,
     needs_silencing,
     observed,
@@ -25,9 +28,11 @@ from allot.core.lifecycle.nodes import (
     registered,
     removed,
     silence,
+    zone_of,
 )
 from allot.core.lifecycle.podgc import BY_NODE, node_of
 from allot.core.model.core_v1 import Node, Pod
+from allot.process.metrics import Counter, Gauge
 
 WORKERS = 8
 _NODES_PER_BREATH = 500
@@ -57,6 +62,7 @@ class NodeLifecycle:
         self._zones = Zones(settings)
         # Nodes whose turn it is to be tainted such that their pods end.
         self._due: set[str] = set()
+        self._evictions = self._measure(services.metrics.registry)
         self._controller: Controller[_Key] = Controller(
             services,
             self._reconcile,
@@ -72,6 +78,33 @@ class NodeLifecycle:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._controller.run()
+
+    def _measure(self, registry: CollectorRegistry) -> Counter:
+        """What is told about zones; the counter of nodes that were tainted such that their pods end."""
+        labels, unhealthy = ("zone",), self._zones.unhealthy
+        Gauge(
+            registry,
+            "node_collector_zone_size",
+            "Gauge measuring number of registered Nodes per zones.",
+            labels,
+            lambda: {(zone,): float(size) for zone, (size, _) in unhealthy().items()},
+        )
+        Gauge(
+            registry,
+            "node_collector_unhealthy_nodes_in_zone",
+            "Gauge measuring number of not Ready Nodes per zones.",
+            labels,
+            lambda: {(zone,): float(count) for zone, (_, count) in unhealthy().items()},
+        )
+        Gauge(
+            registry,
+            "node_collector_zone_health",
+            "Gauge measuring percentage of healthy nodes per zone.",
+            labels,
+            lambda: {(zone,): 100.0 * (size - count) / max(size, 1) for zone, (size, count) in unhealthy().items()},
+        )
+        text = "Number of Node evictions that happened since current instance of NodeController started."
+        return Counter(registry, "node_collector_evictions", text, labels)
 
     # --- changes ---
 
@@ -142,8 +175,10 @@ class NodeLifecycle:
         pods = self._pods.cache.by_index(BY_NODE, name) if ready_status(node) == "Unknown" else ()
         evicts = name in self._due
         actions = reconcile(node, pods, self._clock.now(), evicts=evicts, halted=self._zones.is_halted)
-        if not actions:
+        if not actions and evicts:
             self._due.discard(name)
+            if evicting(node):
+                self._evictions.add(zone_of(node))
         return actions
 
 

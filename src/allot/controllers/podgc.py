@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from allot.client.informer import Informer
 from allot.controllers.runner import Controller, Services
-from allot.core.lifecycle.actions import Action, Answers
+from allot.core.lifecycle.actions import Action, Answers, Delete
 from allot.core.lifecycle.podgc import (
     BY_NODE,
     PERIOD_S,
@@ -21,6 +21,7 @@ from allot.core.lifecycle.podgc import (
     stuck,
 )
 from allot.core.model.core_v1 import Node, Pod
+from allot.process.metrics import Counter
 
 WORKERS = 20
 _Key = tuple[Why, str]
@@ -44,6 +45,13 @@ class PodGarbageCollector:
         indexers = {BY_NODE: node_of, "podgc": stages}
         self._pods: Informer[Pod] = services.informers.typed(Pod, indexers=indexers)
         self._nodes: Informer[Node] = services.informers.typed(Node)
+        registry = services.metrics.registry
+        self._deletions = Counter(
+            registry,
+            "pod_gc_collector_force_delete_pods",
+            "Number of pods that are being forcefully deleted since the Pod GC Controller started.",
+            ("namespace", "reason"),
+        )
         self._controller: Controller[_Key] = Controller(
             services,
             self._reconcile,
@@ -78,7 +86,10 @@ class PodGarbageCollector:
         pod = self._pods.cache.get(name)
         if pod is None or (why is Why.ORPHANED and pod.spec.node_name in self._nodes.cache):
             return ()
-        return reconcile(why, pod, answers, self._clock.now())
+        actions = reconcile(why, pod, answers, self._clock.now())
+        if any(isinstance(action, Delete) for action in actions):
+            self._deletions.add(pod.metadata.namespace, why.value)
+        return actions
 
 
 def make(services: Services) -> PodGarbageCollector:

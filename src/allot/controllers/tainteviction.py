@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from allot.client.errors import ApiError
 from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Services
-from allot.core.lifecycle.actions import Action, Answers, RequeueAfter
+from allot.core.lifecycle.actions import Action, Answers, Delete, RequeueAfter, Write
 from allot.core.lifecycle.podgc import BY_NODE, node_of
 from allot.core.lifecycle.taintevictions import no_execute, reconcile
 from allot.core.model.core_v1 import Node, Pod
+from allot.process.metrics import Counter
 
 WORKERS = 8
 
@@ -23,6 +26,11 @@ class TaintEviction:
         self._nodes: Informer[Node] = services.informers.typed(Node)
         self._tainted: set[str] = set()
         self._planned: set[str] = set()
+        self._deletions = Counter(
+            services.metrics.registry,
+            "taint_eviction_controller_pod_deletions",
+            "Total number of Pods deleted by TaintEvictionController since its start.",
+        )
         self._controller: Controller[str] = Controller(
             services,
             self._reconcile,
@@ -30,6 +38,7 @@ class TaintEviction:
             component="taint-eviction-controller",
             waits_for=(self._pods, self._nodes),
             concurrency=WORKERS,
+            on_written=self._count,
         )
         self._nodes.add_handler(self._notice_node)
         self._pods.add_handler(self._notice_pod)
@@ -58,6 +67,10 @@ class TaintEviction:
             old is None or old.spec.node_name != new.spec.node_name or old.spec.tolerations != new.spec.tolerations
         ):
             self._controller.queue.add(change.key)
+
+    def _count(self, action: Write, after: dict[str, Any] | None, error: ApiError | None) -> None:  # noqa: ARG002
+        if isinstance(action, Delete) and error is None:
+            self._deletions.add()
 
     def _reconcile(self, key: str, answers: Answers) -> Sequence[Action]:  # noqa: ARG002 - it asks nothing
         pod = self._pods.cache.get(key)
