@@ -158,3 +158,28 @@ async def test_only_so_many_keys_are_written_at_once(tmp_path: Path) -> None:
             await until(lambda: has_written(busy, 21))
         assert most == 3
         assert [error for _, error in busy.written] == [None] * 21
+
+
+async def test_what_was_interrupted_comes_again_when_the_controller_runs_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        stopped = asyncio.Event()
+
+        async def around(_method: str, _path: str, send: Send) -> Response:
+            if not stopped.is_set():
+                stopped.set()
+                await asyncio.Event().wait()
+            return await send()
+
+        delete = Delete(resource=MAPS, name="never-there", namespace="default")
+        recorder = Recorder(lambda count, _: (delete,) if count <= 2 else ())
+
+        def once(services: Services) -> Controller[str]:
+            return recorder.controller or recorder.make(services)
+
+        client = Client(Hooked(made.client.transport, around))
+        async with made.running({"test": once}, through=lambda _: client):
+            await stopped.wait()
+        assert recorder.written == []
+        async with made.running({"test": once}, through=lambda _: client):
+            await until(lambda: has_written(recorder, 1))
+        assert [key for key, _ in recorder.asked] == ["key", "key"]

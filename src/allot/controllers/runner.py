@@ -103,6 +103,8 @@ class Controller(Generic[K]):
             clock, max_s=_RETRY_MAX_S, per_second=_RETRIES_PER_SECOND, burst=_RETRIES_BURST
         )
         self.queue: WorkQueue[K] = WorkQueue(clock, limiter=limiter, metrics=services.metrics.queue(queue_name))
+        # Keys that are worked on.
+        self._taken: dict[K, None] = {}
         self.events = EventRecorder(
             services.client, clock, services.ids, controller=component, instance=services.instance
         )
@@ -111,42 +113,48 @@ class Controller(Generic[K]):
         """Work until cancelled, as soon as the caches are filled."""
         for informer in self._waits_for:
             await informer.wait_synced()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.events.run())
-            for run in self._background:
-                tasks.create_task(supervise(f"controller {self._name}", run, self._clock))
-            await self._work(tasks)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.events.run())
+                for run in self._background:
+                    tasks.create_task(supervise(f"controller {self._name}", run, self._clock))
+                await self._work(tasks)
+        finally:
+            # Whoever runs the controller next begins with what was interrupted.
+            for key in tuple(self._taken):
+                self.queue.add(key)
+                self._give_back(key)
 
     # --- inside ---
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         free = asyncio.Semaphore(self._concurrency)
         for count in itertools.count(1):
-            key = await self.queue.get()
+            await free.acquire()
             if count % _KEYS_PER_BREATH == 0:
                 await asyncio.sleep(0)
+            key = await self.queue.get()
+            self._taken[key] = None
             actions = await answer_or_none(f"controller {self._name}: {key}", partial(self._ask, key))
-            if actions is None:
-                self._again(key)
-            elif not any(isinstance(action, _TASKS) for action in actions):
-                self._finish(key, actions)
-            else:
-                await free.acquire()
+            if actions is not None and any(isinstance(action, _TASKS) for action in actions):
                 tasks.create_task(self._perform(key, actions, free))
                 continue
-            self.queue.done(key)
+            if actions is None:
+                self._again(key)
+            else:
+                self._finish(key, actions)
+            self._give_back(key)
+            free.release()
 
     async def _ask(self, key: K) -> Sequence[Action]:
         return self._reconcile(key, {})
 
     async def _perform(self, key: K, actions: Sequence[Action], free: asyncio.Semaphore) -> None:
-        try:
-            work = partial(self._carry_out, key, actions)
-            if await answer_or_none(f"controller {self._name}: {key}", work) is None:
-                self._again(key)
-        finally:
-            free.release()
-            self.queue.done(key)
+        work = partial(self._carry_out, key, actions)
+        if await answer_or_none(f"controller {self._name}: {key}", work) is None:
+            self._again(key)
+        self._give_back(key)
+        free.release()
 
     async def _carry_out(self, key: K, actions: Sequence[Action]) -> bool:
         """Everything in order, until something fails. True if that has been dealt with."""
@@ -186,7 +194,8 @@ class Controller(Generic[K]):
         except ApiError as error:
             if self._on_written is not None:
                 self._on_written(action, None, error)
-            if isinstance(action, Create) and action.on_failure is not None:
+            is_lost_race = isinstance(error, AlreadyExists | Conflict)
+            if isinstance(action, Create) and action.on_failure is not None and not is_lost_race:
                 told = action.on_failure
                 self._emit(msgspec.structs.replace(told, note=told.note + error.message))
             raise
@@ -209,6 +218,10 @@ class Controller(Generic[K]):
             self._again(key)
         else:
             self.queue.forget(key)
+
+    def _give_back(self, key: K) -> None:
+        del self._taken[key]
+        self.queue.done(key)
 
     def _again(self, key: K) -> None:
         self.queue.add_rate_limited(key)
