@@ -70,6 +70,24 @@ def why_not(
     return None
 
 
+def overdraws(left: Sequence[DeviceEntry], needed: int, draft: Draft) -> bool:
+    """Whether so many of these devices draw more from some counter than there is, even if the most modest are chosen."""
+    pools = {id(pool): pool for entry in left if (pool := draft.view.counters.get(entry)) is not None}
+    for pool in pools.values():
+        drawn = [
+            consumption(entry) if draft.view.counters.get(entry) is pool and not entry.shareable else _NOTHING
+            for entry in left
+        ]
+        for key in {key for amounts in drawn for key in amounts}:
+            amounts = sorted([found.get(key, 0) for found in drawn])
+            if sum(amounts[:needed]) > pool.available[key] - draft.counters.taken(pool, key):
+                return True
+    return False
+
+
+_NOTHING: Mapping[CounterKey, int] = {}
+
+
 def _contradicting(
     rest: Sequence[tuple[int, Leaf]], draft: Draft, counts: Mapping[Leaf, int]
 ) -> list[tuple[int, Leaf]]:

@@ -159,6 +159,10 @@ class CounterDraft:
             taken[counter] = taken.get(counter, 0) + amount
         return before
 
+    def taken(self, pool: PoolCounters, counter: CounterKey) -> int:
+        """What has been taken of a counter so far."""
+        return self._taken.get(id(pool), {}).get(counter, 0)
+
     def undo(self, before: Undo) -> None:
         """Give back what one `take` took."""
         for table, key, value in reversed(before):

@@ -4,7 +4,8 @@ What keeps it from running away, without changing which solution is first:
 - As long as nothing had to be taken back, it is a straight walk.
 - After that, devices that look the same to all requests are one choice: where one of them failed, its equals are skipped.
 - A situation that failed once (same place in the search, same devices taken up to equality) is not explored again.
-- Before a request is explored, `bounds` may prove that the rest cannot be met.
+- Before a request is explored, `bounds` may prove that the rest cannot be met; before the next device of a request, that
+  counters cannot carry the devices that are still missing.
 - Every failure knows which earlier decisions are to blame for it; decisions that are not are not tried again (`Blame`).
 - The number of steps is bounded; running out of them is an answer of its own (`OutOfSteps`).
 An error that upstream would meet must not be skipped: nothing is skipped past a request that can end in one.
@@ -176,6 +177,9 @@ class Search:
             self._take_back(frame)
         if frame.leaf.all_devices:
             return self._the_one_device(frame)
+        if self._likeness is not None and self._overdraws(frame):
+            frame.blame |= (1 << (len(self._frames) - 1)) - 1
+            return self._give_up()
         return self._next_device(frame)
 
     def _next_alternative(self, frame: _Frame) -> str | None:
@@ -362,6 +366,17 @@ class Search:
             culprits |= self._blame.of_all(self.candidates(leaf)[0], leaf, position)
         self._no(claim, request, culprits)
         return True
+
+    def _overdraws(self, frame: _Frame) -> bool:
+        """Whether counters cannot carry all the devices that are still missing in the request, whichever are chosen."""
+        draft, leaf = self.draft, frame.leaf
+        assert leaf is not None
+        needed = self.counts[leaf] - frame.slot
+        if needed < 2 or not draft.view.counters or self._may_end_in_error(leaf):
+            return False
+        self._step()
+        left = [e for e in self.candidates(leaf)[0][frame.cursor :] if not draft.in_use(e, leaf, frame.claim)]
+        return bounds.overdraws(left, needed, draft)
 
     def _hopeless(self) -> bool:
         """At the first failure: whether the claims cannot be met at all, whatever is chosen."""
