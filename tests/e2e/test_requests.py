@@ -56,7 +56,10 @@ def _path(line: Recorded, name: str) -> str:
 
 _CLAIM_SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 _POD_SPEC = {"containers": [{"name": "main", "image": "busybox:1"}]}
-_ALLOCATION = {"devices": {"results": [{"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}]}}
+
+
+def _allocation(device: str) -> dict[str, Any]:
+    return {"devices": {"results": [{"request": "gpu", "driver": "d.example.com", "pool": "p", "device": device}]}}
 
 
 def _body(resource: str, name: str) -> dict[str, Any]:
@@ -145,7 +148,8 @@ class Replay(Connection):
         if line.verb == "update":
             assert current is not None
             if subresource == "status":
-                return {**current, "status": {"allocation": _ALLOCATION}}, ""
+                # A device of its own: what others hold cannot be had.
+                return {**current, "status": {"allocation": _allocation(current["metadata"]["name"])}}, ""
             return current, ""
         if line.verb == "patch":
             assert current is not None
