@@ -8,7 +8,7 @@ from allot.apiserver import objectmeta
 from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
 from allot.apiserver.options import WriteOptions
-from allot.apiserver.ownership import resets
+from allot.apiserver.ownership import converter, resets
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
@@ -16,6 +16,7 @@ from allot.apiserver.sharing import changed_parts
 from allot.apiserver.writes import replace_object
 from allot.core.patching.applying import ApplyConflict, apply
 from allot.core.patching.errors import PatchError
+from allot.core.schema import Schema, check_fields
 from allot.store.port import Entry
 
 Object = dict[str, Any]
@@ -34,7 +35,7 @@ async def apply_patch(
     if name and name != request.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
     given = _placed(given, request, resource.namespaced)
-    errors = _field_errors(given, served, options)
+    errors = field_errors(given, schema, options)
 
     def propose(entry: Entry | None) -> Object:
         live = None if entry is None else served.present(entry.object)
@@ -50,13 +51,10 @@ async def apply_patch(
                 now=parts.clock.now(),
                 subresource=subresource,
                 reset=resets(served, subresource),
+                convert=converter(parts.registry, served),
             )
-        except ApplyConflict as error:
-            raise StatusError(409, "Conflict", error.message, details={"causes": error.causes}) from None
         except PatchError as error:
-            # What upstream answers with 500 is the client's fault.
-            code, reason = (400, "BadRequest") if error.code == 500 else (error.code, error.reason)
-            raise StatusError(code, reason, error.message) from None
+            raise from_apply_error(error) from None
         return applied.object
 
     def check(object_: Object, old: Object | None) -> Object:
@@ -77,6 +75,15 @@ async def apply_patch(
     )
 
 
+def from_apply_error(error: PatchError) -> StatusError:
+    """The answer to an apply that cannot be done."""
+    if isinstance(error, ApplyConflict):
+        return StatusError(409, "Conflict", error.message, details={"causes": error.causes})
+    # What upstream answers with 500 is the client's fault.
+    code, reason = (400, "BadRequest") if error.code == 500 else (error.code, error.reason)
+    return StatusError(code, reason, error.message)
+
+
 def _placed(given: Object, request: ApiRequest, namespaced: bool) -> Object:
     """The configuration with the name and namespace of the path."""
     metadata = dict(objectmeta.metadata_of(given))
@@ -86,10 +93,11 @@ def _placed(given: Object, request: ApiRequest, namespaced: bool) -> Object:
     return objectmeta.with_metadata(given, metadata)
 
 
-def _field_errors(given: Object, served: Served, options: WriteOptions) -> tuple[str, ...]:
-    report = report_of(given, served)
-    if report is None or not report.strict_errors or options.field_validation == IGNORE:
+def field_errors(given: Object, schema: Schema, options: WriteOptions) -> tuple[str, ...]:
+    """What to warn about in a configuration; 400 if it is refused because of that."""
+    errors = check_fields(given, schema).strict_errors
+    if not errors or options.field_validation == IGNORE:
         return ()
     if options.field_validation == STRICT:
-        raise bad_request(f"error strict decoding patch: {strict_text(report.strict_errors)}")
-    return report.strict_errors
+        raise bad_request(f"error strict decoding patch: {strict_text(errors)}")
+    return errors

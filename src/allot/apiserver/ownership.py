@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from allot.apiserver.kinds.versions import convert_to
 from allot.apiserver.options import WriteOptions
-from allot.apiserver.registry import Served
+from allot.apiserver.parts import Parts
+from allot.apiserver.registry import Registry, Served
+from allot.apiserver.resources import Refused
 from allot.core.patching.fieldset import Tree
+from allot.core.patching.managed import Convert
 from allot.core.patching.resets import reset_fields
 from allot.core.patching.tracking import track_update
-from allot.process.clock import Clock
+from allot.core.schema import Schema
 
 Object = dict[str, Any]
 
 
 def track(
-    served: Served, old: Object | None, new: Object, options: WriteOptions, subresource: str, clock: Clock
+    parts: Parts, served: Served, old: Object | None, new: Object, options: WriteOptions, subresource: str
 ) -> Object:
     """The new object, in the storage version, with managedFields that say who changed what."""
     schema = served.schema
@@ -27,11 +31,35 @@ def track(
         manager=options.field_manager,
         schema=schema,
         api_version=served.resource.api_version,
-        now=clock.now(),
+        now=parts.clock.now(),
         subresource=subresource,
         reset=resets(served, subresource),
+        convert=converter(parts.registry, served),
     )
     return with_managed_fields(new, managed)
+
+
+def converter(registry: Registry, served: Served) -> Convert | None:
+    """How objects of a row are brought into the other versions of their kind, in which others may have written them; None if
+    there are no others."""
+    versions = registry.versions_of(served)
+    if len(versions) < 2:
+        return None
+    resource = served.resource
+
+    def convert(object_: Object, api_version: str) -> tuple[Object, Schema] | None:
+        row = versions.get(api_version)
+        schema = None if row is None else row.schema
+        if row is None or schema is None:
+            return None
+        try:
+            # What it looks like now, in whatever version it has been brought into before.
+            stored = convert_to(object_, resource.kind, object_.get("apiVersion", ""), resource.storage_api_version)
+            return row.present(stored), schema
+        except Refused:
+            return None
+
+    return convert
 
 
 def resets(served: Served, subresource: str) -> Tree:

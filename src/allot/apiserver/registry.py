@@ -137,6 +137,8 @@ class Registry:
         self.generation = 0
         self._stored: dict[tuple[str, str], Served] = {}
         self._stored_generation = -1
+        self._versions: dict[str, dict[str, Served]] = {}
+        self._versions_generation = -1
         for row in rows:
             self.add(row)
 
@@ -164,6 +166,16 @@ class Registry:
                 if not row.convert_needed or (row_group, row_plural) not in self._stored:
                     self._stored[row_group, row_plural] = row
         return self._stored.get((group, plural))
+
+    def versions_of(self, served: Served) -> Mapping[str, Served]:
+        """The rows of the same objects in all their versions, by apiVersion."""
+        if self._versions_generation != self.generation:
+            self._versions_generation = self.generation
+            self._versions.clear()
+            for row in self._rows.values():
+                if row.resource.stored:
+                    self._versions.setdefault(row.folder, {})[row.resource.api_version] = row
+        return self._versions.get(served.folder, {})
 
     def of_kind(self, group: str, version: str, kind: str) -> Served | None:
         """The row of an object's type."""

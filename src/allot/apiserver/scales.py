@@ -10,17 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from allot.apiserver import objectmeta
+from allot.apiserver.applies import field_errors, from_apply_error
 from allot.apiserver.bodies import APPLY_PATCH, read_object, read_value
-from allot.apiserver.errors import bad_request, conflict, invalid, not_found, unsupported_media_type
-from allot.apiserver.options import write_options
+from allot.apiserver.errors import bad_request, conflict, invalid, not_found
+from allot.apiserver.options import WriteOptions, write_options
+from allot.apiserver.ownership import with_managed_fields
 from allot.apiserver.parts import Parts
 from allot.apiserver.patches import from_patch_error, patch_type
 from allot.apiserver.registry import ScalePaths, Served
 from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.schemas import builtin_schemas
 from allot.apiserver.writes import MODIFIED, replace_object
+from allot.core.patching.applying import apply
 from allot.core.patching.errors import PatchError
 from allot.core.patching.json_patch import json_patch
 from allot.core.patching.merge_patch import merge_patch
+from allot.core.patching.scale import SCALE_API_VERSION, resource_managed_fields, scale_managed_fields
 from allot.core.validation.fields import INVALID, FieldError
 from allot.store.port import Entry
 
@@ -35,9 +40,15 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
         return ApiObject(object=scale_of(served.present(entry.object), served.scale))
-    verb = "Patch" if request.verb == "patch" else "Update"
-    options = write_options(request.query, request.user_agent, verb)
-    change = _patched(served, request) if verb == "Patch" else _put(parts, served, request)
+    if request.verb == "patch":
+        kind = patch_type(served, request.content_type)
+        options = write_options(request.query, request.user_agent, "Patch", kind)
+        if kind == APPLY_PATCH:
+            return await _apply(parts, served, request, options)
+        change = _patched(request, kind)
+    else:
+        options = write_options(request.query, request.user_agent, "Update")
+        change = _put(parts, served, request)
 
     def propose(entry: Entry | None) -> Object:
         if entry is None:
@@ -57,10 +68,49 @@ def _put(parts: Parts, served: Served, request: ApiRequest) -> Callable[[Object]
     return lambda _: wanted
 
 
-def _patched(served: Served, request: ApiRequest) -> Callable[[Object], Object]:
-    kind = patch_type(served, request.content_type)
-    if kind == APPLY_PATCH:
-        raise unsupported_media_type("scale: apply patches are not supported, use a merge patch")
+async def _apply(parts: Parts, served: Served, request: ApiRequest, options: WriteOptions) -> ApiObject:
+    """An apply configuration of a Scale: its manager owns the replicas of the object."""
+    resource, paths = served.resource, served.scale
+    given = read_value(request.body, APPLY_PATCH)
+    if not isinstance(given, dict):
+        raise bad_request("error decoding patch: expected an object")
+    name = objectmeta.text_of(objectmeta.metadata_of(given), "name")
+    if name and name != request.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
+    schema = builtin_schemas().for_kind("autoscaling", "v1", "Scale")
+    assert schema is not None, "there are schemas of all built-in kinds"
+    warnings = field_errors(given, schema, options)
+    replicas = tuple(f"f:{step}" for step in paths.spec)
+
+    def propose(entry: Entry | None) -> Object:
+        if entry is None:
+            raise not_found(resource.group, resource.plural, request.name)
+        object_ = served.present(entry.object)
+        managed = object_["metadata"].get("managedFields")
+        scale = with_managed_fields(scale_of(object_, paths), scale_managed_fields(managed, replicas))
+        try:
+            applied = apply(
+                scale,
+                given,
+                manager=options.field_manager,
+                force=bool(options.force),
+                schema=schema,
+                api_version=SCALE_API_VERSION,
+                kind="Scale",
+                now=parts.clock.now(),
+                subresource="scale",
+            )
+        except PatchError as error:
+            raise from_apply_error(error) from None
+        _check_preconditions(served, applied.object, object_)
+        managed = resource_managed_fields(managed, applied.managed_fields, resource.api_version, replicas)
+        return with_path(with_managed_fields(object_, managed), paths.spec, _replicas(applied.object, request.name))
+
+    answer = await replace_object(parts, served, request, propose, options, warnings, subresource="scale", managed=True)
+    return ApiObject(object=scale_of(answer.object, paths), warnings=answer.warnings)
+
+
+def _patched(request: ApiRequest, kind: str) -> Callable[[Object], Object]:
     given = read_value(request.body, kind)
 
     def change(scale: Object) -> Object:

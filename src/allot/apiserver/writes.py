@@ -30,6 +30,7 @@ from allot.apiserver.request import ApiObject, ApiRequest, Attributes
 from allot.apiserver.resources import Refused
 from allot.apiserver.sharing import sharing
 from allot.core.access.attributes import refusal
+from allot.core.patching.managed import without_new_times
 from allot.core.validation.fields import INVALID, FieldError
 from allot.store.port import Entry, KeyExists, KeyNotFound, RevisionConflict
 
@@ -71,7 +72,7 @@ async def create_object(
     is_named = bool(objectmeta.text_of(objectmeta.metadata_of(object_), "name"))
     object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
     if not managed:
-        object_ = track(served, None, object_, options, "", parts.clock)
+        object_ = track(parts, served, None, object_, options, "")
     object_, told = objectmeta.without_duplicate_owners(object_)
     admission = admission_of(request, Operation.CREATE, resource, object_, None, dry_run=options.dry_run)
     admitted = await parts.admission.mutate(admission)
@@ -274,7 +275,7 @@ async def _replace_once(
         object_ = objectmeta.changed_object(_read(served, proposed), old)
     object_ = _with_version(served, object_, entry, request.name)
     if not managed:
-        object_ = track(served, old, object_, options, subresource, parts.clock)
+        object_ = track(parts, served, old, object_, options, subresource)
     object_, told = objectmeta.without_duplicate_owners(object_)
     admission = admission_of(
         request, Operation.UPDATE, resource, object_, old, subresource=subresource, dry_run=options.dry_run
@@ -314,8 +315,8 @@ def _keeps_managers(proposed: Object, old: Object) -> bool:
 
 
 async def _store_changed(parts: Parts, entry: Entry, object_: Object, options: WriteOptions) -> Entry:
-    if object_ == entry.object:
-        # Nothing changed: no revision is used up and nobody is woken.
+    if _is_unchanged(object_, entry.object):
+        # No revision is used up and nobody is woken.
         return entry
     if options.dry_run:
         return Entry(entry.key, object_, entry.revision)
@@ -324,6 +325,18 @@ async def _store_changed(parts: Parts, entry: Entry, object_: Object, options: W
         deleted = await parts.store.delete(entry.key, entry.revision)
         return Entry(entry.key, at_revision(object_, deleted.revision), deleted.revision)
     return await parts.store.update(entry.key, owned(object_), entry.revision)
+
+
+def _is_unchanged(object_: Object, old: Object) -> bool:
+    """Whether nothing differs but, perhaps, the times at which managers wrote what was there already."""
+    if object_ == old:
+        return True
+    if {**object_, "metadata": None} != {**old, "metadata": None}:
+        return False
+    managed = without_new_times(old, object_["metadata"].get("managedFields"))
+    if managed is not old["metadata"].get("managedFields"):
+        return False
+    return bool({**object_["metadata"], "managedFields": managed} == old["metadata"])
 
 
 def is_gone(object_: Object) -> bool:

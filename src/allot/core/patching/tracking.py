@@ -47,7 +47,7 @@ def track_update(
     `reset` names fields that this way of writing cannot change. Without `convert`, entries of other versions are taken to
     name fields as this version does. An object that nobody manages yet stays so.
     """
-    if live is not None and convert is None:
+    if live is not None and (convert is None or _is_in_one_version(live, api_version)):
         in_place = _tracked_in_place(
             live, new, manager or UNKNOWN_MANAGER, schema, api_version, now, subresource, reset
         )
@@ -104,6 +104,14 @@ def _tracked_in_place(
         # Not as we write them.
         return None
     return left or None
+
+
+def _is_in_one_version(live: Object, api_version: str) -> bool:
+    """Whether everybody who manages something of the object wrote it in this version."""
+    for source in managed_fields_of(live) or ():
+        if type(source) is not dict or source.get("apiVersion") != api_version:
+            return False
+    return True
 
 
 def _order(source: Object) -> tuple[str, str, str, str, str]:
