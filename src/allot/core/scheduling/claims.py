@@ -242,10 +242,10 @@ class Claims:
     ) -> DeviceQuestion | Status | None:
         """What a pod needs of devices, to be asked of nodes. A status: no node will do. None: it needs none.
 
-        group: the one that the pod is decided with, if it is newer than what is known. now: seconds since 1970.
+        group: the one that the pod is decided with, in case it is not known yet. now: seconds since 1970.
         """
         if group is not None:
-            self.put_pod_group(group)
+            self._groups.setdefault((group.metadata.namespace, group.metadata.name), group)
         if not pod.spec.resource_claims:
             wanted = self.extended.wanted(pod)
             if wanted is None:
