@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
@@ -49,6 +50,9 @@ _BREATH_S = 0.005
 # and in the end as after any other failure.
 _CONFLICT_PAUSE_S = 0.02
 _CONFLICTS_MAX = 6
+# An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
+# do; as long as that leads somewhere, more.
+_EARLY_MAX = 16
 # A claim is usually made a moment after its pod; only after this a pod that waits for one is told.
 GATED_GRACE_S = 5.0
 _EVENTS_MAX = 20_000
@@ -89,6 +93,7 @@ class Scheduler:
         self._profiles = {profile.scheduler_name: profile for profile in self._configuration.profiles}
         self._news = asyncio.Event()
         self._writing = 0
+        self._early_left = _EARLY_MAX
         # Set once everything is known that was there at the start.
         self.synced = asyncio.Event()
         self.recorder = EventRecorder(
@@ -106,7 +111,7 @@ class Scheduler:
             self.cache.queue.refused_by,
             self.cache.sizes,
         )
-        self.cache.on_requeued = self.metrics.requeued
+        self.cache.on_requeued = self._requeued
         # Work done so far, for benchmarks.
         self.nodes_evaluated = 0
         self.search_steps = 0
@@ -209,12 +214,17 @@ class Scheduler:
         for count in range(_DECISIONS_PER_BREATH):
             if self._writing >= self._writing_max or now - started > _BREATH_S:
                 return count
-            attempt = queue.pop(now, early=not self._writing)
+            attempt = queue.pop(now, early=not self._writing and self._early_left > 0)
             if attempt is None:
                 return count
+            self._early_left -= attempt.is_early
             self._decide(attempt, now)
             now = clock.monotonic()
         return _DECISIONS_PER_BREATH
+
+    def _requeued(self, event: str, units: int) -> None:
+        self._early_left = _EARLY_MAX
+        self.metrics.requeued(event, units)
 
     # --- deciding ---
 
@@ -233,13 +243,14 @@ class Scheduler:
         self.metrics.decided(decision, profile.scheduler_name, now - started)
         for placement in decision.placements:
             self.cache.cluster.assume(placement)
+            self._early_left = _EARLY_MAX
         placed = [placement.pod for placement in decision.placements]
         self.cache.queue.decided(attempt, placed, decision.refusals, now)
         for placement in decision.placements:
             self._writing += 1
             self._tasks.create_task(self._write(placement, profile, started))
         for refusal in decision.refusals:
-            self._refuse(refusal)
+            self._refuse(refusal if profile.preempts else _without_preemption(refusal))
         if decision.group is not None:
             self._in_background(f"pod group of {attempt.key}", partial(self._reporter.write_group, decision.group))
         if _log.isEnabledFor(logging.INFO):
@@ -313,6 +324,10 @@ class Scheduler:
 
 async def _ignoring_failure(name: str, ask: Callable[[], Awaitable[None]]) -> None:
     await answer_or_none(name, ask)
+
+
+def _without_preemption(refusal: Refusal) -> Refusal:
+    return msgspec.structs.replace(refusal, nominated_node="", victims=())
 
 
 def _name(pod: Pod) -> str:

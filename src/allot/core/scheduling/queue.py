@@ -42,6 +42,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     # Refused so often before.
     refusals: int
+    # Tried before its pause was over, for want of anything else to do.
+    is_early: bool = False
 
 
 class Queue:
@@ -171,7 +173,8 @@ class Queue:
         kube-scheduler; never one that waits after an error."""
         self._expire(now)
         waiting = self._active.first()
-        if waiting is None and early:
+        is_early = waiting is None and early
+        if is_early:
             waiting = self._backoff.first()
         if waiting is None:
             return None
@@ -181,7 +184,9 @@ class Queue:
             member.attempts += 1
             if member.tried_first_at is None:
                 member.tried_first_at = now
-        return Attempt(key=waiting.key, unit=waiting.unit(), since=waiting.since, refusals=waiting.refusals)
+        return Attempt(
+            key=waiting.key, unit=waiting.unit(), since=waiting.since, refusals=waiting.refusals, is_early=is_early
+        )
 
     def next_at(self) -> float | None:
         """When time alone will have brought something to try; None if it never will."""
