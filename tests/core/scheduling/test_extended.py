@@ -223,3 +223,18 @@ def test_totals_count_devices_behind_a_resource() -> None:
     assert not claims.backs("example.com/other")
     assert claims.totals(GPU, node("n1")) == (2, 1)
     assert claims.totals("example.com/other", node("n1")) == (0, 0)
+
+
+def test_shares_of_one_device_for_several_pods_have_ids_of_their_own() -> None:
+    claims = Claims()
+    claims.put_class(device_class("gpu-class", extended=GPU))
+    capacity = {"mem": {"value": "8Gi", "requestPolicy": {"default": "1Gi", "validValues": ["1Gi"]}}}
+    claims.put_slice(slice_of("n1", gpus(1, allowMultipleAllocations=True, capacity=capacity)))
+    shares = set()
+    for name in ("p", "q"):
+        placement = place(claims, pod(name, containers=(container("a", gpu="1"),)), node("n1"))
+        assert placement.extended is not None
+        (result,) = placement.extended.allocation.devices.results
+        assert result.share_id
+        shares.add(result.share_id)
+    assert len(shares) == 2

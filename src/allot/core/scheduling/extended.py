@@ -110,13 +110,17 @@ def names_of(wanted: Wanted) -> tuple[str, ...]:
 
 
 def special_claim(pod: core_v1.Pod, requests: tuple[api.DeviceRequest, ...] = ()) -> api.ResourceClaim:
-    """The claim for a pod's extended resources, as it is to be created (except for its name)."""
+    """The claim for a pod's extended resources, as it is to be created except for its name and uid.
+
+    The uid is only there to tell the claims of several pods apart: ids of shares are made of it.
+    """
     metadata = pod.metadata
     owner = OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True)
     return api.ResourceClaim(
         metadata=ObjectMeta(
             namespace=metadata.namespace,
             name=SPECIAL_NAME,
+            uid=f"{metadata.uid}{SPECIAL_NAME}",
             generate_name=f"{metadata.name}-extended-resources-",
             owner_references=(owner,),
             annotations={api.EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
