@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from allot.core.model import core_v1
-from allot.core.scheduling.board import Boards
+from allot.core.scheduling.boards import Boards
 from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.plan import Decision
+from allot.core.scheduling.plan import Decision, Placement
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Policy, Settings
+from allot.core.scheduling.status import Status
+from allot.core.scheduling.survey import surveyed
 
 from .cluster_world import (
     HOSTNAME,
@@ -159,6 +161,45 @@ KINDS: tuple[dict[str, Any], ...] = (
         }
     },
 )
+KINDS += (
+    {
+        "labels": {"app": "a"},
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": skew,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app": "a"}},
+            }
+            for skew, key in ((1, ZONE), (2, HOSTNAME))
+        ],
+    },
+    {
+        "labels": {"app": "a"},
+        "cpu": "100m",
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 5,
+                        "podAffinityTerm": {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": key},
+                    }
+                    for key in (HOSTNAME, ZONE)
+                ]
+            },
+        },
+    },
+    {
+        "labels": {"app": "b"},
+        "affinity": {
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"labelSelector": {"matchLabels": {"app": "b"}}, "topologyKey": ZONE}
+                ]
+            },
+        },
+    },
+)
 NODES: tuple[dict[str, Any], ...] = (
     {"labels": {ZONE: "z1", "disk": "ssd"}},
     {"labels": {ZONE: "z2"}, "cpu": "2"},
@@ -222,6 +263,14 @@ class World:
                 self.count += 1
                 self.cluster.put_pod(pod(f"f{self.count}", on=name, **KINDS[kind % len(KINDS)]))
 
+    def surveyed(self, asked: core_v1.Pod) -> list[str]:
+        """The node that looking at every node by itself finds."""
+        question = self.claims.question(asked)
+        assert not isinstance(question, Status)
+        profile = self.cluster.profile(asked)
+        found = surveyed(self.cluster, asked, profile, question, DEFAULT_SETTINGS, None)
+        return [found.node] if isinstance(found, Placement) else []
+
     def asked(self, kind: int) -> core_v1.Pod:
         self.count += 1
         name = f"p{self.count}"
@@ -237,6 +286,7 @@ class World:
         assert picture(self.cluster) == before
         boards, self.cluster.boards = self.cluster.boards, Boards(self.cluster)
         assert shown(ask(self.cluster, asked)) == shown(kept)
+        assert self.surveyed(asked) == [placement.node for placement in kept.placements]
         self.cluster.boards = boards
         for placement in kept.placements:
             self.cluster.assume(placement)
@@ -247,7 +297,7 @@ def bound(placed: core_v1.Pod, name: str) -> core_v1.Pod:
     return replace(placed, spec=replace(placed.spec, node_name=name))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps)
 def test_kept_results_are_what_asking_anew_gives(script: list[tuple[str, int, int]]) -> None:
     world = World()

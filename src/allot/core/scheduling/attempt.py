@@ -10,14 +10,15 @@ from collections.abc import Collection
 
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.board import Item, Ranking
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure, counted
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.questions import DeviceQuestion
+from allot.core.scheduling.ranking import Item, Ranking
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling.surroundings import spreads_of
 from allot.core.scheduling.survey import Survey, among_few, placement_of, pre_refusal, promised_refusal, surveyed
 
 
@@ -53,10 +54,16 @@ def attempt(
         if profile.node_names is not None or pod.spec.node_name:
             return found
     key = None if question is None else question.key
-    if only is not None or (question is not None and key is None) or looks_around(cluster, profile, settings):
+    if only is not None or (question is not None and key is None) or _shares_exclusively(cluster, profile):
         return surveyed(cluster, pod, profile, question, settings, allowed)
-    ranking = cluster.boards.ranking(profile, settings, key)
+    spreads = spreads_of(profile, cluster.owners, settings) if looks_around(cluster, profile, settings) else None
+    if spreads is not None and not cluster.has_unique_hostnames:
+        return surveyed(cluster, pod, profile, question, settings, allowed)
+    ranking = cluster.boards.ranking(profile, settings, key, spreads)
     ranking.refresh(question)
+    if spreads is not None and ranking.is_relative:
+        # Scores relative to the best node are relative to those that other pods allow.
+        return surveyed(cluster, pod, profile, question, settings, allowed)
     return _ranked(cluster, pod, profile, question, settings, ranking)
 
 
@@ -67,6 +74,11 @@ def _both(names: Collection[str] | None, others: Collection[str] | None) -> Coll
     if names is None or others is None:
         return others if names is None else names
     return frozenset(names) & frozenset(others)
+
+
+def _shares_exclusively(cluster: Cluster, profile: Profile) -> bool:
+    """Whether the pod names a volume claim that only one pod may use."""
+    return bool(profile.volume_claims) and bool(cluster.volumes.exclusive(profile))
 
 
 def looks_around(cluster: Cluster, profile: Profile, settings: Settings) -> bool:
@@ -80,8 +92,6 @@ def looks_around(cluster: Cluster, profile: Profile, settings: Settings) -> bool
     ):
         return True
     if profile.wants_spread and settings.default_spreads and cluster.owners.selector(profile) is not None:
-        return True
-    if profile.volume_claims and cluster.volumes.exclusive(profile):
         return True
     return cluster.neighbours.concern(profile)
 
@@ -118,9 +128,10 @@ def _ranked(
             ranking.refuse(name, status)
             if status.verdict is Verdict.ERROR:
                 return Failure(status=status, question=question)
+        refusals, histogram = ranking.outcome()
         if not aside:
-            return Failure(refusals=ranking.refusals, histogram=ranking.histogram, question=question)
-        refusals = {**ranking.refusals, **{name: status for name, (_, status) in aside.items()}}
+            return Failure(refusals=refusals, histogram=histogram, question=question)
+        refusals = {**refusals, **{name: status for name, (_, status) in aside.items()}}
         return Failure(refusals=refusals, histogram=counted(refusals.values()), question=question)
     finally:
         for item, _ in aside.values():

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 from allot.core.model import core_v1, policy_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.board import Boards
+from allot.core.scheduling.boards import Boards
 from allot.core.scheduling.changes import Changes
 from allot.core.scheduling.neighbours import Neighbours
 from allot.core.scheduling.nodeinfo import NodeInfo
@@ -20,6 +20,7 @@ from allot.core.scheduling.owners import Owners
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles, pod_key
 from allot.core.scheduling.questions import Devices, Leftover
+from allot.core.scheduling.settings import HOSTNAME
 from allot.core.scheduling.volumes import Volumes
 
 _FINISHED = ("Succeeded", "Failed")
@@ -57,6 +58,8 @@ class Cluster:
         self._homeless: dict[str, dict[str, PodInfo]] = {}
         self._members: dict[tuple[str, str], set[str]] = {}
         self._nominations: dict[str, str] = {}
+        self._hostnames: dict[str, int] = {}
+        self._repeated_hostnames = 0
         self._ordinal = 0
         self._taken = 0
 
@@ -74,6 +77,9 @@ class Cluster:
             info.node = node
             return
         relabeled = before.metadata.labels != node.metadata.labels
+        if relabeled:
+            self._count_hostname(before.metadata.labels, -1)
+            self._count_hostname(node.metadata.labels, 1)
         if before.status.images != node.status.images:
             self._count_images(info, -1)
         info.replace(node)
@@ -93,6 +99,7 @@ class Cluster:
             info.add(pod)
             self.neighbours.add(pod, info.labels)
         self._count_images(info, 1)
+        self._count_hostname(info.labels, 1)
         self.changes.add(info.name)
 
     def delete_node(self, name: str) -> None:
@@ -105,7 +112,23 @@ class Cluster:
         if info.pods:
             self._homeless[name] = dict(info.pods)
         self._count_images(info, -1)
+        self._count_hostname(info.labels, -1)
         self.changes.add(name)
+
+    def _count_hostname(self, labels: Mapping[str, str], sign: int) -> None:
+        host = labels.get(HOSTNAME)
+        if host is None:
+            return
+        before = self._hostnames.get(host, 0)
+        self._hostnames[host] = before + sign
+        if not self._hostnames[host]:
+            del self._hostnames[host]
+        self._repeated_hostnames += (before + sign > 1) - (before > 1)
+
+    @property
+    def has_unique_hostnames(self) -> bool:
+        """Whether no two nodes have the same hostname label, as it should be."""
+        return not self._repeated_hostnames
 
     def _count_images(self, info: NodeInfo, sign: int) -> None:
         """A score looks at how many nodes have an image, so this may concern every node."""

@@ -14,6 +14,7 @@ from allot.core.scheduling.podinfo import PodInfo, PodTerm, Profile
 from allot.core.selectors import Requirements
 
 _COUNTS_MAX = 256
+_CONCERNED_MAX = 4096
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -57,6 +58,8 @@ class Neighbours:
         self._namespaces: dict[str, Labels] = {}
         # Grows when a term of existing pods comes or goes, or labels of a namespace change.
         self.version = 0
+        self._concerned: dict[bytes, bool] = {}
+        self._concerned_version = 0
 
     # --- changes ---
 
@@ -161,7 +164,15 @@ class Neighbours:
 
     def concern(self, profile: Profile) -> bool:
         """Whether terms of existing pods match the pod at all."""
-        return any(True for _ in self.kept_away(profile)) or any(True for _ in self.drawn(profile, 1))
+        if not self._away and not self._required and not self._wishes:
+            return False
+        if self._concerned_version != self.version or len(self._concerned) >= _CONCERNED_MAX:
+            self._concerned, self._concerned_version = {}, self.version
+        known = self._concerned.get(profile.key)
+        if known is None:
+            known = any(True for _ in self.kept_away(profile)) or any(True for _ in self.drawn(profile, 1))
+            self._concerned[profile.key] = known
+        return known
 
     def kept_away(self, profile: Profile) -> Iterator[tuple[str, Domains]]:
         """Node labels and values where existing pods do not want the pod."""

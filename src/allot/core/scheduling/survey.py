@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from allot.core.model import core_v1
 from allot.core.scheduling import volumes
-from allot.core.scheduling.board import Board, Raw, local_refusal, policy_score, relative_score
+from allot.core.scheduling.board import Board, local_refusal
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure, counted
 from allot.core.scheduling.nodeinfo import NodeInfo
@@ -17,6 +17,7 @@ from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.plugins import node_affinity, node_name
 from allot.core.scheduling.podinfo import PodInfo, Profile, pod_key
 from allot.core.scheduling.questions import DeviceQuestion
+from allot.core.scheduling.ranking import Raw, policy_score, relative_score
 from allot.core.scheduling.settings import Policy, Settings
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.surroundings import Surroundings, spreads_of

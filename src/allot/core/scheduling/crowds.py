@@ -1,0 +1,189 @@
+"""Rankings for pods about which pods of other nodes have a say: affinity and spreading.
+
+Nodes that are alike in all that matters for that form a crowd: the same values of the node labels that are asked about, the
+same number of matching pods. Filters and scores are worked out once per crowd and decision; within a crowd the order is
+that of the ranking. So a decision costs the number of crowds, not of nodes, and a change costs the nodes that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from allot.core.scheduling.board import Board
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.plugins import inter_pod_affinity, pod_topology_spread
+from allot.core.scheduling.questions import DeviceQuestion
+from allot.core.scheduling.ranking import Item, Ranking
+from allot.core.scheduling.settings import HOSTNAME
+from allot.core.scheduling.status import Status
+from allot.core.scheduling.surroundings import Spreads, Surroundings
+
+if TYPE_CHECKING:
+    from allot.core.scheduling.cluster import Cluster
+
+
+class _Crowd:
+    """Nodes that are alike."""
+
+    __slots__ = ("heap", "live", "members")
+
+    def __init__(self) -> None:
+        # All of them; one stands for all.
+        self.members: dict[str, None] = {}
+        # How many of them can be had as far as the ranking knows, and these in order; left-overs are skipped.
+        self.live = 0
+        self.heap: list[Item] = []
+
+
+class Crowds(Ranking):
+    """A ranking in which pods of other nodes have a say."""
+
+    def __init__(self, cluster: Cluster, board: Board, spreads: Spreads) -> None:
+        super().__init__(cluster, board)
+        self._spreads = spreads
+        self._crowds: dict[Hashable, _Crowd] = {}
+        self._crowd_of: dict[str, _Crowd] = {}
+        self._keys: tuple[str, ...] = ()
+        self._version = -1
+        self._filter = inter_pod_affinity.Filter(board.profile, cluster.neighbours)
+        self._wishes = inter_pod_affinity.Score(board.profile, cluster.neighbours, board.settings)
+        # Worked out when a decision first asks, thrown away when anything changes: the crowds that were asked, and by
+        # their numbers what they said.
+        self._asked: list[_Crowd] = []
+        self._refused: dict[int, Status] = {}
+        self._scores: dict[int, int] | None = None
+
+    # --- which crowd a node belongs to ---
+
+    def refresh(self, question: DeviceQuestion | None) -> None:
+        """Catch up with what changed."""
+        neighbours = self._cluster.neighbours
+        profile, settings = self.board.profile, self.board.settings
+        self._filter = inter_pod_affinity.Filter(profile, neighbours)
+        self._wishes = inter_pod_affinity.Score(profile, neighbours, settings)
+        if neighbours.version != self._version:
+            # Other terms than before may be asked about.
+            self._version = neighbours.version
+            self._position = -1
+            rules = (*self._filter.near, *self._filter.away, *self._filter.unwanted)
+            keys = {key for key, _ in rules} | {key for key, _, _ in self._wishes.wishes}
+            keys |= {spread.topology_key for spread in (*self._spreads.hard, *self._spreads.soft)}
+            self._keys = tuple(sorted(keys - {HOSTNAME}))
+        super().refresh(question)
+        self._scores = None
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._crowds, self._crowd_of = {}, {}
+
+    def _update(self, name: str, question: DeviceQuestion | None) -> None:
+        self._leave(name)
+        before = self._crowd_of.pop(name, None)
+        if before is not None:
+            del before.members[name]
+        info = self._cluster.nodes.get(name)
+        if info is not None:
+            key = self._crowd_key(info)
+            crowd = self._crowds.get(key)
+            if crowd is None:
+                crowd = self._crowds[key] = _Crowd()
+            crowd.members[name] = None
+            self._crowd_of[name] = crowd
+        super()._update(name, question)
+
+    def _crowd_key(self, info: NodeInfo) -> Hashable:
+        """All about a node that filters and scores look at. Hostnames are many, so what is said of each is taken instead."""
+        labels, profile = info.labels, self.board.profile
+        key: list[Hashable] = [labels.get(label) for label in self._keys]
+        host = labels.get(HOSTNAME)
+        key.append(host is None)
+        if host is not None:
+            rules = (*self._filter.near, *self._filter.away, *self._filter.unwanted)
+            key += [host in domains for label, domains in rules if label == HOSTNAME]
+            wishes = self._wishes.wishes
+            key.append(sum(domains.get(host, 0) * weight for label, domains, weight in wishes if label == HOSTNAME))
+        for spread in (*self._spreads.hard, *self._spreads.soft):
+            key.append(self._cluster.neighbours.on_nodes(profile.namespace, spread.selector).get(info.name, 0))
+            key.append(pod_topology_spread.is_counted(spread, profile, info))
+        return tuple(key)
+
+    # --- the order ---
+
+    def _enter(self, item: Item) -> None:
+        self._live[item[3]] = item
+        crowd = self._crowd_of[item[3]]
+        crowd.live += 1
+        heappush(crowd.heap, item)
+        self._scores = None
+
+    def _leave(self, name: str) -> Item | None:
+        item = self._live.pop(name, None)
+        if item is not None:
+            self._crowd_of[name].live -= 1
+            self._scores = None
+        return item
+
+    def _rank_again(self, question: DeviceQuestion | None) -> None:
+        nodes = self._cluster.nodes
+        for crowd in self._crowds.values():
+            crowd.live, crowd.heap = 0, []
+        for name in list(self._live):
+            self._enter(self._item(nodes[name], question))
+
+    def best(self) -> str | None:
+        """The node to be tried next."""
+        if self._scores is None:
+            self._ask_crowds()
+        best: Item | None = None
+        for index, score in (self._scores or {}).items():
+            item = self._first(self._asked[index])
+            if item is None:
+                continue
+            found = (item[0] - score, item[1], item[2], item[3])
+            if best is None or found < best:
+                best = found
+        return None if best is None else best[3]
+
+    def _first(self, crowd: _Crowd) -> Item | None:
+        heap, live = crowd.heap, self._live
+        while heap:
+            item = heap[0]
+            if live.get(item[3]) is item:
+                return item
+            heappop(heap)
+        return None
+
+    def _ask_crowds(self) -> None:
+        """Let each crowd that has members say whether it will do, and how well."""
+        nodes = self._cluster.nodes
+        self._crowds = {key: crowd for key, crowd in self._crowds.items() if crowd.members}
+        self._asked = list(self._crowds.values())
+        standing = [(nodes[next(iter(crowd.members))], len(crowd.members)) for crowd in self._asked]
+        board = self.board
+        around = Surroundings(board.profile, self._spreads, self._cluster.neighbours, board.settings, standing)
+        self._refused = {}
+        passed = []
+        for index, (crowd, (info, _)) in enumerate(zip(self._asked, standing, strict=True)):
+            if not crowd.live:
+                continue
+            status = around.refusal(info)
+            if status is None:
+                passed.append((index, (info, crowd.live)))
+            else:
+                self._refused[index] = status
+        scores = around.scores([counted for _, counted in passed])
+        self._scores = {index: score for (index, _), score in zip(passed, scores, strict=True)}
+
+    def outcome(self) -> tuple[Mapping[str, Status], Mapping[Status, int]]:
+        """When no node is left: what each said, and how many said the same."""
+        if self._scores is None:
+            self._ask_crowds()
+        refusals, histogram = dict(self.refusals), dict(self.histogram)
+        for index, status in self._refused.items():
+            for name in self._asked[index].members:
+                if name in self._live:
+                    refusals[name] = status
+                    histogram[status] = histogram.get(status, 0) + 1
+        return refusals, histogram

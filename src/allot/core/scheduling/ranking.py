@@ -1,0 +1,220 @@
+"""The nodes that a kind of pod can have, in the order in which they are to be tried; kept for equal pods.
+
+A `Ranking` adds the devices to what a `Board` knows. Scores that are relative to the best node (TaintToleration,
+NodeAffinity, prioritized lists) are worked out anew for all nodes only when the best one changes. What depends on pods of
+other nodes (affinity, spreading) is added by `crowds`.
+
+Order among equal scores: the node that has waited longest for a pod first, then the one that joined first. So equal nodes
+fill evenly, and the same history gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, TypeVar
+
+from allot.core.scheduling.board import Board
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.questions import DeviceQuestion
+from allot.core.scheduling.settings import Policy, Settings
+from allot.core.scheduling.status import Status, Verdict
+
+if TYPE_CHECKING:
+    from allot.core.scheduling.cluster import Cluster
+
+K = TypeVar("K")
+# Points that are relative to the best node: unwelcome taints, wishes for nodes, rank of the devices.
+Raw = tuple[int, int, int]
+_NO_POINTS: Raw = (0, 0, 0)
+# Score negated, when the node was last taken, ordinal, name: the smallest is the best.
+Item = tuple[int, int, int, str]
+
+
+class Ranking:
+    """The nodes that a kind of pod can have, best first; and why it cannot have the others."""
+
+    def __init__(self, cluster: Cluster, board: Board) -> None:
+        self._cluster = cluster
+        self.board = board
+        self._live: dict[str, Item] = {}
+        self._raw: dict[str, Raw] = {}
+        self._raw_counts: dict[Raw, int] = {}
+        self._heap: list[Item] = []
+        self._tops = _NO_POINTS
+        self._position = self._device_position = -1
+        self._volume_version = -1
+        self.refusals: dict[str, Status] = {}
+        # How many nodes refused in the same words.
+        self.histogram: dict[Status, int] = {}
+        self._errors: dict[str, Status] = {}
+
+    def refresh(self, question: DeviceQuestion | None) -> None:
+        """Catch up with what changed. The question must be equal to the ones before."""
+        board, cluster = self.board, self._cluster
+        board.refresh()
+        changed = self._changed(question is not None)
+        if changed is None:
+            self._clear()
+            changed = set(cluster.nodes)
+        for name in changed:
+            self._update(name, question)
+        tops = self._find_tops() if self._raw_counts else _NO_POINTS
+        if tops != self._tops or len(self._heap) > 4 * len(self._live) + 64:
+            self._tops = tops
+            self._rank_again(question)
+
+    def _clear(self) -> None:
+        self._live, self._raw, self._raw_counts, self._heap = {}, {}, {}, []
+        self.refusals, self.histogram, self._errors = {}, {}, {}
+
+    def _changed(self, has_devices: bool) -> set[str] | None:
+        cluster = self._cluster
+        position, self._position = self._position, cluster.changes.position
+        changed = cluster.changes.since(position) if position >= 0 else None
+        if has_devices or self.board.profile.scalars:
+            position, self._device_position = self._device_position, cluster.device_changes.position
+            devices = cluster.device_changes.since(position) if position >= 0 else None
+            changed = None if changed is None or devices is None else changed | devices
+        version, self._volume_version = self._volume_version, cluster.volumes.version
+        if version != self._volume_version and self.board.profile.volume_claims:
+            changed = None
+        return changed
+
+    def _update(self, name: str, question: DeviceQuestion | None) -> None:
+        self._leave(name)
+        raw = self._raw.pop(name, None)
+        if raw is not None:
+            _less(self._raw_counts, raw)
+        refused = self.refusals.pop(name, None)
+        if refused is not None:
+            self._uncount(name, refused)
+        info = self._cluster.nodes.get(name)
+        if info is None:
+            return
+        entry = self.board.entries[name]
+        status = entry.status
+        rank = 0
+        if status is None and question is not None:
+            self._cluster.boards.device_questions += 1
+            if question.needs_exact:
+                status = question.exact(info)
+                if status is None:
+                    rank = question.rank(info)
+            else:
+                status = question.quick(info)
+        if status is not None:
+            self.refuse(name, status)
+            return
+        if rank or entry.unwelcome or entry.wishes:
+            raw = self._raw[name] = (entry.unwelcome, entry.wishes, rank)
+            self._raw_counts[raw] = self._raw_counts.get(raw, 0) + 1
+        self._enter(self._item(info, question))
+
+    def _enter(self, item: Item) -> None:
+        """A node can be had."""
+        self._live[item[3]] = item
+        heappush(self._heap, item)
+
+    def _leave(self, name: str) -> Item | None:
+        """A node cannot be had, or is about to be asked again."""
+        return self._live.pop(name, None)
+
+    def _item(self, info: NodeInfo, question: DeviceQuestion | None) -> Item:
+        settings = self.board.settings
+        if settings.policy is Policy.FIRST_FIT:
+            return 0, 0, info.ordinal, info.name
+        score = self.board.entries[info.name].score
+        if self._tops != _NO_POINTS:
+            score += relative_score(self._raw.get(info.name, _NO_POINTS), self._tops, settings)
+        if question is not None and settings.policy:
+            score += policy_score(question, info, settings)
+        return -score, info.taken_at, info.ordinal, info.name
+
+    def _find_tops(self) -> Raw:
+        points = self._raw_counts
+        return max(raw[0] for raw in points), max(raw[1] for raw in points), max(raw[2] for raw in points)
+
+    def _rank_again(self, question: DeviceQuestion | None) -> None:
+        nodes = self._cluster.nodes
+        self._live = {name: self._item(nodes[name], question) for name in self._live}
+        self._heap = list(self._live.values())
+        heapify(self._heap)
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether nodes differ in scores that are relative to the best node."""
+        return bool(self._raw_counts)
+
+    def best(self) -> str | None:
+        """The node to be tried next."""
+        heap, live = self._heap, self._live
+        while heap:
+            item = heap[0]
+            if live.get(item[3]) is item:
+                return item[3]
+            heappop(heap)
+        return None
+
+    def refuse(self, name: str, status: Status) -> None:
+        """A node turned out not to do; that holds until it changes."""
+        self._leave(name)
+        self.refusals[name] = status
+        self.histogram[status] = self.histogram.get(status, 0) + 1
+        if status.verdict is Verdict.ERROR:
+            self._errors[name] = status
+
+    def _uncount(self, name: str, status: Status) -> None:
+        _less(self.histogram, status)
+        self._errors.pop(name, None)
+
+    def set_aside(self, name: str) -> Item:
+        """Leave a node out for this once; `put_back` undoes it."""
+        item = self._leave(name)
+        assert item is not None, f"node {name} can be had"
+        return item
+
+    def put_back(self, item: Item) -> None:
+        """Undo `set_aside`."""
+        self._enter(item)
+
+    def outcome(self) -> tuple[Mapping[str, Status], Mapping[Status, int]]:
+        """When no node is left: what each said, and how many said the same."""
+        return self.refusals, self.histogram
+
+    @property
+    def failed(self) -> NodeInfo | None:
+        """A node whose error makes the whole attempt fail: the one that joined first."""
+        if not self._errors:
+            return None
+        return min((self._cluster.nodes[name] for name in self._errors), key=lambda info: info.ordinal)
+
+
+def _less(counts: dict[K, int], key: K) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
+
+
+def relative_score(raw: Raw, tops: Raw, settings: Settings) -> int:
+    """Weighted scores of 0 to 100 of what is relative to the best node."""
+    weights = settings.weights
+    score = 0
+    if tops[0]:
+        score += (100 - raw[0] * 100 // tops[0]) * weights.taint_toleration
+    if tops[1]:
+        score += raw[1] * 100 // tops[1] * weights.node_affinity
+    if tops[2]:
+        score += raw[2] * 100 // tops[2] * weights.dynamic_resources
+    return score
+
+
+def policy_score(question: DeviceQuestion, info: NodeInfo, settings: Settings) -> int:
+    """The weighted score of a policy that packs or spreads devices."""
+    held, there = question.occupancy(info)
+    points = held * 100 // there if there else 0
+    if settings.policy is Policy.SPREAD:
+        points = 100 - points
+    return points * settings.weights.device_policy
