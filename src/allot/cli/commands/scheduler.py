@@ -32,6 +32,8 @@ from allot.scheduler.loop import Scheduler
 _LEASE = "kube-scheduler"
 _OWN_LEASE = "allot-scheduler"
 _DRAIN_S = 3.0
+# Over the network; a server shared with others should not be flooded.
+_WRITING_MAX = 64
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -128,6 +130,7 @@ async def _work(configuration: SchedulerConfiguration, gates: FeatureGates, comp
         gates=gates,
         registry=component.registry,
         instance=component.identity.partition("_")[0],
+        writing_max=_WRITING_MAX,
         drain_s=_DRAIN_S,
     )
     talk(f"scheduling pods of {', '.join(_described(profile) for profile in configuration.profiles)}")
