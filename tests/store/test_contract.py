@@ -59,6 +59,21 @@ async def test_a_created_object_can_be_read_with_its_revision(store: Store) -> N
     assert msgspec.json.decode(found.encoded) == found.object == created.object
 
 
+async def test_the_last_change_of_a_folder_is_told_or_not_known(store: Store) -> None:
+    folder = "/registry/pods/"
+    if store.last_change(folder) is None:
+        # Not without asking; then it never is.
+        await store.create(key("a"), pod("a"))
+        assert store.last_change(folder) is None
+        return
+    created = await store.create(key("a"), pod("a"))
+    assert store.last_change(folder) == created.revision
+    await store.create("/registry/nodes/n", pod("n"))
+    assert store.last_change(folder) == created.revision
+    deleted = await store.delete(key("a"), created.revision)
+    assert store.last_change(folder) == deleted.revision
+
+
 async def test_a_missing_key_is_none(store: Store) -> None:
     assert await store.get(key("a")) is None
 

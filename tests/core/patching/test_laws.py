@@ -72,6 +72,26 @@ def owned(object_: Object, manager: str, operation: str) -> Any:
 
 
 @few
+@given(st.lists(st.tuples(managers, pods, st.booleans()), min_size=2, max_size=5))
+def test_managers_that_are_changed_in_place_are_changed_as_those_that_are_taken_apart(
+    writes: list[tuple[str, Object, bool]],
+) -> None:
+    live: Object | None = None
+    for manager, new, applied in writes:
+        if applied:
+            live = force(live, new, manager)
+            continue
+        # Sent as an equal list that is not the stored one, entries are read.
+        sent = copy.deepcopy(live["metadata"].get("managedFields")) if live is not None else None
+        stated = {**new, "metadata": {**new["metadata"], "managedFields": sent}} if sent else new
+        told = [
+            track_update(live, each, manager=manager, schema=POD, api_version="v1", now=NOW) for each in (new, stated)
+        ]
+        assert told[0] == told[1]
+        live = update(live, new, manager)
+
+
+@few
 @given(st.lists(st.tuples(managers, pods), min_size=1, max_size=4))
 def test_applying_the_same_twice_is_applying_it_once(applies: list[tuple[str, Object]]) -> None:
     live: Object | None = None
