@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from allot.core.allocation import FIRST_FIT, AllocationError, ClaimID, Features, Inventory, Policy, claim_id
+from allot.core.allocation.inventory import PLANS_MAX
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.allocation.search import STEPS_MAX
 from allot.core.features import DEFAULT_GATES, FeatureGates
@@ -363,6 +364,8 @@ class Claims:
         try:
             problem = self._problems[plan]
         except KeyError:
+            if len(self._problems) >= PLANS_MAX:
+                self._problems.clear()
             problem = self._problems[plan] = self._find_problem(plan.spec)
         if problem is None:
             return None
