@@ -161,7 +161,12 @@ class PodWrites:
         """The scheduler writes down the devices."""
         pod = self._made_pods[number]["metadata"]
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"node-{number % 100}"]}]}
-        device = {"request": "gpu", "driver": "gpu.example.com", "pool": f"node-{number % 100}", "device": f"gpu-{number}"}
+        device = {
+            "request": "gpu",
+            "driver": "gpu.example.com",
+            "pool": f"node-{number % 100}",
+            "device": f"gpu-{number}",
+        }
         status = {
             "allocation": {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [term]}},
             "reservedFor": [{"resource": "pods", "name": pod["name"], "uid": pod["uid"]}],
