@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from allot.core.allocation import FIRST_FIT, AllocationError, ClaimID, Features, Inventory, Policy, claim_id
-from allot.core.allocation.inventory import PLANS_MAX
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.allocation.search import STEPS_MAX
 from allot.core.features import DEFAULT_GATES, FeatureGates
@@ -21,7 +20,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model import scheduling_v1 as scheduling
 from allot.core.scheduling import group_claims
 from allot.core.scheduling.binding_conditions import BINDING_TIMEOUT_SECONDS
-from allot.core.scheduling.devices import PLUGIN, DeviceQuestion, refusal
+from allot.core.scheduling.devices import DeviceQuestion, refusal
 from allot.core.scheduling.double import Double, doubles
 from allot.core.scheduling.extended import SPECIAL_NAME, ExtendedResources, owner_of_special
 from allot.core.scheduling.group_claims import LookupFailure
@@ -29,7 +28,8 @@ from allot.core.scheduling.group_clean_ups import Refused, group_clean_ups
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import ClaimStep, CleanUp, Placement
 from allot.core.scheduling.record import ClaimRecord
-from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling.request_problems import RequestProblems
+from allot.core.scheduling.status import Status
 
 
 class Claims:
@@ -60,8 +60,7 @@ class Claims:
         # Claims for extended resources by the uid of the pod that they were made for.
         self._special: dict[str, ClaimID] = {}
         self._groups: dict[tuple[str, str], scheduling.PodGroup] = {}
-        # By plan: what is wrong with its classes, as (verdict, text to be completed with the claim's name).
-        self._problems: dict[ClaimPlan, tuple[Verdict, str] | None] = {}
+        self._problems = RequestProblems(self.inventory)
 
     def listen(self, changed: Callable[[str | None], None]) -> None:
         """From now on tell this one which node's devices changed, None for all nodes."""
@@ -361,42 +360,7 @@ class Claims:
 
     def problem_of(self, plan: ClaimPlan, claim: api.ResourceClaim) -> Status | None:
         """Why no node can serve the claim, as far as its requests and classes tell (PreFilter)."""
-        try:
-            problem = self._problems[plan]
-        except KeyError:
-            if len(self._problems) >= PLANS_MAX:
-                self._problems.clear()
-            problem = self._problems[plan] = self._find_problem(plan.spec)
-        if problem is None:
-            return None
-        verdict, text = problem
-        return Status(verdict=verdict, plugin=PLUGIN, reasons=(text.replace(_CLAIM, str(claim_id(claim))),))
-
-    def _find_problem(self, spec: api.ResourceClaimSpec) -> tuple[Verdict, str] | None:
-        for request in spec.devices.requests:
-            if request.exactly is not None:
-                problem = self._class_problem(request.exactly.device_class_name, request.name)
-                if problem is not None:
-                    return problem
-            elif not request.first_available:
-                text = f"resource claim {_CLAIM}, request {request.name}: unknown request type"
-                return Verdict.UNRESOLVABLE, text
-            elif not self.inventory.features.prioritized_list:
-                why = "has subrequests, but the DRAPrioritizedList feature is disabled"
-                return Verdict.UNRESOLVABLE, f"resource claim {_CLAIM}, request {request.name}: {why}"
-            else:
-                for sub in request.first_available:
-                    problem = self._class_problem(sub.device_class_name, f"{request.name}/{sub.name}")
-                    if problem is not None:
-                        return problem
-        return None
-
-    def _class_problem(self, name: str, request: str) -> tuple[Verdict, str] | None:
-        if not name:
-            return Verdict.ERROR, f"request {request}: unsupported request type"
-        if name not in self.inventory.classes:
-            return Verdict.UNRESOLVABLE, f"request {request}: device class {name} does not exist"
-        return None
+        return self._problems.of(plan, claim)
 
     # --- when something is wrong ---
 
@@ -445,10 +409,6 @@ class Claims:
             self.inventory.release(record.id)
             if record.is_empty:
                 self._records.pop(record.id, None)
-
-
-# Stands for the claim's name in texts that are kept per plan.
-_CLAIM = "\0claim"
 
 
 def special_id(pod: core_v1.Pod) -> ClaimID:

@@ -21,7 +21,7 @@ from allot.core.scheduling.extended import Wanted
 from allot.core.scheduling.group_claims import consumer_of, group_name, is_reserved_for
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import ClaimStep, CleanUp, Deallocate, DeleteClaim, NewClaim
-from allot.core.scheduling.pod_claims import Held, Variant, declares_feature
+from allot.core.scheduling.pod_claims import Held, Variant, declares_feature, lifetimes, rank_of
 from allot.core.scheduling.questions import Steps
 from allot.core.scheduling.record import ClaimRecord
 from allot.core.scheduling.status import Status, Verdict
@@ -191,7 +191,7 @@ class DeviceQuestion:
             }
             self._other_names = tuple(sorted(name for name in names if not _is_native(name)))
             left_over = self._left_over is not None
-            key.append((self._wanted, self._other_names, _lifetimes(self._pod), left_over, claims.extended.version))
+            key.append((self._wanted, self._other_names, lifetimes(self._pod), left_over, claims.extended.version))
         for plan in base.plans:
             if not plan.plain and plan.matched is None:
                 self._look_closely(plan, key)
@@ -381,7 +381,7 @@ class DeviceQuestion:
             return 0
         chosen = [*zip(result.variant.claims, result.allocations, strict=True)]
         chosen += [(held.claim, held.allocation) for held in self._held]
-        return sum(_rank(claim.spec, allocation) for claim, allocation in chosen)
+        return sum(rank_of(claim.spec, allocation) for claim, allocation in chosen)
 
     def occupancy(self, node: NodeInfo) -> tuple[int, int]:
         """Of the node's devices that could serve the pod: how many are held, how many there are."""
@@ -478,19 +478,6 @@ class DeviceQuestion:
         return reasons.where_held([held.claim for held in self._held if not held.pending])
 
 
-def _rank(spec: api.ResourceClaimSpec, allocation: api.AllocationResult) -> int:
-    total = 0
-    chosen: set[str] | None = None
-    for request in spec.devices.requests:
-        if request.first_available:
-            if chosen is None:
-                chosen = {result.request for result in allocation.devices.results}
-            for position, alternative in enumerate(request.first_available):
-                if f"{request.name}/{alternative.name}" in chosen:
-                    total += api.FIRST_AVAILABLE_MAX - position
-    return total
-
-
 def _error(error: AllocationError) -> Status:
     if error.per_node:
         return INVALID_POOLS
@@ -503,8 +490,3 @@ def _name(claim: api.ResourceClaim) -> str:
 
 def _is_native(resource: str) -> bool:
     return "kubernetes.io/" in resource and not resource.startswith(api.IMPLICIT_EXTENDED_RESOURCE_PREFIX)
-
-
-def _lifetimes(pod: core_v1.Pod) -> tuple[str | None, ...]:
-    """Which init containers stay: it decides who can share devices."""
-    return tuple(container.restart_policy for container in pod.spec.init_containers)

@@ -9,6 +9,7 @@ from allot.core.allocation import Inventory
 from allot.core.allocation.index import AvailabilityIndex
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS
+from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node, NodeSelector
 from allot.core.scheduling.extended import Mappings
@@ -104,3 +105,22 @@ def _is_careful(plan: ClaimPlan) -> bool:
             for leaf in request.leaves
         )
     )
+
+
+def rank_of(spec: api.ResourceClaimSpec, allocation: api.AllocationResult) -> int:
+    """How good the chosen alternatives are: 8 for the first of a list, less for later ones."""
+    total = 0
+    chosen: set[str] | None = None
+    for request in spec.devices.requests:
+        if request.first_available:
+            if chosen is None:
+                chosen = {result.request for result in allocation.devices.results}
+            for position, alternative in enumerate(request.first_available):
+                if f"{request.name}/{alternative.name}" in chosen:
+                    total += api.FIRST_AVAILABLE_MAX - position
+    return total
+
+
+def lifetimes(pod: core_v1.Pod) -> tuple[str | None, ...]:
+    """Which init containers stay: it decides who can share devices."""
+    return tuple(container.restart_policy for container in pod.spec.init_containers)
