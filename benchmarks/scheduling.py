@@ -21,11 +21,17 @@ from msgspec import structs
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import ObjectMeta, OwnerReference
+from allot.core.model.scheduling_v1 import (
+    GangSchedulingPolicy,
+    PodGroup,
+    PodGroupSchedulingPolicy,
+    PodGroupSpec,
+)
 from allot.core.quantity import Quantity
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
-from allot.core.scheduling.plan import Unit
+from allot.core.scheduling.plan import ClaimStep, Unit
 from allot.core.scheduling.settings import DEFAULT_SETTINGS
 
 DRIVER = "test-driver.cdi.k8s.io"
@@ -233,6 +239,8 @@ class Row(NamedTuple):
     classes: int = 0
     # How many pods share a claim.
     sharers: int = 0
+    # How many pods are decided together.
+    gang: int = 1
 
 
 ROWS = (
@@ -246,6 +254,8 @@ ROWS = (
     Row("first available, empty", EITHER, 500),
     Row("claims shared by 5 pods", ONE, 2500, sharers=5),
     Row("extended resources, 25 classes", None, 2500, classes=25),
+    Row("gangs of 3, without claims", None, 3000, gang=3),
+    Row("gangs of 5, with templates", ONE, 2500, gang=5),
 )
 
 
@@ -268,23 +278,30 @@ def filled(row: Row, nodes: int) -> Cluster:
     return cluster
 
 
-def run(cluster: Cluster, pod: core_v1.Pod) -> tuple[int, int, int]:
+def gang(count: int, name: str) -> PodGroup:
+    """A group of pods that need each other."""
+    policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=count))
+    return PodGroup(
+        metadata=ObjectMeta(name=name, namespace="test", uid=name), spec=PodGroupSpec(scheduling_policy=policy)
+    )
+
+
+def confirm(cluster: Cluster, step: ClaimStep) -> None:
+    """As if it had been written: until then others that share the claim have to wait."""
+    if step.allocation is not None and isinstance(cluster.devices, Claims):
+        status = structs.replace(step.claim.status, allocation=step.allocation)
+        metadata = structs.replace(step.claim.metadata, resource_version="2")
+        cluster.devices.put_claim(structs.replace(step.claim, metadata=metadata, status=status))
+
+
+def run(cluster: Cluster, *pods: core_v1.Pod) -> tuple[int, int, int]:
     """Decide and assume: pods placed, nodes evaluated, search steps."""
-    decision = decide(cluster, Unit(pods=(pod,)), DEFAULT_SETTINGS)
+    group = gang(len(pods), pods[0].metadata.name) if len(pods) > 1 else None
+    decision = decide(cluster, Unit(pods=pods, group=group), DEFAULT_SETTINGS)
     for placement in decision.placements:
         cluster.assume(placement)
-        if (
-            placement.claims
-            and pod.spec.resource_claims[0].resource_claim_name
-            and placement.claims[0].allocation is not None
-        ):
-            # As if it had been written: until then the others that share it have to wait.
-            step = placement.claims[0]
-            status = structs.replace(step.claim.status, allocation=step.allocation)
-            metadata = structs.replace(step.claim.metadata, resource_version="2")
-            written = structs.replace(step.claim, metadata=metadata, status=status)
-            assert isinstance(cluster.devices, Claims)
-            cluster.devices.put_claim(written)
+        if placement.claims and placement.pod.spec.resource_claims[0].resource_claim_name:
+            confirm(cluster, placement.claims[0])
     return len(decision.placements), decision.nodes_evaluated, decision.search_steps
 
 
@@ -304,23 +321,25 @@ def measure(row: Row, nodes: int) -> tuple[float, float, float, int]:
     pods = [pod_of(row, number) for number in range(count)]
     gc.collect()
     gc.freeze()
-    first = run(cluster, pods[0])
+    warm_up = max(1, row.classes) * row.gang
+    units = [pods[start : start + row.gang] for start in range(0, count, row.gang)]
+    first = [run(cluster, *unit) for unit in units[: warm_up // row.gang]]
     profile = cProfile.Profile() if PROFILE else None
     if profile is not None:
         profile.enable()
     started = time.process_time()
-    results = [run(cluster, pod) for pod in pods[1:]]
+    results = [run(cluster, *unit) for unit in units[len(first) :]]
     seconds = time.process_time() - started
     if profile is not None:
         profile.disable()
         pstats.Stats(profile).sort_stats("tottime").print_stats(14)
     gc.unfreeze()
-    decided = len(results)
+    decided = len(results) * row.gang
     return (
         seconds / decided * 10**6,
         sum(result[1] for result in results) / decided,
         sum(result[2] for result in results) / decided,
-        sum(result[0] for result in results) + first[0],
+        sum(result[0] for result in results) + sum(result[0] for result in first),
     )
 
 

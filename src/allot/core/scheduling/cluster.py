@@ -62,6 +62,8 @@ class Cluster:
         self._repeated_hostnames = 0
         self._ordinal = 0
         self._taken = 0
+        # While something is tried out: when nodes were last taken before.
+        self._times: dict[str, int] | None = None
 
     # --- nodes ---
 
@@ -194,6 +196,8 @@ class Cluster:
             self._homeless.setdefault(pod.node, {})[pod.key] = pod
             return
         self._taken += 1
+        if self._times is not None:
+            self._times.setdefault(info.name, info.taken_at)
         info.taken_at = self._taken
         info.add(pod)
         self.neighbours.add(pod, info.labels)
@@ -284,18 +288,18 @@ class Cluster:
     @contextmanager
     def trying(self) -> Iterator[list[Placement]]:
         """What if these placements were in force: append to the list after each `assume`; all are taken back at the end."""
-        taken = {name: info.taken_at for name, info in self.nodes.items()}
+        taken: dict[str, int] = {}
+        before, self._times = self._times, taken
         counter = self._taken
         placements: list[Placement] = []
         try:
             yield placements
         finally:
+            self._times = before
             for placement in reversed(placements):
                 self.forget(placement)
-                info = self.nodes[placement.node]
-                if info.taken_at != taken[placement.node]:
-                    info.taken_at = taken[placement.node]
-                    self.changes.add(placement.node)
+            for name, taken_at in taken.items():
+                self.nodes[name].taken_at = taken_at
             self._taken = counter
 
     # --- groups, budgets ---

@@ -23,10 +23,22 @@ def refusal(profile: Profile | PodInfo, node: NodeInfo, settings: Settings, devi
         and profile.cpu <= node.allocatable_cpu - node.cpu
         and profile.memory <= node.allocatable_memory - node.memory
         and not profile.storage
-        and not profile.scalars
+        and (not profile.scalars or _have(profile, node, devices))
     ):
         return None
     return _refusal(profile, node, settings, devices, full)
+
+
+def _have(profile: Profile | PodInfo, node: NodeInfo, devices: Devices | None) -> bool:
+    """Whether there is enough of everything that not all nodes have; `_refusal` looks closer if not."""
+    for name, wanted in profile.scalars.items():
+        there = node.allocatable_scalars.get(name, 0)
+        if not there:
+            if devices is None or not devices.backs(name):
+                return False
+        elif wanted > there - node.scalars.get(name, 0):
+            return False
+    return True
 
 
 def _refusal(
