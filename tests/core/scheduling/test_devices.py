@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from allot.core.features import FeatureGates
 from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.plan import Deallocate, DeleteClaim
 from allot.core.scheduling.status import Status, Verdict
@@ -237,6 +239,43 @@ def test_an_invalid_pool_is_told_only_where_it_matters() -> None:
     assert question.exact(node("n2")) == invalid
     assert question.exact(node("n1")) is None
     assert ask(claims, pod("q", "many")).quick(node("n2")) == invalid
+
+
+@pytest.mark.parametrize("enabled", [gates(), gates("DRANodeAllocatableResources")])
+def test_a_slice_whose_node_selector_makes_no_sense_ends_the_attempt(enabled: FeatureGates) -> None:
+    claims = world("n1", enabled=enabled)
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
+    claims.put_slice(slice_of(None, gpus(1), name="odd", nodeSelector={"nodeSelectorTerms": terms}))
+    claims.put_claim(claim("c"))
+    claims.put_claim(claim("many", exactly("r", 9)))
+    claims.put_claim(claim("held", status={"allocation": allocation("gpu-0", node=None, pool="odd")}))
+    for question in (ask(claims, pod("p", "c")), ask(claims, pod("p", "c", "held")), ask(claims, pod("q", "many"))):
+        answer = question.exact(node("n1"))
+        assert answer is not None
+        assert answer.verdict is Verdict.ERROR
+        assert "failed to parse node selector" in answer.reasons[0]
+        assert question.occupancy(node("n1")) == (0, 0)
+        assert isinstance(question.explanation([node("n1")]), str)
+    assert ask(claims, pod("q", "many")).quick(node("n1")) is not None
+
+
+def test_an_allocation_whose_node_selector_makes_no_sense_ends_the_attempt() -> None:
+    claims = world("n1")
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
+    odd = {**allocation("gpu-0", node=None, pool="n1"), "nodeSelector": {"nodeSelectorTerms": terms}}
+    claims.put_claim(claim("c", status={"allocation": odd}))
+    question = ask(claims, pod("p", "c"))
+    for answer in (question.quick(node("n1")), question.exact(node("n1"))):
+        assert answer is not None
+        assert answer.verdict is Verdict.ERROR
+
+
+def test_a_claim_without_requests_fits_everywhere() -> None:
+    claims = world("n1")
+    empty = claim("c")
+    claims.put_claim(api.ResourceClaim(metadata=empty.metadata))
+    (step,) = place(claims, pod("p", "c"), node("n2")).claims
+    assert step.allocation == api.AllocationResult()
 
 
 def test_a_search_that_is_given_up_is_an_error_that_names_the_node() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 from allot.core.allocation import FIRST_FIT, AllocationError, ClaimID, Features, Inventory, Policy, claim_id
 from allot.core.allocation.plan import ClaimPlan
@@ -345,10 +346,7 @@ class Claims:
         name = self.extended.class_name(resource)
         if name is None or name not in self.inventory.classes:
             return 0, 0
-        exactly = api.ExactDeviceRequest(device_class_name=name, allocation_mode=api.EXACT_COUNT, count=1)
-        request = api.DeviceRequest(name="r", exactly=exactly)
-        plan = self.inventory.plan(api.ResourceClaimSpec(devices=api.DeviceClaim(requests=(request,))))
-        signature = plan.requests[0].leaves[0].signature
+        signature = self.inventory.plan(one_of_class(name)).requests[0].leaves[0].signature
         if signature is None:
             return 0, 0
         self.inventory.watch(signature)
@@ -409,6 +407,14 @@ class Claims:
             self.inventory.release(record.id)
             if record.is_empty:
                 self._records.pop(record.id, None)
+
+
+@lru_cache(maxsize=1024)
+def one_of_class(name: str) -> api.ResourceClaimSpec:
+    """What a claim for one device of a class says."""
+    exactly = api.ExactDeviceRequest(device_class_name=name, allocation_mode=api.EXACT_COUNT, count=1)
+    request = api.DeviceRequest(name="device", exactly=exactly)
+    return api.ResourceClaimSpec(devices=api.DeviceClaim(requests=(request,)))
 
 
 def special_id(pod: core_v1.Pod) -> ClaimID:

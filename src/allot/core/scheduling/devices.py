@@ -321,6 +321,8 @@ class DeviceQuestion:
             statuses = node_allocatable.claim_statuses(self._claims.inventory, node.node, self._pod, allocations, names)
         except node_allocatable.AccountingError as error:
             return refusal(str(error), Verdict.ERROR)
+        except AllocationError as error:
+            return _error(error)
         if not statuses:
             return ()
         problem = node_allocatable.pod_level_problem(self._pod, statuses)

@@ -96,7 +96,7 @@ class ExtendedResources:
                     mine = tuple(
                         (name, count, place)
                         for place, name in enumerate(sorted(requests))
-                        if name in winners and (count := requests[name].as_int64())
+                        if name in winners and (count := requests[name].as_int64() or 0) > 0
                     )
                     anything = anything or bool(mine)
                     break
