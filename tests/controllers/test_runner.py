@@ -156,6 +156,8 @@ async def test_only_so_many_keys_are_written_at_once(tmp_path: Path) -> None:
         busy = Busy(lambda _count, _answers: (delete,), concurrency=3)
         async with made.running({"test": busy.make}, through=lambda _: Client(Hooked(made.client.transport, around))):
             await until(lambda: has_written(busy, 21))
+            assert 'workqueue_unfinished_work_seconds{name="test"}' in made.metrics()
+            assert 'workqueue_longest_running_processor_seconds{name="test"} 0.0' in made.metrics()
         assert most == 3
         assert [error for _, error in busy.written] == [None] * 21
 

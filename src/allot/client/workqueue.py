@@ -124,6 +124,11 @@ class WorkQueue(Generic[K]):
         """Whether nothing can be added any more."""
         return self._is_shut_down
 
+    def working_s(self) -> tuple[float, ...]:
+        """For each item that is worked on, how long."""
+        now = self._clock.monotonic()
+        return tuple(now - since for since in self._processing.values())
+
     def add(self, item: K) -> None:
         """Work on this."""
         if self._is_shut_down or item in self._dirty:

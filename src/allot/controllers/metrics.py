@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from prometheus_client import CollectorRegistry
 
+from allot.client.workqueue import WorkQueue
 from allot.process.metrics import Counter, Gauge, Histogram, Labels, exponential
 
 _QUEUE_BUCKETS_S = exponential(1e-8, 10, 10)
@@ -44,6 +48,7 @@ class ControllerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self._queues: dict[str, QueueMetrics] = {}
+        self._watched: dict[str, WorkQueue[Any]] = {}
         names = ("name",)
         self.adds = Counter(registry, "workqueue_adds", "Total number of adds handled by workqueue", names)
         self.retries = Counter(registry, "workqueue_retries", "Total number of retries handled by workqueue", names)
@@ -62,10 +67,31 @@ class ControllerMetrics:
             buckets=_QUEUE_BUCKETS_S,
         )
         Gauge(registry, "workqueue_depth", "Current depth of workqueue", names, self._depths)
+        Gauge(
+            registry,
+            "workqueue_unfinished_work_seconds",
+            "How many seconds of work has been done that is in progress and hasn't been observed by work_duration.",
+            names,
+            lambda: self._working(sum),
+        )
+        Gauge(
+            registry,
+            "workqueue_longest_running_processor_seconds",
+            "How many seconds has the longest running processor for workqueue been running.",
+            names,
+            lambda: self._working(max),
+        )
 
     def queue(self, name: str) -> QueueMetrics:
         """Those of the queue of that name."""
         return self._queues.setdefault(name, QueueMetrics(self, name))
+
+    def watch(self, name: str, queue: WorkQueue[Any]) -> None:
+        """Tell of the work in progress on a queue, too."""
+        self._watched[name] = queue
+
+    def _working(self, combine: Callable[[Iterable[float]], float]) -> dict[Labels, float]:
+        return {(name,): combine((0.0, *queue.working_s())) for name, queue in self._watched.items()}
 
     def _depths(self) -> dict[Labels, float]:
         return {(name,): queue.depth for name, queue in self._queues.items()}

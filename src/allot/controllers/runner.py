@@ -103,6 +103,7 @@ class Controller(Generic[K]):
             clock, max_s=_RETRY_MAX_S, per_second=_RETRIES_PER_SECOND, burst=_RETRIES_BURST
         )
         self.queue: WorkQueue[K] = WorkQueue(clock, limiter=limiter, metrics=services.metrics.queue(queue_name))
+        services.metrics.watch(queue_name, self.queue)
         # Keys that are worked on.
         self._taken: dict[K, None] = {}
         self.events = EventRecorder(
