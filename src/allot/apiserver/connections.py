@@ -356,12 +356,12 @@ class Connection(asyncio.BufferedProtocol):
         """Until either side has had enough."""
         self._task = asyncio.current_task()
         try:
-            while True:
+            while not self._listener.stopping:
                 self._answered = False
                 head = await self._next_head()
                 self._head, self._body_read = head, not head.has_body
                 await self._listener.handler(self, head)
-                if not self._keep or not self._answered or self._listener.stopping:
+                if not self._keep or not self._answered:
                     break
                 if not self._body_read:
                     del self._data[: head.length]

@@ -330,13 +330,18 @@ async def test_others_are_served_while_rules_take_their_time(server: LiveServer)
         "properties": {
             "spec": {
                 "type": "object",
-                "properties": {"tags": {"type": "array", "items": {"type": "string"}}},
+                "properties": {"tags": {"type": "array", "maxItems": 300, "items": {"type": "string", "maxLength": 9}}},
                 "x-kubernetes-validations": [{"rule": "self.tags.all(a, self.tags.all(b, a <= b || a > b))"}],
             }
         },
     }
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     await define(server, versions=[version])
+    # Without limits it could take longer than anybody would wait.
+    del schema["properties"]["spec"]["properties"]["tags"]["maxItems"]
+    refused = await server.post(DEFINITIONS, definition(versions=[version]))
+    assert refused.status == 422
+    assert "estimated rule cost exceeds budget" in refused.json["message"]
     tags = [f"tag-{number}" for number in range(200)]
     created = asyncio.ensure_future(server.post(WIDGETS, widget(tags=tags)))
     meanwhile = 0

@@ -121,8 +121,8 @@ def test_a_plain_definition_is_fine() -> None:
 
 
 def test_rules_about_changes_need_items_that_can_be_told_apart() -> None:
-    item = {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
-    found = errors_of({"type": "object", "properties": {"a": {"type": "array", "items": item}}})
+    item = {"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    found = errors_of({"type": "object", "properties": {"a": {"type": "array", "maxItems": 9, "items": item}}})
     assert len(found) == 1
     assert "oldSelf cannot be used on the uncorrelatable portion of the schema within" in found[0]
 

@@ -12,6 +12,8 @@ from typing import Any
 from allot.core.cel.ast import Expr, Ident, Select
 from allot.core.cel.budget import COST_LIMIT
 from allot.core.cel.compile import compile_expression
+from allot.core.cel.cost import Estimate, estimate
+from allot.core.cel.cost_sizes import SizeEstimates
 from allot.core.cel.environment import Environment, kubernetes_environment
 from allot.core.cel.errors import CelCompileError
 from allot.core.cel.interpret import Outcome, evaluate
@@ -50,6 +52,10 @@ class Program:
     def members_of(self, variable: str) -> frozenset[str]:
         """The fields of a variable that the expression names."""
         return frozenset(_members(self._checked.parsed.root, variable))
+
+    def estimate(self, sizes: SizeEstimates) -> Estimate:
+        """What evaluating costs at least and at most, if the variables have these sizes."""
+        return estimate(self._checked, sizes)
 
     def evaluate(self, variables: Mapping[str, Value], limit: int = COST_LIMIT) -> Outcome:
         """The result, or the error, and the cost. Never raises."""

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions: defaults, and everything that can be wrong with one.
 
-Not covered: the worst-case cost of rules, webhook conversion's client configuration beyond its presence, and the approval
+Not covered: webhook conversion's client configuration beyond its presence, and the approval
 annotation of Kubernetes' own groups.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from allot.core.customresources.field_paths import PathError, field_path
 from allot.core.customresources.openapi import check_value
+from allot.core.customresources.rule_costs import check_costs
 from allot.core.customresources.rules import RuleTree, check_rules, compile_rules
 from allot.core.customresources.structural import any_schema, below, check_structural, combinations
 from allot.core.validation import formats
@@ -115,8 +116,10 @@ def check_definition(definition: Object, old: Object | None = None) -> list[Fiel
     found += _check_name(definition, spec) + _check_group(spec)
     found += _one_of("spec.scope", spec.get("scope"), ("Cluster", "Namespaced"))
     versions = versions_of(definition)
+    before = {_text(one.get("name")): one.get("schema") for one in versions_of(old)} if old is not None else {}
     for position, version in enumerate(versions):
-        found += _check_version(version, f"spec.versions[{position}]")
+        known = before.get(_text(version.get("name")))
+        found += _check_version(version, f"spec.versions[{position}]", _mapping(known).get("openAPIV3Schema"))
     found += _check_versions(versions) + _check_names(spec) + _check_conversion(spec)
     if spec.get("preserveUnknownFields") is True:
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
@@ -244,7 +247,7 @@ def _check_stored_versions(definition: Object, versions: Sequence[Object]) -> li
 # --- one version ---
 
 
-def _check_version(version: Object, path: str) -> list[Finding]:
+def _check_version(version: Object, path: str, old_schema: Any) -> list[Finding]:
     found: list[Finding] = []
     name = _text(version.get("name"))
     messages = _label(name)
@@ -256,7 +259,8 @@ def _check_version(version: Object, path: str) -> list[Finding]:
     schema = _mapping(version.get("schema")).get("openAPIV3Schema")
     subresources = _mapping(version.get("subresources"))
     if isinstance(schema, dict):
-        found += _check_schema(schema, f"{path}.schema.openAPIV3Schema", status="status" in subresources)
+        place, status = f"{path}.schema.openAPIV3Schema", "status" in subresources
+        found += _check_schema(schema, place, status=status, unchanged=schema == old_schema)
     else:
         found.append(required(f"{path}.schema.openAPIV3Schema"))
         schema = {}
@@ -330,7 +334,8 @@ def _check_selectable(fields: Sequence[Object], schema: Schema, path: str) -> li
 # --- schemas ---
 
 
-def _check_schema(schema: Schema, path: str, *, status: bool) -> list[Finding]:
+def _check_schema(schema: Schema, path: str, *, status: bool, unchanged: bool) -> list[Finding]:
+    """unchanged: it was accepted before; what its rules cost no longer matters."""
     found: list[Finding] = []
     if status and any(name not in _ROOT_NAMES and value not in _UNSET for name, value in schema.items()):
         text = (
@@ -345,7 +350,9 @@ def _check_schema(schema: Schema, path: str, *, status: bool) -> list[Finding]:
     found += defaults
     openapi, rules = _check_nodes(schema, path, root=True, old_forbidden="", nested=False)
     found += openapi
-    return found if openapi or structural or defaults else found + rules
+    if openapi or structural or defaults:
+        return found
+    return found + rules + ([] if unchanged else check_costs(schema, path))
 
 
 def _check_nodes(

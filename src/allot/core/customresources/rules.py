@@ -1,7 +1,7 @@
 """x-kubernetes-validations: rules of custom resources in CEL, over `self` and, for changes, `oldSelf`.
 
 Rules are compiled once per schema. All rules together may cost as much as `COST_BUDGET`; each alone as much as any
-expression. The worst case is not estimated when a definition is created, so nothing is refused for what it might cost.
+expression. What they may cost at most is judged in `rule_costs`, when a definition is written.
 Errors of values that did not change are ratcheted: told as warnings.
 """
 
