@@ -25,7 +25,7 @@ from allot.scheduler.configuration import API_VERSION, KIND, SchedulerConfigurat
 from allot.store.sqlite import SqliteStore
 
 # As Kubernetes' benchmark runs.
-CONTROLLERS = ("resourceclaim-controller",)
+CONTROLLERS = ("resourceclaim-controller", "garbage-collector-controller", "namespace-controller")
 DISABLED_ADMISSION = frozenset({"ServiceAccount", "TaintNodesByCondition", "Priority"})
 TIMEOUT_S = 600.0
 _MIB = 1024 * 1024
