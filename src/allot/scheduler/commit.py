@@ -86,7 +86,7 @@ class Committer:
         made: list[api.ResourceClaim] = []
         try:
             if placement.pod.spec.resource_claims or placement.extended is not None:
-                await self._prepare(placement, written, made)
+                await self._prepare_measured(placement, written, made)
             await self._bind(placement)
         except (NotCommitted, ApiError) as error:
             for step in placement.claims:
@@ -100,6 +100,16 @@ class Committer:
             raise
 
     # --- before the binding ---
+
+    async def _prepare_measured(
+        self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
+    ) -> None:
+        started, success = self._clock.monotonic(), False
+        try:
+            await self._prepare(placement, written, made)
+            success = True
+        finally:
+            self._metrics.claims_written(self._clock.monotonic() - started, success=success)
 
     async def _prepare(
         self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]

@@ -56,6 +56,13 @@ class SchedulerMetrics:
             ("extension_point", "status", "profile"),
             buckets=exponential(0.0001, 2, 12),
         )
+        self._plugin_s = Histogram(
+            registry,
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration for running a plugin at a specific extension point.",
+            ("plugin", "extension_point", "status"),
+            buckets=exponential(0.00001, 1.5, 20),
+        )
         self._sli_s = Histogram(
             registry,
             "scheduler_pod_scheduling_sli_duration_seconds",
@@ -141,7 +148,12 @@ class SchedulerMetrics:
         if decision.group is not None:
             result = SCHEDULED if decision.group.status == "True" else UNSCHEDULABLE
             self._groups.add(result, profile)
+        for placement in decision.placements:
+            if placement.pod.spec.resource_claims or placement.extended is not None:
+                self._evaluations.add(_DRA, "Filter", profile)
         for refusal in decision.refusals:
+            if _DRA in refusal.plugins:
+                self._evaluations.add(_DRA, "Filter", profile)
             result = ERROR if refusal.verdict == "Error" else UNSCHEDULABLE
             self.attempts.add(result, profile)
             self._attempt_s.observe(seconds, result, profile)
@@ -162,9 +174,9 @@ class SchedulerMetrics:
         self.attempts.add(ERROR, profile)
         self._attempt_s.observe(attempt_s, ERROR, profile)
 
-    def evaluated(self, profile: str, pods_with_claims: int) -> None:
-        """The plugin for devices was asked."""
-        self._evaluations.add(_DRA, "Filter", profile, amount=pods_with_claims)
+    def claims_written(self, seconds: float, *, success: bool) -> None:
+        """The claims of a pod were allocated, reserved and ready, or could not be."""
+        self._plugin_s.observe(seconds, _DRA, "PreBind", "Success" if success else "Error")
 
     def requeued(self, event: str, units: int) -> None:
         """An event made units worth another try."""

@@ -1,0 +1,67 @@
+"""What is said about refused pods, as far as no server is needed to see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.client.api import Client
+from allot.client.events import NOTE_BYTES_MAX
+from allot.core.model.core_v1 import Pod, PodCondition, PodStatus
+from allot.core.model.meta import ObjectMeta
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.plan import Refusal
+from allot.core.scheduling.status import Verdict
+from allot.process.clock import ManualClock
+from allot.scheduler.claim_writes import ClaimWrites
+from allot.scheduler.reports import Reporter, text_of
+
+
+class Recorder:
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def record(self, _pod: Any, _type: str, _reason: str, _action: str, note: str, related: Any = None) -> None:
+        assert related is None
+        self.notes.append(note)
+
+
+def reporter(recorder: Recorder) -> Reporter:
+    client = Client(None)  # type: ignore[arg-type]
+    clock = ManualClock()
+    return Reporter(client, ClaimWrites(client, Claims(), clock), clock, recorder)  # type: ignore[arg-type]
+
+
+def refusal(
+    message: str, explanation: str = "", *, pod: Pod | None = None, verdict: Verdict = Verdict.UNSCHEDULABLE
+) -> Refusal:
+    return Refusal(
+        pod=pod or Pod(metadata=ObjectMeta(name="p", namespace="ns")),
+        verdict=verdict,
+        message=message,
+        explanation=explanation,
+    )
+
+
+def test_our_explanation_follows_the_text_of_kube_scheduler() -> None:
+    assert text_of(refusal("0/1 nodes are available: 1 no.", "Because.")) == "0/1 nodes are available: 1 no. Because."
+    assert text_of(refusal("0/1 nodes are available: 1 no.")) == "0/1 nodes are available: 1 no."
+
+
+def test_long_notes_are_cut_to_what_an_event_may_hold() -> None:
+    recorder = Recorder()
+    reporter(recorder).event(refusal("ü" * 2000))
+    (note,) = recorder.notes
+    assert len(note.encode()) <= NOTE_BYTES_MAX
+    assert note.endswith("ü ...")
+
+
+def test_a_condition_that_says_it_already_is_not_written_again() -> None:
+    said = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no")
+    pod = Pod(metadata=ObjectMeta(name="p", namespace="ns"), status=PodStatus(conditions=(said,)))
+    made = reporter(Recorder())
+    assert not made.needs_writing(refusal("no", pod=pod))
+    assert made.needs_writing(refusal("not now", pod=pod))
+    assert made.needs_writing(refusal("no", pod=pod, verdict=Verdict.ERROR))
+    assert made.needs_writing(refusal("no"))
