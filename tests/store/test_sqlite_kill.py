@@ -14,7 +14,8 @@ import pytest
 from allot.store.port import Event
 from allot.store.sqlite import SqliteStore
 
-KILLS = 60
+# The whole server is killed more often (tests/e2e/test_durability.py).
+KILLS = 20
 SEED = 20261115
 SCRIPT = Path(__file__).with_name("writer_process.py")
 
