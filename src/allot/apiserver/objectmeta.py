@@ -65,11 +65,9 @@ def in_namespace(object_: Object, namespace: str, *, namespaced: bool) -> Object
 def new_object(object_: Object, clock: Clock, ids: Ids) -> Object:
     """An object that is about to be created: named, dated and numbered by the server."""
     given = metadata_of(object_)
-    metadata = {
-        name: value
-        for name, value in given.items()
-        if name not in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
-    }
+    metadata = dict(given)
+    for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"):
+        metadata.pop(name, None)
     if text_of(given, "generateName") and not text_of(given, "name"):
         metadata["name"] = generated_name(given["generateName"], ids)
     metadata["uid"] = ids.new_uid()
@@ -91,12 +89,15 @@ def generated_name(base: str, ids: Ids) -> str:
 def changed_object(object_: Object, old: Object) -> Object:
     """An object that is about to replace another: what it leaves out and only the server writes is taken over."""
     given, kept = metadata_of(object_), old["metadata"]
-    metadata = {name: value for name, value in given.items() if name not in ("generation", "selfLink")}
-    for name in _KEPT:
-        if not metadata.get(name) and name in kept:
-            metadata[name] = kept[name]
+    metadata = dict(given)
+    metadata.pop("selfLink", None)
     if "generation" in kept:
         metadata["generation"] = kept["generation"]
+    else:
+        metadata.pop("generation", None)
+    for name in _KEPT:
+        if name in kept and not metadata.get(name):
+            metadata[name] = kept[name]
     return with_metadata(object_, metadata)
 
 

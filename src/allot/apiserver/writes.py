@@ -402,6 +402,9 @@ async def _admin_access_errors(
 def owned(object_: Object) -> Object:
     """An object that the store may stamp: its outermost parts are nobody else's. Its type comes first, so that lists find
     it at the beginning of the JSON."""
+    names = iter(object_)
+    if next(names) == "apiVersion" and next(names) == "kind" and next(names) == "metadata":
+        return {**object_, "metadata": {**object_["metadata"]}}
     head = {"apiVersion": object_["apiVersion"], "kind": object_["kind"], "metadata": {**object_["metadata"]}}
     return head | {name: value for name, value in object_.items() if name not in head}
 
@@ -416,4 +419,6 @@ def answer(served: Served, entry: Entry, status: int, warnings: tuple[str, ...] 
     if served.resource.warning:
         warnings = (served.resource.warning, *warnings)
     shown = served.present_entry(entry)
-    return ApiObject(object=shown.object, status=status, entry=shown, warnings=tuple(dict.fromkeys(warnings)))
+    if warnings:
+        warnings = tuple(dict.fromkeys(warnings))
+    return ApiObject(object=shown.object, status=status, entry=shown, warnings=warnings)

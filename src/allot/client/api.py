@@ -411,7 +411,10 @@ def _query(**values: str) -> dict[str, str]:
 
 
 def _write_query(field_manager: str, dry_run: bool) -> dict[str, str]:
-    return _query(fieldManager=field_manager, dryRun="All" if dry_run else "")
+    query = {"fieldManager": field_manager} if field_manager else {}
+    if dry_run:
+        query["dryRun"] = "All"
+    return query
 
 
 def _delete_options(propagation_policy: str, grace_period_seconds: int | None, dry_run: bool) -> Object:

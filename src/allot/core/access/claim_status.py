@@ -36,7 +36,14 @@ def check_claim_status_write(
 def _check_binding(authorize: Authorize, attributes: Attributes, new: Status, old: Status) -> list[FieldError]:
     if _same(new.get("allocation"), old.get("allocation")) and _same(new.get("reservedFor"), old.get("reservedFor")):
         return []
-    asked = msgspec.structs.replace(attributes, subresource="binding", namespace="", name="")
+    asked = Attributes(
+        user=attributes.user,
+        verb=attributes.verb,
+        group=attributes.group,
+        version=attributes.version,
+        resource=attributes.resource,
+        subresource="binding",
+    )
     refused = _refused(authorize, asked)
     if refused is None:
         return []

@@ -80,6 +80,7 @@ def _tracked_in_place(
     removed, changed = compare_manageable(live, new, schema, reset)
     mine = changed
     left: list[Object] = []
+    written: Object | None = None
     try:
         for source in sources:
             fields = source["fieldsV1"]
@@ -93,13 +94,18 @@ def _tracked_in_place(
                 and source["apiVersion"] == api_version
                 and source.get("subresource", "") == subresource
             ):
-                left.append({**source, "time": now, "fieldsV1": union(mine, tree)})
+                written = {**source, "time": now, "fieldsV1": union(mine, tree)}
                 mine = LEAF
             elif tree:
                 left.append(source if tree is fields else {**source, "fieldsV1": tree})
         if mine:
-            left.append(Managed(manager, UPDATE, api_version, subresource, now, mine).encoded())
-        left.sort(key=_order)
+            written = Managed(manager, UPDATE, api_version, subresource, now, mine).encoded()
+        if written is not None:
+            # The others are in order, and who writes last mostly comes last.
+            in_order = not left or _order(left[-1]) <= _order(written)
+            left.append(written)
+            if not in_order:
+                left.sort(key=_order)
     except (KeyError, TypeError, AttributeError):
         # Not as we write them.
         return None
