@@ -11,8 +11,8 @@ import pytest
 
 from allot.client.api import Client
 from allot.client.events import (
+    HELP_FROM,
     NOTE_BYTES_MAX,
-    SENDERS,
     SERIES_FINISH_S,
     SPAM_BURST,
     TRIES_MAX,
@@ -129,21 +129,35 @@ async def test_who_says_too_much_about_one_object_is_filtered(server: LiveServer
 async def test_when_the_server_is_away_events_wait_and_what_does_not_fit_is_dropped(server: LiveServer) -> None:
     async with recording(server, queue_max=3) as made:
         made.transport.is_unplugged = True
-        for number in range(SENDERS + 9):
+        for number in range(10):
             pod = Reference(api_version="v1", kind="Pod", name=f"p{number}", namespace="default")
             made.recorder.record(pod, "Normal", "Seen", "Looking", "")
             await made.pass_time(0)
-        # Each sender tries one, three wait.
+        # The sender tries one, three wait; the others only help when many do.
         assert made.recorder.counts.dropped == 6
         made.transport.is_unplugged = False
         await made.pass_time(20)
-        assert len(await made.events()) == SENDERS + 3
+        assert len(await made.events()) == 4
         made.transport.is_unplugged = True
         made.recorder.record(CLAIM, "Normal", "Seen", "Looking", "")
         for _ in range(TRIES_MAX):
             await made.pass_time(20)
         assert made.recorder.counts.dropped == 7
-        assert made.recorder.counts.sent == SENDERS + 3
+        assert made.recorder.counts.sent == 4
+
+
+async def test_more_senders_help_when_many_events_wait(server: LiveServer) -> None:
+    async with recording(server, queue_max=10 * HELP_FROM) as made:
+        made.transport.is_unplugged = True
+        for number in range(3 * HELP_FROM):
+            pod = Reference(api_version="v1", kind="Pod", name=f"p{number}", namespace="default")
+            made.recorder.record(pod, "Normal", "Seen", "Looking", "")
+        await made.pass_time(0)
+        assert made.recorder.waiting == 3 * HELP_FROM - 3
+        made.transport.is_unplugged = False
+        await made.pass_time(20)
+        await made.recorder.flush(30)
+        assert made.recorder.counts.sent == 3 * HELP_FROM
 
 
 async def test_what_the_server_does_not_want_is_counted_and_forgotten(server: LiveServer) -> None:

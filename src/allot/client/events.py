@@ -29,6 +29,8 @@ _log = logging.getLogger("allot.client")
 QUEUE_MAX = 1000
 # Events that are being sent at once; what is told about one thing is told in order.
 SENDERS = 16
+# How many events have to wait for another sender to help: what they are about must not wait for them.
+HELP_FROM = 250
 TRIES_MAX = 12
 TRY_PAUSE_S = 10.0
 SERIES_FINISH_S = 360.0
@@ -132,6 +134,9 @@ class EventRecorder:
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._buckets: OrderedDict[_Key, TokenBucket] = OrderedDict()
         self._last_nanoseconds = 0
+        # Each sender but the first sleeps until enough events wait for it, or somebody waits for all of them.
+        self._needed = [asyncio.Event() for _ in range(SENDERS)]
+        self._is_flushing = False
         self.counts = EventCounts()
 
     def record(
@@ -168,20 +173,30 @@ class EventRecorder:
                 self._series.popitem(last=False)
         self._enqueue(series)
 
+    @property
+    def waiting(self) -> int:
+        """How many events nobody has begun to send."""
+        return self._queue.qsize()
+
     async def run(self) -> None:
         """Send what is recorded until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(SENDERS):
-                tasks.create_task(self._send_all())
+            for rank in range(SENDERS):
+                tasks.create_task(self._send_all(rank))
             tasks.create_task(self._keep_series())
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until everything recorded so far is sent or given up, but no longer than that."""
+        self._is_flushing = True
+        for needed in self._needed:
+            needed.set()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._queue.join()
         except TimeoutError:
             _log.warning("events of %s: %d not sent within %g s", self._controller, self._queue.qsize(), timeout_s)
+        finally:
+            self._is_flushing = False
 
     # --- recording ---
 
@@ -227,16 +242,28 @@ class EventRecorder:
             self._queue.put_nowait(series)
         except asyncio.QueueFull:
             self.counts.dropped += 1
+            return
+        rank = min(self._queue.qsize() // HELP_FROM, SENDERS - 1)
+        if rank:
+            self._needed[rank].set()
 
     # --- sending ---
 
-    async def _send_all(self) -> None:
+    async def _send_all(self, rank: int) -> None:
         while True:
+            if rank and not self._is_needed(rank):
+                self._needed[rank].clear()
+                await self._needed[rank].wait()
+                continue
             series = await self._queue.get()
             try:
                 await self._send_in_order(series)
             finally:
                 self._queue.task_done()
+
+    def _is_needed(self, rank: int) -> bool:
+        waiting = self._queue.qsize()
+        return waiting >= rank * HELP_FROM or (self._is_flushing and waiting > 0)
 
     async def _send_in_order(self, series: _Series) -> None:
         if series.is_sending:
