@@ -186,6 +186,33 @@ async def test_36_each_container_gets_its_extended_resources(world: World) -> No
     assert sorted(results) == ["container-0-request-0"] + ["container-1-request-0"] * 2 + ["container-2-request-0"] * 3
 
 
+async def test_37_init_containers_use_what_later_containers_use(world: World) -> None:
+    await world.gpu_node("n1", 4)
+    resource = f"{world.namespace}.example.com/gpu"
+    await world.device_class(extendedResourceName=resource)
+
+    def container(name: str, count: int, **more: Any) -> dict[str, Any]:
+        amounts = {resource: str(count)}
+        resources = {"requests": amounts, "limits": amounts}
+        return {"name": name, "image": "example.com/main:1", "resources": resources, **more}
+
+    await world.pod(
+        "p1",
+        initContainers=[container("side", 1, restartPolicy="Always"), container("init", 3)],
+        containers=[container("main", 1)],
+    )
+    [pod] = await world.running("p1")
+    status = pod["status"]["extendedResourceClaimStatus"]
+    mappings: dict[str, list[str]] = {}
+    for entry in status["requestMappings"]:
+        mappings.setdefault(entry["containerName"], []).append(entry["requestName"])
+    assert mappings["side"] == ["container-0-request-0"]
+    assert mappings["main"] == ["container-2-request-0"]
+    assert sorted(mappings["init"]) == ["container-1-request-0", "container-2-request-0"]
+    claim = await world.get("resourceclaims", status["resourceClaimName"])
+    assert len(claim["status"]["allocation"]["devices"]["results"]) == 4
+
+
 async def test_38_and_40_extended_resources_are_free_again_when_the_pod_has_finished(world: World) -> None:
     await world.gpu_node("n1", 10)
     await world.device_class(extendedResourceName=f"{world.namespace}.example.com/gpu")

@@ -205,6 +205,22 @@ async def test_15_configuration_of_class_and_claim_is_in_the_allocation(world: W
     ]
 
 
+async def test_16_and_17_containers_name_requests_and_need_not_name_claims(world: World) -> None:
+    await world.gpu_node("n1", 3)
+    await world.device_class()
+    await world.claim("two", world.request("a"), world.request("b"))
+    await world.claim("unused")
+    containers = [
+        {"name": name, "image": "example.com/main:1", "resources": {"claims": [{"name": "gpu", "request": name}]}}
+        for name in ("a", "b")
+    ]
+    await world.pod("p1", claims={"gpu": "two", "spare": "unused"}, containers=containers)
+    await world.running("p1")
+    assert [result["request"] for result in await world.results_of("p1")] == ["a", "b"]
+    # Kubernetes allocates and prepares what the pod lists, whether a container uses it or not.
+    assert len(await world.devices_of("p1", "spare")) == 1
+
+
 async def test_18_long_names_are_cut_for_generated_claims(world: World) -> None:
     await world.gpu_node("n1", 1)
     await world.device_class()

@@ -1,7 +1,8 @@
-"""Scenarios 52 to 55: tainted devices."""
+"""Scenarios 52 to 56: tainted devices."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -79,3 +80,17 @@ async def test_55_a_tolerated_eviction_does_not_happen(world: World) -> None:
     await world.gone("pods", "goes")
     [pod] = await world.running("stays")
     assert not pod["metadata"].get("deletionTimestamp")
+
+
+async def test_56_a_toleration_for_some_seconds_delays_the_eviction(world: World) -> None:
+    await world.gpu_node("n1", 1)
+    await world.device_class()
+    toleration = {"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
+    await world.claim("c", world.request(tolerations=[toleration]))
+    await world.pod("p1", claims={"gpu": "c"})
+    await world.running("p1")
+    rule = await taint_rule(world, "NoExecute")
+    added = datetime.fromisoformat(rule["spec"]["taint"]["timeAdded"])
+    await world.gone("pods", "p1")
+    assert (datetime.now(UTC) - added).total_seconds() >= 1
+    await world.events("p1", "DeviceTaintManagerEviction")
