@@ -90,7 +90,13 @@ class Scheduler:
         self._writing_max = writing_max
         self._drain_s = drain_s
         self._gated_grace_s = gated_grace_s
-        self._profiles = {profile.scheduler_name: profile for profile in self._configuration.profiles}
+        in_domains = "TopologyAwareWorkloadScheduling" in gates
+        self._profiles = {
+            profile.scheduler_name: msgspec.structs.replace(
+                profile, settings=msgspec.structs.replace(profile.settings, topology_placements=in_domains)
+            )
+            for profile in self._configuration.profiles
+        }
         self._news = asyncio.Event()
         self._writing = 0
         self._early_left = _EARLY_MAX

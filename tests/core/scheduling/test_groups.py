@@ -9,7 +9,7 @@ from allot.core.model.scheduling_v1 import PodGroupStatus
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
 from allot.core.scheduling.plan import Decision, Unit
-from allot.core.scheduling.settings import DEFAULT_SETTINGS
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Verdict
 
 from .cluster_world import cluster, cluster_with_devices, node, picture, placed_on, pod, pod_group
@@ -142,3 +142,61 @@ def test_pods_of_a_gang_do_not_get_the_same_device() -> None:
     assert messages(decision)[2] == "0/2 nodes are available: 2 cannot allocate all claims."
     # Nothing is left of what was tried.
     assert not any(claims.in_flight("ns", f"c{number}") for number in range(3))
+
+
+# --- nodes that must share a label ---
+
+RACK = "example.com/rack"
+TOPOLOGY = Settings(topology_placements=True)
+
+
+def racked(**racks: int) -> Cluster:
+    """Racks with so many nodes each."""
+    return cluster(
+        *(node(f"{rack}-{number}", labels={RACK: rack}) for rack, count in racks.items() for number in range(count)),
+        node("elsewhere"),
+    )
+
+
+def in_a_rack(minimum: int, count: int) -> Unit:
+    group = pod_group("g", minimum, schedulingConstraints={"topology": [{"key": RACK}]})
+    return Unit(pods=unit(minimum, count).pods, group=group)
+
+
+def racks_of(made: Cluster, asked: Unit) -> list[str]:
+    before = picture(made)
+    decision = decide(made, asked, TOPOLOGY)
+    assert picture(made) == before
+    return sorted(placement.node.partition("-")[0] for placement in decision.placements)
+
+
+def test_a_group_goes_to_the_rack_that_takes_most_of_it() -> None:
+    assert racks_of(racked(r1=3, r2=4), in_a_rack(3, 4)) == ["r2"] * 4
+    # Without the feature the constraint is not looked at.
+    decision = decide(racked(r1=3, r2=4), in_a_rack(3, 4), DEFAULT_SETTINGS)
+    assert len({placement.node.partition("-")[0] for placement in decision.placements}) > 1
+
+
+def test_among_racks_that_take_all_of_it_the_fullest_is_taken() -> None:
+    assert racks_of(racked(r1=4, r2=2, r3=3), in_a_rack(2, 2)) == ["r2"] * 2
+
+
+def test_a_group_that_fits_into_no_rack_gets_nothing() -> None:
+    decision = decide(racked(r1=1, r2=2), in_a_rack(3, 3), TOPOLOGY)
+    first = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
+    text = f"0/2 placements are available, first placement status: {first}"
+    assert messages(decision) == [text, "0/1 nodes are available: 1 Insufficient cpu.", text]
+    nowhere = decide(cluster(node("n1")), in_a_rack(1, 1), TOPOLOGY)
+    assert messages(nowhere) == ["no feasible placements found"]
+
+
+def test_members_that_are_somewhere_already_draw_the_others() -> None:
+    made = racked(r1=3, r2=4)
+    made.put_pod(pod("there", cpu="4", group="g", on="r1-0"))
+    assert racks_of(made, in_a_rack(3, 2)) == ["r1"] * 2
+    made.put_pod(pod("there-too", cpu="4", group="g", on="r2-0"))
+    decision = decide(made, in_a_rack(3, 2), TOPOLOGY)
+    assert {refusal.verdict for refusal in decision.refusals} == {Verdict.ERROR}
+    assert messages(decision)[0] == (
+        "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: r1, r2"
+    )

@@ -87,6 +87,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The built-in default: nodes without the labels are not left out.
     system_default_spreads: bool = True
     default_hard_spreads: tuple[Spread, ...] = ()
+    # Whether a group's topology constraint is looked at (TopologyAwareWorkloadScheduling).
+    topology_placements: bool = False
 
 
 DEFAULT_SETTINGS = Settings()

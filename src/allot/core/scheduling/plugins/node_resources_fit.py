@@ -107,19 +107,40 @@ def scorer(settings: Settings, devices: Devices | None) -> Scorer:
 
 def capacity(profile: Profile, node: NodeInfo, resource: str, devices: Devices | None) -> tuple[int, int]:
     """What there is of a resource and what would be in use with the pod, for scores. Nothing is there if it is not asked for."""
-    if resource == "cpu":
-        return node.allocatable_cpu, node.nonzero_cpu + profile.nonzero_cpu
-    if resource == "memory":
-        return node.allocatable_memory, node.nonzero_memory + profile.nonzero_memory
-    if resource == "ephemeral-storage":
-        return node.allocatable_storage, node.storage + profile.storage
-    wanted = profile.scalars.get(resource, 0)
-    if not wanted or not is_scalar(resource):
+    wanted = asked(profile, resource)
+    if not wanted and is_scalar(resource):
         return 0, 0
-    there, used = node.allocatable_scalars.get(resource, 0), node.scalars.get(resource, 0)
-    if not there and devices is not None and devices.backs(resource):
+    there, used = allocatable(node, resource), in_use(node, resource)
+    if not there and is_scalar(resource) and devices is not None and devices.backs(resource):
         there, used = devices.totals(resource, node)
     return there, used + wanted
+
+
+def asked(profile: Profile, resource: str) -> int:
+    """What a pod asks for, for scores: a little cpu and memory at least."""
+    if resource == "cpu":
+        return profile.nonzero_cpu
+    if resource == "memory":
+        return profile.nonzero_memory
+    return profile.storage if resource == "ephemeral-storage" else profile.scalars.get(resource, 0)
+
+
+def allocatable(node: NodeInfo, resource: str) -> int:
+    """What a node has for pods."""
+    if resource == "cpu":
+        return node.allocatable_cpu
+    if resource == "memory":
+        return node.allocatable_memory
+    return node.allocatable_storage if resource == "ephemeral-storage" else node.allocatable_scalars.get(resource, 0)
+
+
+def in_use(node: NodeInfo, resource: str) -> int:
+    """What a node's pods ask for, for scores."""
+    if resource == "cpu":
+        return node.nonzero_cpu
+    if resource == "memory":
+        return node.nonzero_memory
+    return node.storage if resource == "ephemeral-storage" else node.scalars.get(resource, 0)
 
 
 def _least_of_cpu_and_memory(profile: Profile, node: NodeInfo) -> int:
