@@ -134,7 +134,7 @@ def plan_claim(
     plan.plain = simple and not plan.constraints
     if simple and len(constraints) == 1 and constraints[0].match:
         leaves = [request.leaves[0] for request in plan.requests]
-        equal = all(leaf.signature is leaves[0].signature and leaf.constraints for leaf in leaves)
+        equal = bool(leaves) and all(leaf.signature is leaves[0].signature and leaf.constraints for leaf in leaves)
         if equal and not any(leaf.derived for leaf in leaves):
             plan.matched = constraints[0].attribute
     return plan
