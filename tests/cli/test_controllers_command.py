@@ -84,7 +84,7 @@ async def test_controllers_lead_work_tell_their_health_and_give_the_lease_back(t
                 process.send_signal(signal.SIGTERM)
                 rest = (await process.stderr.read()).decode()
                 assert await process.wait() == 0
-                assert rest.splitlines() == ["lease kube-system/allot-controllers: held by nobody", "stopping"]
+                assert rest.splitlines() == ["lease kube-system/allot-controllers: held by nobody", "stopping"], rest
                 leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
                 lease = await leases.get("allot-controllers", "kube-system")
                 assert not lease["spec"].get("holderIdentity")

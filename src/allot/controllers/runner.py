@@ -171,7 +171,8 @@ class Controller(Generic[K]):
             self._again(key)
             return True
         except ApiError as error:
-            _log.warning("controller %s: %s: %s", self._name, key, error)
+            level = logging.DEBUG if _is_about_a_dying_namespace(error) else logging.WARNING
+            _log.log(level, "controller %s: %s: %s", self._name, key, error)
             self._again(key)
             return True
         self._finish(key, actions)
@@ -229,3 +230,8 @@ class Controller(Generic[K]):
 
     def _emit(self, event: Emit) -> None:
         self.events.record(event.regarding, event.type, event.reason, event.action, event.note, event.related)
+
+
+def _is_about_a_dying_namespace(error: ApiError) -> bool:
+    """Nothing new gets into a namespace that is being deleted, which the cache may not know yet: no reason to worry."""
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes)

@@ -14,6 +14,9 @@ from allot.controllers.runner import Controller, Runnable, Services
 from allot.core.lifecycle import accounts
 from allot.core.lifecycle.actions import Action, Answers, LookUp
 
+# What goes with its namespace goes before this process may have heard of the namespace's end.
+_LATE_S = 0.5
+
 Object = dict[str, Any]
 _SecretKey = tuple[str, str]
 
@@ -65,7 +68,7 @@ class _Furnishing:
 
     def _notice_object(self, change: Change[Object]) -> None:
         if change.old is not None:
-            self._controller.queue.add(change.old["metadata"]["namespace"])
+            self._controller.queue.add_after(change.old["metadata"]["namespace"], _LATE_S)
 
     def _reconcile(self, namespace: str, answers: Answers) -> Sequence[Action]:  # noqa: ARG002 - it asks nothing
         present = self._objects.cache.get(f"{namespace}/{self._name}")

@@ -15,6 +15,7 @@ from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.access.service_account_tokens import legacy_claims
 from allot.apiserver.access.token_key import TokenKey
 from allot.cli.component import Component, Duration, component_options, options_of, run_component
+from allot.cli.controller_names import controllers_option
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
 from allot.client.connection import Connection
@@ -25,7 +26,7 @@ from allot.controllers.neighbours import is_allot_version as is_ours
 from allot.controllers.nodelifecycle import NodeLifecycle
 from allot.controllers.podgc import PodGarbageCollector
 from allot.controllers.runner import Runnable, Services
-from allot.controllers.table import CONTROLLERS, Row, UnknownController, select
+from allot.controllers.table import CONTROLLERS, Row, select
 from allot.core.features import FeatureGates
 from allot.core.lifecycle.nodes import NodeSettings
 from allot.core.lifecycle.podgc import TERMINATED_MAX
@@ -48,19 +49,8 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     terminated_pod_gc_threshold: int
 
 
-def _patterns(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(filter(None, (part.strip() for part in value.split(","))))
-
-
 @click.command(short_help="Run the controllers.")
-@click.option(
-    "--controllers",
-    default="*",
-    show_default=True,
-    metavar="LIST",
-    callback=_patterns,
-    help="Which ones: '*' for all, NAME for one more, -NAME for one less; comma-separated.",
-)
+@controllers_option
 @click.option(
     "--beside-kube-controller-manager",
     "beside",
@@ -129,19 +119,11 @@ def controllers(**arguments: Any) -> None:
     """
     component = options_of(arguments)
     options = ControllerOptions(**arguments)
-    _chosen(options, component.gates, beside=False)
     sign = _signer(options.key_file)
     run_component("controllers", component, partial(_work, options, component.gates, sign))
 
 
 controllers.help = (controllers.help or "").replace("{names}", "\n      ".join(sorted(row.name for row in CONTROLLERS)))
-
-
-def _chosen(options: ControllerOptions, gates: FeatureGates, *, beside: bool) -> Sequence[Row]:
-    try:
-        return select(options.controllers, gates, beside_upstream=beside)
-    except UnknownController as error:
-        raise Unreadable(str(error)) from None
 
 
 def _signer(path: Path | None) -> Callable[[dict[str, Any], str], str] | None:
@@ -161,7 +143,7 @@ async def _work(
     component: Component,
 ) -> None:
     beside = await _is_beside(options, component)
-    rows = _chosen(options, gates, beside=beside)
+    rows = select(options.controllers, gates, beside_upstream=beside)
     if beside:
         talk("a kube-controller-manager looks after this cluster: what it does is left to it")
     informers = Informers(component.client, component.clock, component.ids)

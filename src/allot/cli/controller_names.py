@@ -1,0 +1,28 @@
+"""Names of controllers on the command line, as kube-controller-manager takes them."""
+
+from __future__ import annotations
+
+import click
+
+from allot.cli.errors import Unreadable
+from allot.controllers.table import UnknownController, select
+from allot.core.features import ALL_GATES
+
+
+def _patterns(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    patterns = tuple(filter(None, (part.strip() for part in value.split(","))))
+    try:
+        select(patterns, ALL_GATES)
+    except UnknownController as error:
+        raise Unreadable(str(error)) from None
+    return patterns
+
+
+controllers_option = click.option(
+    "--controllers",
+    default="*",
+    show_default=True,
+    metavar="LIST",
+    callback=_patterns,
+    help="Which ones: '*' for all, NAME for one more, -NAME for one less; comma-separated.",
+)
