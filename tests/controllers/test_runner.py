@@ -21,6 +21,7 @@ from allot.core.lifecycle.actions import (
     Delete,
     Emit,
     LookUp,
+    RemoveFinalizer,
     RequeueAfter,
     Resource,
     Retry,
@@ -104,13 +105,16 @@ async def test_the_runner_does_what_reconcilers_want(tmp_path: Path) -> None:
         assert await maps.get("there", "default")
 
         # A later write follows the version that an earlier one has made; what is gone already is fine.
-        first = Update(resource=MAPS, object={**there, "data": {"a": "2"}})
-        second = Update(resource=MAPS, object={**there, "data": {"a": "3"}}, follows=True)
+        held = {**there["metadata"], "finalizers": ["example.com/a", "example.com/b"]}
+        first = Update(resource=MAPS, object={**there, "metadata": held, "data": {"a": "2"}})
+        second = RemoveFinalizer(resource=MAPS, object=there, finalizer="example.com/a", follows=True)
         gone = Delete(resource=MAPS, name="never-there", namespace="default")
-        chain = Recorder(lambda count, _: (first, second, gone) if count == 1 else ())
+        vain = RemoveFinalizer(resource=MAPS, object=there, finalizer="example.com/b", follows=True)
+        chain = Recorder(lambda count, _: (first, second, gone, vain) if count == 1 else ())
         await run(made, chain, 1)
-        assert (await maps.get("there", "default"))["data"] == {"a": "3"}
-        assert [error for _, error in chain.written] == [None, None, None]
+        changed = await maps.get("there", "default")
+        assert (changed["data"], changed["metadata"]["finalizers"]) == ({"a": "2"}, ["example.com/b"])
+        assert [error for _, error in chain.written] == [None] * 4
 
         # A refusal is told, with the server's words, and tried again later and later.
         victim = await made.create("pods", pod("victim"))

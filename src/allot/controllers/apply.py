@@ -8,7 +8,7 @@ from typing import Any
 from allot.client.api import Client, PatchType, ResourceClient
 from allot.client.errors import AlreadyExists, NotFound
 from allot.core.lifecycle import actions
-from allot.core.lifecycle.actions import Apply, Create, Delete, LookUp, Patch, Resource, Update, Write
+from allot.core.lifecycle.actions import Apply, Create, Delete, LookUp, Patch, RemoveFinalizer, Resource, Update, Write
 from allot.core.model.codec import encode
 from allot.core.model.meta import APIStruct
 
@@ -37,7 +37,9 @@ class Hand:
             case Create():
                 return await self._create(action)
             case Update():
-                return await self._update(action, before)
+                return await self._update(action)
+            case RemoveFinalizer():
+                return await self._remove_finalizer(action, before)
             case Patch():
                 return await self._of(action.resource).patch(
                     action.name,
@@ -75,17 +77,22 @@ class Hand:
                 raise
             return None
 
-    async def _update(self, action: Update, before: Object | None) -> Object | None:
-        if action.follows and before is None:
-            # The action before has left nothing behind that could be updated.
-            return None
+    async def _update(self, action: Update) -> Object:
         object_ = _encoded(action.object)
         # The server keeps the managers' entries when an update has none; those that were read may be old by now.
         metadata = {key: value for key, value in object_["metadata"].items() if key != "managedFields"}
-        if before is not None and action.follows:
-            metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
-        object_ = {**object_, "metadata": metadata}
-        return await self._of(action.resource).update(object_, subresource=action.subresource)
+        return await self._of(action.resource).update({**object_, "metadata": metadata}, subresource=action.subresource)
+
+    async def _remove_finalizer(self, action: RemoveFinalizer, before: Object | None) -> Object | None:
+        if action.follows and before is None:
+            # The action before has left nothing behind.
+            return None
+        object_ = before if before is not None and action.follows else _encoded(action.object)
+        metadata = dict(object_["metadata"])
+        finalizers = [name for name in metadata.pop("finalizers", ()) if name != action.finalizer]
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        return await self._of(action.resource).update({**object_, "metadata": metadata})
 
     async def _apply(self, action: Apply) -> Object:
         metadata = {"name": action.name}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from allot.core.features import DEFAULT_GATES
-from allot.core.lifecycle.actions import Action, Delete, LookUp, Update, resource_of
+from allot.core.lifecycle.actions import Action, Delete, LookUp, RemoveFinalizer, Update, resource_of
 from allot.core.lifecycle.claims import reconcile_claim
 from allot.core.model.core_v1 import Pod
 from allot.core.model.resource_v1 import FINALIZER, ResourceClaim, ResourceClaimConsumerReference
@@ -22,6 +24,12 @@ def reconcile(found: ResourceClaim, world: World, answers: dict[LookUp, object] 
 def written(action: Action) -> ResourceClaim:
     assert isinstance(action, Update) and isinstance(action.object, ResourceClaim)
     return action.object
+
+
+def unprotected(*consumers: Any, follows: bool = False, **claim_of: Any) -> RemoveFinalizer:
+    return RemoveFinalizer(
+        resource=resource_of(ResourceClaim), object=claim(*consumers, **claim_of), finalizer=FINALIZER, follows=follows
+    )
 
 
 DONE = {
@@ -48,11 +56,10 @@ def test_a_claim_that_was_never_reserved_stays_allocated() -> None:
 @pytest.mark.parametrize("user", DONE.values(), ids=DONE.keys())
 def test_a_claim_is_given_back_when_its_last_pod(user: Pod) -> None:
     status, unprotect = reconcile(claim("c", consumer(user), allocated=True), World(user))
-    assert isinstance(status, Update) and status.subresource == "status" and not status.follows
+    assert isinstance(status, Update) and status.subresource == "status"
     assert written(status).status.reserved_for == () and written(status).status.allocation is None
     assert written(status).metadata.resource_version == "7"
-    assert isinstance(unprotect, Update) and unprotect.subresource == "" and unprotect.follows
-    assert written(unprotect).metadata.finalizers == ()
+    assert unprotect == unprotected("c", consumer(user), allocated=True, follows=True)
 
 
 def test_other_consumers_keep_the_allocation() -> None:
@@ -107,9 +114,9 @@ def test_an_allocation_without_the_finalizer_is_not_ours_to_take() -> None:
 def test_a_deleted_claim_that_nobody_uses_gives_its_devices_back_and_goes() -> None:
     status, unprotect = reconcile(claim("c", allocated=True, deleted=True), World())
     assert written(status).status.allocation is None
-    assert written(unprotect).metadata.finalizers == ()
+    assert unprotect == unprotected("c", allocated=True, deleted=True, follows=True)
     (only,) = reconcile(claim("c", finalizers=(FINALIZER,), deleted=True), World())
-    assert isinstance(only, Update) and not only.follows and written(only).metadata.finalizers == ()
+    assert only == unprotected("c", finalizers=(FINALIZER,), deleted=True)
 
 
 def test_a_deleted_claim_in_use_waits() -> None:
@@ -130,7 +137,7 @@ def test_a_claim_goes_with_a_pod_that(owner: Pod) -> None:
     assert delete == Delete(
         resource=resource_of(ResourceClaim), name="c", namespace="ns", uid="uid-c", resource_version="7"
     )
-    assert isinstance(unprotect, Update) and unprotect.follows and written(unprotect).metadata.finalizers == ()
+    assert unprotect == unprotected("c", consumer(owner), owner=owner, allocated=True, follows=True)
 
 
 def test_a_claim_that_was_not_allocated_is_just_deleted() -> None:
@@ -159,7 +166,7 @@ def test_devices_do_not_wait_for_the_finalizers_of_others() -> None:
     kept = claim("c", consumer(owner), owner=owner, allocated=True, finalizers=("example.com/audit", FINALIZER))
     status, unprotect, delete = reconcile(kept, World(owner))
     assert written(status).status.allocation is None
-    assert written(unprotect).metadata.finalizers == ("example.com/audit",)
+    assert isinstance(unprotect, RemoveFinalizer) and unprotect.follows
     assert isinstance(delete, Delete) and delete.resource_version == ""
 
 
@@ -167,7 +174,7 @@ def test_what_a_crash_between_two_writes_leaves_is_finished() -> None:
     owner = pod("p", phase="Succeeded", node="n", recorded={"gpu": "c"})
     # Deleted, but still protected: only the finalizer is left to go.
     (unprotect,) = reconcile(claim("c", consumer(owner), owner=owner, allocated=True, deleted=True), World(owner))
-    assert written(unprotect).metadata.finalizers == () and not unprotect.follows  # type: ignore[union-attr]
+    assert unprotect == unprotected("c", consumer(owner), owner=owner, allocated=True, deleted=True)
     # Released, but not deleted.
     delete, _ = reconcile(claim("c", owner=owner, finalizers=(FINALIZER,)), World(owner))
     assert isinstance(delete, Delete)

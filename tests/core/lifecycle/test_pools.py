@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from allot.core.lifecycle.actions import Delete, Emit, LookUp, RequeueAfter, Retry, Update, resource_of
+from allot.core.lifecycle.actions import Delete, Emit, LookUp, RemoveFinalizer, RequeueAfter, Retry, Update, resource_of
 from allot.core.lifecycle.pod_groups import active_member_of, reconcile_pod_group
 from allot.core.lifecycle.pools import pool_statuses, reconcile_request
 from allot.core.lifecycle.slices import is_candidate, reconcile_slice
@@ -294,9 +294,9 @@ def test_only_slices_of_one_node_without_any_owner_are_cleared_away() -> None:
 def test_a_group_goes_with_the_end_of_its_last_pod() -> None:
     going = group("g", deleted=True, finalizers=("x", POD_GROUP_PROTECTION_FINALIZER))
     assert reconcile_pod_group(going, [pod("p")]) == ()
-    (update,) = reconcile_pod_group(going, [])
-    assert isinstance(update, Update) and isinstance(update.object, PodGroup)
-    assert update.object.metadata.finalizers == ("x",)
+    assert reconcile_pod_group(going, []) == (
+        RemoveFinalizer(resource=resource_of(PodGroup), object=going, finalizer=POD_GROUP_PROTECTION_FINALIZER),
+    )
     assert reconcile_pod_group(group("g", finalizers=(POD_GROUP_PROTECTION_FINALIZER,)), []) == ()
     assert list(active_member_of(pod("p", group="g"))) == ["ns/g"]
     assert list(active_member_of(pod("p", group="g", phase="Failed"))) == []

@@ -86,7 +86,14 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     resource: Resource
     object: APIStruct | JSON
     subresource: str = ""
-    # Guarded by the version that the action before has made, instead of the object's own.
+
+
+class RemoveFinalizer(msgspec.Struct, frozen=True, kw_only=True):
+    """Take a finalizer from an object, if it still is as it was seen, or as the action before has left it (follows)."""
+
+    resource: Resource
+    object: APIStruct | JSON
+    finalizer: str
     follows: bool = False
 
 
@@ -158,7 +165,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-Write = Create | Update | Patch | Apply | Delete
+Write = Create | Update | RemoveFinalizer | Patch | Apply | Delete
 Action = Write | Emit | LookUp | RequeueAfter | Retry
 
 # What the server said to each LookUp: the object (a struct if core has one), or None if there is none.

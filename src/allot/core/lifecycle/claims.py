@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from allot.core.features import FeatureGates
-from allot.core.lifecycle.actions import Action, Answers, Delete, LookUp, Resource, Update, resource_of
+from allot.core.lifecycle.actions import Action, Answers, Delete, LookUp, RemoveFinalizer, Resource, Update, resource_of
 from allot.core.lifecycle.claim_owners import is_done, is_group, is_pod, key_of, owning_pod
 from allot.core.model.core_v1 import Pod
 from allot.core.model.resource_v1 import FINALIZER, ResourceClaim, ResourceClaimConsumerReference
@@ -142,7 +142,5 @@ def _release(claim: ResourceClaim, remaining: tuple[ResourceClaimConsumerReferen
     return (write, _unprotect(claim, follows=True)) if is_free else (write,)
 
 
-def _unprotect(claim: ResourceClaim, *, follows: bool = False) -> Update:
-    finalizers = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
-    metadata = replace(claim.metadata, finalizers=finalizers)
-    return Update(resource=_CLAIMS, object=replace(claim, metadata=metadata), follows=follows)
+def _unprotect(claim: ResourceClaim, *, follows: bool = False) -> RemoveFinalizer:
+    return RemoveFinalizer(resource=_CLAIMS, object=claim, finalizer=FINALIZER, follows=follows)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msgspec.structs import replace
-
-from allot.core.lifecycle.actions import Action, Update, resource_of
+from allot.core.lifecycle.actions import Action, RemoveFinalizer, resource_of
 from allot.core.lifecycle.claim_owners import group_name, key_of
 from allot.core.lifecycle.disruption import is_terminal
 from allot.core.model.core_v1 import Pod
@@ -30,6 +28,4 @@ def reconcile_pod_group(group: PodGroup, active: Iterable[Pod]) -> tuple[Action,
     """Let a PodGroup go. active: its pods that have not ended."""
     if not is_candidate(group) or any(True for _ in active):
         return ()
-    finalizers = tuple(name for name in group.metadata.finalizers if name != POD_GROUP_PROTECTION_FINALIZER)
-    metadata = replace(group.metadata, finalizers=finalizers)
-    return (Update(resource=resource_of(PodGroup), object=replace(group, metadata=metadata)),)
+    return (RemoveFinalizer(resource=resource_of(PodGroup), object=group, finalizer=POD_GROUP_PROTECTION_FINALIZER),)
