@@ -140,8 +140,8 @@ slices = st.fixed_dictionaries(
     },
 )
 asked = {
-    "deviceClassName": st.sampled_from(["gpu", "odd", "none", ""]),
-    "allocationMode": st.sampled_from(["ExactCount", "All", "", "x"]),
+    "deviceClassName": st.sampled_from(["gpu"] * 12 + ["odd", "odd", "none", ""]),
+    "allocationMode": st.sampled_from(["ExactCount"] * 5 + ["All", "All", "", "x"]),
     "count": numbers,
 }
 more = {
@@ -153,12 +153,11 @@ more = {
     "derivedAttributes": st.lists(st.fixed_dictionaries({"name": names, "expression": expressions}), max_size=1),
 }
 exact = st.fixed_dictionaries(asked, optional={**more, "adminAccess": st.booleans()})
-requests = st.fixed_dictionaries(
-    {"name": names},
-    optional={
-        "exactly": exact,
-        "firstAvailable": st.lists(st.fixed_dictionaries({"name": names, **asked}, optional=more), max_size=2),
-    },
+alternatives = st.lists(st.fixed_dictionaries({"name": names, **asked}, optional=more), max_size=2)
+requests = st.one_of(
+    st.fixed_dictionaries({"name": names, "exactly": exact}),
+    st.fixed_dictionaries({"name": names, "firstAvailable": alternatives}),
+    st.fixed_dictionaries({"name": names}, optional={"exactly": exact, "firstAvailable": alternatives}),
 )
 specs = st.fixed_dictionaries(
     {"requests": st.lists(requests, max_size=3)},
