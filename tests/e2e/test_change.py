@@ -46,8 +46,10 @@ def test_strategic_patches_know_the_keys_of_lists(kubectl: Kubectl) -> None:
 
 def test_status_is_a_subresource(kubectl: Kubectl) -> None:
     kubectl.apply(CLAIM)
+    # The server refuses what a claim in another test's namespace has got.
+    device = f"gpu-{kubectl.namespace}"
     allocation = {
-        "devices": {"results": [{"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}]}
+        "devices": {"results": [{"request": "gpu", "driver": "d.example.com", "pool": "p", "device": device}]}
     }
     status = json.dumps({"status": {"allocation": allocation}})
     kubectl("patch", "resourceclaim", "shared", "--type=merge", "-p", status)
@@ -63,7 +65,7 @@ def test_status_is_a_subresource(kubectl: Kubectl) -> None:
             "-o",
             "jsonpath={.status.allocation.devices.results[0].device}",
         )
-        == "gpu-0"
+        == device
     )
     change = '{"spec":{"devices":{"requests":[]}}}'
     assert "field is immutable" in kubectl.fails("patch", "resourceclaim", "shared", "--type=merge", "-p", change)
