@@ -43,6 +43,15 @@ def test_after_one_bind_one_node_is_looked_at() -> None:
         made.put_pod(pod(f"q{number}", cpu="1", on=made.pods[f"uid-q{number}"].node))
 
 
+def test_labels_that_nobody_asks_about_make_no_difference() -> None:
+    made = cluster(*(node(f"n{number}") for number in range(50)))
+    place(made, pod("first", cpu="1", labels={"job-name": "first"}))
+    for number in range(5):
+        asked = pod(f"p{number}", cpu="1", labels={"job-name": f"job-{number}"}, namespace=f"ns-{number}")
+        assert ask(made, asked).nodes_evaluated == 1
+        place(made, asked)
+
+
 def test_a_heartbeat_is_no_change() -> None:
     made = cluster(*(node(f"n{number}") for number in range(5)))
     ask(made, pod())

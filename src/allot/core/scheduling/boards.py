@@ -15,8 +15,10 @@ from allot.core.scheduling.surroundings import Spreads
 if TYPE_CHECKING:
     from allot.core.scheduling.cluster import Cluster
 
-_BOARDS_MAX = 128
-_RANKINGS_MAX = 256
+_KEPT_MIN = 16
+_KEPT_MAX = 256
+# Nodes in all of them together.
+_ENTRIES_MAX = 500_000
 
 
 class Boards:
@@ -30,12 +32,16 @@ class Boards:
         self.evaluations = 0
         self.device_questions = 0
 
+    def _kept_max(self) -> int:
+        """How many are kept: fewer if they are large."""
+        return max(_KEPT_MIN, min(_KEPT_MAX, _ENTRIES_MAX // (len(self._cluster.nodes) + 1)))
+
     def board(self, profile: Profile, settings: Settings) -> Board:
-        """The board of a profile, not yet refreshed."""
-        key = (id(settings), profile.key)
+        """The board of pods of one shape, not yet refreshed."""
+        key = (id(settings), profile.shape)
         board = self._boards.pop(key, None)
         if board is None:
-            if len(self._boards) >= _BOARDS_MAX:
+            while len(self._boards) >= self._kept_max():
                 del self._boards[next(iter(self._boards))]
             board = Board(self._cluster, profile, settings)
         self._boards[key] = board
@@ -45,12 +51,15 @@ class Boards:
         self, profile: Profile, settings: Settings, question_key: Hashable, spreads: Spreads | None = None
     ) -> Ranking:
         """The ranking of a profile and of questions with this key, not yet refreshed. spreads: other pods have a say."""
-        key = (id(settings), profile.key, question_key, spreads)
+        key = (id(settings), profile.shape if spreads is None else profile.key, question_key, spreads)
         ranking = self._rankings.pop(key, None)
         board = self.board(profile, settings)
         if ranking is None or ranking.board is not board:
-            if len(self._rankings) >= _RANKINGS_MAX:
+            while len(self._rankings) >= self._kept_max():
                 del self._rankings[next(iter(self._rankings))]
-            ranking = Ranking(self._cluster, board) if spreads is None else Crowds(self._cluster, board, spreads)
+            if spreads is None:
+                ranking = Ranking(self._cluster, board)
+            else:
+                ranking = Crowds(self._cluster, board, profile, spreads)
         self._rankings[key] = ranking
         return ranking

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from allot.core.scheduling.board import Board
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plugins import inter_pod_affinity, pod_topology_spread
+from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.ranking import Item, Ranking
 from allot.core.scheduling.settings import HOSTNAME
@@ -40,15 +41,17 @@ class _Crowd:
 class Crowds(Ranking):
     """A ranking in which pods of other nodes have a say."""
 
-    def __init__(self, cluster: Cluster, board: Board, spreads: Spreads) -> None:
+    def __init__(self, cluster: Cluster, board: Board, profile: Profile, spreads: Spreads) -> None:
         super().__init__(cluster, board)
+        # The board is that of all pods of the same shape; here labels matter.
+        self._profile = profile
         self._spreads = spreads
         self._crowds: dict[Hashable, _Crowd] = {}
         self._crowd_of: dict[str, _Crowd] = {}
         self._keys: tuple[str, ...] = ()
         self._version = -1
-        self._filter = inter_pod_affinity.Filter(board.profile, cluster.neighbours)
-        self._wishes = inter_pod_affinity.Score(board.profile, cluster.neighbours, board.settings)
+        self._filter = inter_pod_affinity.Filter(profile, cluster.neighbours)
+        self._wishes = inter_pod_affinity.Score(profile, cluster.neighbours, board.settings)
         # Worked out when a decision first asks, thrown away when anything changes: the crowds that were asked, and by
         # their numbers what they said.
         self._asked: list[_Crowd] = []
@@ -60,7 +63,7 @@ class Crowds(Ranking):
     def refresh(self, question: DeviceQuestion | None) -> None:
         """Catch up with what changed."""
         neighbours = self._cluster.neighbours
-        profile, settings = self.board.profile, self.board.settings
+        profile, settings = self._profile, self.board.settings
         self._filter = inter_pod_affinity.Filter(profile, neighbours)
         self._wishes = inter_pod_affinity.Score(profile, neighbours, settings)
         if neighbours.version != self._version:
@@ -95,7 +98,7 @@ class Crowds(Ranking):
 
     def _crowd_key(self, info: NodeInfo) -> Hashable:
         """All about a node that filters and scores look at. Hostnames are many, so what is said of each is taken instead."""
-        labels, profile = info.labels, self.board.profile
+        labels, profile = info.labels, self._profile
         key: list[Hashable] = [labels.get(label) for label in self._keys]
         host = labels.get(HOSTNAME)
         key.append(host is None)
@@ -161,8 +164,8 @@ class Crowds(Ranking):
         self._crowds = {key: crowd for key, crowd in self._crowds.items() if crowd.members}
         self._asked = list(self._crowds.values())
         standing = [(nodes[next(iter(crowd.members))], len(crowd.members)) for crowd in self._asked]
-        board = self.board
-        around = Surroundings(board.profile, self._spreads, self._cluster.neighbours, board.settings, standing)
+        neighbours, settings = self._cluster.neighbours, self.board.settings
+        around = Surroundings(self._profile, self._spreads, neighbours, settings, standing)
         self._refused = {}
         passed = []
         for index, (crowd, (info, _)) in enumerate(zip(self._asked, standing, strict=True)):

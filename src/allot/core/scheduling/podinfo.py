@@ -110,6 +110,7 @@ class Profile:
         "preferred_terms",
         "required_nodes",
         "scalars",
+        "shape",
         "soft_spreads",
         "storage",
         "tolerations",
@@ -118,9 +119,11 @@ class Profile:
         "wants_spread",
     )
 
-    def __init__(self, pod: core_v1.Pod, key: bytes) -> None:
+    def __init__(self, pod: core_v1.Pod, key: bytes, shape: bytes = b"") -> None:
         spec = pod.spec
         self.key = key
+        # Equal for pods that every node by itself answers in the same way: labels and owners have no say in that.
+        self.shape = shape
         self.namespace = pod.metadata.namespace
         self.labels = pod.metadata.labels
         self.owner = _controller(pod)
@@ -310,10 +313,8 @@ class Profiles:
 
     def of(self, pod: core_v1.Pod) -> Profile:
         """The profile of a pod. On which node it is does not matter."""
-        spec = pod.spec
+        spec, metadata = pod.spec, pod.metadata
         parts: list[object] = [
-            pod.metadata.namespace,
-            pod.metadata.labels,
             [_container_parts(container) for container in spec.containers],
             spec.node_selector,
             spec.affinity,
@@ -326,17 +327,20 @@ class Profiles:
             parts.append([_container_parts(container) for container in spec.init_containers])
         if spec.resources is not None:
             parts.append(spec.resources.requests)
-        if pod.metadata.owner_references:
-            parts.append(_controller(pod))
-        if spec.volumes and any(volume.ephemeral is not None for volume in spec.volumes):
-            parts.append(pod.metadata.name)
-        key = self._encode(parts)
+        if spec.volumes:
+            # Volume claims are known by namespace and name, those of ephemeral volumes by the name of the pod.
+            parts.append(metadata.namespace)
+            if any(volume.ephemeral is not None for volume in spec.volumes):
+                parts.append(metadata.name)
+        shape = self._encode(parts)
+        owner = _controller(pod) if metadata.owner_references else None
+        key = self._encode((shape, metadata.namespace, metadata.labels, owner))
         profile = self._profiles.get(key)
         if profile is None:
             if len(self._profiles) >= _PROFILES_MAX:
                 del self._profiles[next(iter(self._profiles))]
             self.made += 1
-            profile = self._profiles[key] = Profile(pod, key)
+            profile = self._profiles[key] = Profile(pod, key, shape)
         return profile
 
 
