@@ -23,7 +23,7 @@ import logging
 from collections.abc import Iterable
 
 from allot.client.api import Client, PatchType
-from allot.client.errors import ApiError, NotFound
+from allot.client.errors import ApiError, Conflict, NotFound
 from allot.client.events import EventRecorder
 from allot.core.allocation import ClaimID, claim_id
 from allot.core.model import core_v1
@@ -42,6 +42,8 @@ _log = logging.getLogger("allot.scheduler")
 
 # How long the watch may take to show a write of our own.
 SEEN_TIMEOUT_S = 30.0
+# Somebody may write to the pod between decision and binding, perhaps more than once.
+_BIND_RETRIES = 3
 
 
 class Committer:
@@ -84,10 +86,11 @@ class Committer:
         """Write it all; NotCommitted if that cannot be, with what was written taken back as far as is safe."""
         written: list[api.ResourceClaim] = []
         made: list[api.ResourceClaim] = []
+        version = ""
         try:
             if placement.pod.spec.resource_claims or placement.extended is not None:
-                await self._prepare_measured(placement, written, made)
-            await self._bind(placement)
+                version = await self._prepare_measured(placement, written, made)
+            await self._bind(placement, version)
         except (NotCommitted, ApiError) as error:
             for step in placement.claims:
                 self._waits.expect_no_more(str(claim_id(step.claim)))
@@ -103,18 +106,21 @@ class Committer:
 
     async def _prepare_measured(
         self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
-    ) -> None:
+    ) -> str:
         started, success = self._clock.monotonic(), False
         try:
-            await self._prepare(placement, written, made)
+            version = await self._prepare(placement, written, made)
             success = True
+            return version
         finally:
             self._metrics.claims_written(self._clock.monotonic() - started, success=success)
 
     async def _prepare(
         self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
-    ) -> None:
+    ) -> str:
+        """All that comes before the binding. The version of the pod that this was done for."""
         pod = placement.pod
+        version = pod.metadata.resource_version
         allocated: list[api.ResourceClaim] = []
         try:
             for step in placement.claims:
@@ -123,19 +129,21 @@ class Committer:
                     if step.allocation is not None:
                         allocated.append(written[-1])
             if placement.extended is not None:
-                made.append(await self._create_extended(placement))
+                claim, version = await self._create_extended(placement)
+                made.append(claim)
             if placement.node_allocatable:
                 statuses = [encode(status) for status in placement.node_allocatable]
-                await self._patch_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses})
+                version = await self._patch_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses})
             if not self._is_guarded:
                 await self._check_nobody_was_quicker((*allocated, *made))
             await self._wait_for_devices(placement, (*written, *made))
+            return version
         except NotCommitted as error:
             raise NotCommitted(
                 f'running PreBind plugin "DynamicResources": {error}', is_conflict=error.is_conflict
             ) from error
 
-    async def _create_extended(self, placement: Placement) -> api.ResourceClaim:
+    async def _create_extended(self, placement: Placement) -> tuple[api.ResourceClaim, str]:
         assert placement.extended is not None
         try:
             claim = await self.claim_writes.create(placement.pod, placement.extended)
@@ -148,11 +156,11 @@ class Committer:
             "requestMappings": [encode(mapping) for mapping in placement.extended.mappings],
         }
         try:
-            await self._patch_status(placement.pod, {"extendedResourceClaimStatus": status})
+            version = await self._patch_status(placement.pod, {"extendedResourceClaimStatus": status})
         except ApiError as error:
             await self.claim_writes.delete(claim)
             raise NotCommitted(f"update pod status with the claim for extended resources: {error}") from error
-        return claim
+        return claim, version
 
     async def _wait_for_devices(self, placement: Placement, claims: tuple[api.ResourceClaim, ...]) -> None:
         """Until drivers say that the devices are ready; told by the watch of claims, not by asking."""
@@ -213,18 +221,50 @@ class Committer:
 
     # --- the binding ---
 
-    async def _bind(self, placement: Placement) -> None:
+    async def _bind(self, placement: Placement, version: str) -> None:
+        """version: that of the pod for which claims were written, if any were. A scheduler that clears such claims away
+        writes to the pod first (`reports`), so that a binding that was under way when its scheduler ended comes too late."""
         metadata = placement.pod.metadata
-        binding = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
-            "target": {"kind": "Node", "name": placement.node},
-        }
+        about = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
+        for retries_left in range(_BIND_RETRIES, -1, -1):
+            if version:
+                about["resourceVersion"] = version
+            binding = {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": about,
+                "target": {"kind": "Node", "name": placement.node},
+            }
+            try:
+                await self._pods.create(binding, metadata.namespace, name=metadata.name, subresource="binding")
+                return
+            except ApiError as error:
+                if version and retries_left and isinstance(error, Conflict):
+                    version = await self._version_if_unrefused(placement)
+                    if version:
+                        continue
+                text = f'binding rejected: running Bind plugin "DefaultBinder": {error.message}'
+                raise NotCommitted(text, is_conflict=isinstance(error, Conflict)) from error
+
+    async def _version_if_unrefused(self, placement: Placement) -> str:
+        """The present version of a pod if it has changed in something that does not matter; empty if it is bound, gone, or
+        another scheduler has had a look at it."""
+        metadata = placement.pod.metadata
         try:
-            await self._pods.create(binding, metadata.namespace, name=metadata.name, subresource="binding")
-        except ApiError as error:
-            raise NotCommitted(f'binding rejected: running Bind plugin "DefaultBinder": {error.message}') from error
+            pod = await self._pods.get(metadata.name, metadata.namespace)
+        except NotFound:
+            return ""
+        found = pod["metadata"]
+        if found.get("uid") != metadata.uid or found.get("deletionTimestamp") or pod["spec"].get("nodeName"):
+            return ""
+        known = [condition for condition in placement.pod.status.conditions if condition.type == "PodScheduled"]
+        before = [(each.status, each.reason, each.message, each.last_transition_time) for each in known]
+        now = [
+            (each.get("status", ""), each.get("reason", ""), each.get("message", ""), each.get("lastTransitionTime"))
+            for each in pod["status"].get("conditions", ())
+            if each.get("type") == "PodScheduled"
+        ]
+        return str(found["resourceVersion"]) if before == now else ""
 
     async def _is_bound(self, placement: Placement) -> bool:
         """Whether the pod has a node after all. If nobody can tell, it may have one: then nothing is taken back, and the
@@ -261,8 +301,10 @@ class Committer:
             # The claim controller finds reservations of pods that are gone, and the pod's next attempt finds its own.
             _log.warning("pod %s/%s: %s", placement.pod.metadata.namespace, placement.pod.metadata.name, error)
 
-    async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object]) -> None:
+    async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object]) -> str:
+        """The pod's version afterwards."""
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        await self._pods.patch(
+        answer = await self._pods.patch(
             pod.metadata.name, patch, PatchType.STRATEGIC, pod.metadata.namespace, subresource="status"
         )
+        return str(answer["metadata"]["resourceVersion"])

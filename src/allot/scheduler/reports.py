@@ -50,20 +50,27 @@ class Reporter:
         return bool(refusal.victims or refusal.clean_ups or self._status_patch(refusal))
 
     async def write(self, refusal: Refusal) -> bool:
-        """Victims first, so that their end is under way when the pod says where it will go. Whether all that the pod now
-        waits for is under way."""
+        """Victims first, so that their end is under way when the pod says where it will go. Claims are cleared away after
+        the pod's status was written, which ends bindings that a scheduler before us may have had under way (`commit`).
+        Whether all that the pod now waits for is under way."""
         pod = refusal.pod
         done = True
         for victim in refusal.victims:
             done &= await self._attempt(f"preempting {_name(victim.pod)}", self._evict(victim, refusal))
-        clean_ups = refusal.clean_ups if refusal.clean_ups and await self._still_waits(pod) else ()
-        for clean_up in clean_ups:
+        still_waits = True
+        status = self._status_patch(refusal)
+        if status:
+            try:
+                still_waits = await self._patch_pod(pod, status)
+            except NotFound:
+                return True
+            except ApiError as error:
+                _log.warning("status of %s: %s", _name(pod), error)
+                return not refusal.clean_ups and done
+        for clean_up in refusal.clean_ups if still_waits else ():
             done &= await self._attempt(f"clearing away after {_name(pod)}", self._clean_up(clean_up))
             # No event says to a pod that its own left-over is gone.
             done &= not isinstance(clean_up, DeleteClaim)
-        status = self._status_patch(refusal)
-        if status:
-            await self._attempt(f"status of {_name(pod)}", self._patch_pod(pod, status))
         return done
 
     async def write_group(self, outcome: GroupOutcome) -> None:
@@ -100,8 +107,10 @@ class Reporter:
         reason = "SchedulerError" if refusal.verdict is Verdict.ERROR else "Unschedulable"
         message = text_of(refusal)
         known = next((each for each in pod.status.conditions if each.type == _POD_SCHEDULED), None)
-        if known is None or (known.status, known.reason, known.message) != ("False", reason, message):
-            changed = known is None or known.status != "False"
+        # Where claims are cleared away the write itself matters, so it must change something.
+        is_forced = bool(refusal.clean_ups)
+        says_so = known is not None and (known.status, known.reason, known.message) == ("False", reason, message)
+        if is_forced or not says_so:
             condition: dict[str, object] = {
                 "type": _POD_SCHEDULED,
                 "status": "False",
@@ -109,7 +118,7 @@ class Reporter:
                 "message": message,
                 "lastProbeTime": None,
             }
-            if changed:
+            if is_forced or known is None or known.status != "False":
                 condition["lastTransitionTime"] = self._clock.now()
             # Only where generations are tracked at all, as kube-scheduler does it.
             if pod.status.observed_generation or (known is not None and known.observed_generation):
@@ -119,11 +128,13 @@ class Reporter:
             patch["nominatedNodeName"] = refusal.nominated_node
         return patch
 
-    async def _patch_pod(self, pod: core_v1.Pod, status: dict[str, object]) -> None:
+    async def _patch_pod(self, pod: core_v1.Pod, status: dict[str, object]) -> bool:
+        """Whether the pod still has no node."""
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        await self._pods.patch(
+        answer = await self._pods.patch(
             pod.metadata.name, patch, PatchType.STRATEGIC, pod.metadata.namespace, subresource="status"
         )
+        return not answer["spec"].get("nodeName")
 
     async def _evict(self, victim: Victim, refusal: Refusal) -> None:
         pod, by = victim.pod, refusal.pod
@@ -140,15 +151,6 @@ class Reporter:
         note = f"{note}: {victim.gives}" if victim.gives else note
         await self._pods.delete(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
         self._recorder.record(pod, "Normal", "Preempted", "Preempting", _shortened(note), related=by)
-
-    async def _still_waits(self, pod: core_v1.Pod) -> bool:
-        """Whether a pod has no node, as the server knows it. Another scheduler, or the one before us, may have bound it with
-        the very claims that we are about to clear away."""
-        try:
-            found = await self._pods.get(pod.metadata.name, pod.metadata.namespace)
-        except ApiError:
-            return False
-        return found["metadata"].get("uid") == pod.metadata.uid and not found["spec"].get("nodeName")
 
     async def _clean_up(self, clean_up: CleanUp) -> None:
         if isinstance(clean_up, Deallocate):
