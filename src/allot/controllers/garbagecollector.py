@@ -19,7 +19,7 @@ from allot.client.informer import Change, Informer
 from allot.client.metadata import MetadataTransport
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers, Resource, Retry
-from allot.core.lifecycle.garbage import IGNORED, NOTHING, OwnerGraph, Tracked, others_to_look_at, reconcile, tracked
+from allot.core.lifecycle.garbage import IGNORED, NOTHING, OwnerGraph, Tracked, reconcile, tracked
 from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.controllers")
@@ -159,8 +159,6 @@ class GarbageCollector:
             self._stale.set()
 
     def _reconcile(self, uid: str, answers: Answers) -> Sequence[Action]:
-        for other in others_to_look_at(self.graph, uid):
-            self._controller.queue.add(other)
         actions = reconcile(self.graph, uid, answers)
         if any(isinstance(action, Retry) for action in actions):
             self._stale.set()

@@ -110,12 +110,6 @@ class OrphanDependents(msgspec.Struct, frozen=True):
     dependents: tuple[Tracked, ...]
 
 
-class LookAt(msgspec.Struct, frozen=True):
-    """The object waits for these to go."""
-
-    uids: tuple[str, ...]
-
-
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """No owner is left. unblock: first make its references such that they block nobody, because they form a circle."""
 
@@ -131,7 +125,7 @@ class DropOwners(msgspec.Struct, frozen=True):
     uids: tuple[str, ...]
 
 
-Decision = Verify | Unresolved | RemoveFinalizer | OrphanDependents | LookAt | Delete | DropOwners | None
+Decision = Verify | Unresolved | RemoveFinalizer | OrphanDependents | Delete | DropOwners | None
 Kinds = Mapping[tuple[str, str], Resource]
 _Coordinates = tuple[str, str, str, str, str]
 
@@ -152,8 +146,10 @@ class OwnerGraph:
     def __init__(self, kinds: Kinds | None = None) -> None:
         self.kinds: Kinds = kinds or {}
         self._objects: dict[str, Tracked] = {}
-        # Dicts instead of sets keep the order in which dependents were seen.
-        self._dependents: dict[str, dict[str, None]] = {}
+        # By the owner's uid: those that name it, in the order in which they were seen, and whether they block its deletion.
+        self._dependents: dict[str, dict[str, bool]] = {}
+        # How many do; an owner with ten thousand dependents must not look at all of them each time that one goes.
+        self._blocking: dict[str, int] = {}
         self._absent: dict[_Coordinates, None] = {}
 
     def __len__(self) -> int:
@@ -166,6 +162,10 @@ class OwnerGraph:
     def dependents(self, uid: str) -> tuple[Tracked, ...]:
         """The objects that name an owner."""
         return tuple(self._objects[one] for one in self._dependents.get(uid, ()) if one in self._objects)
+
+    def is_blocked(self, uid: str) -> bool:
+        """Whether some dependent has to go before an object may."""
+        return uid in self._blocking
 
     # --- changes ---
 
@@ -186,7 +186,7 @@ class OwnerGraph:
         if self._starts(old, new, "orphans_dependents"):
             now[new.uid] = None
         elif self._starts(old, new, "deletes_dependents"):
-            now.update(self._dependents.get(new.uid, {}))
+            now.update(dict.fromkeys(self._dependents.get(new.uid, ())))
             now[new.uid] = None
         return Noticed(tuple(now), tuple(later))
 
@@ -199,13 +199,11 @@ class OwnerGraph:
         now: dict[str, None] = {}
         for owner in known.owners:
             self._unlink(owner.uid, gone.uid)
-            above = self._objects.get(owner.uid)
-            if above is not None and above.deletes_dependents:
-                now[owner.uid] = None
+            self._notice_unblocked(owner.uid, now)
         waiting = self._dependents.get(gone.uid)
         if waiting:
             self.remember_absent(_coordinates_of(known))
-            now.update(waiting)
+            now.update(dict.fromkeys(waiting))
         return Noticed(tuple(now)) if now else NOTHING
 
     def remember_absent(self, coordinates: _Coordinates) -> None:
@@ -218,29 +216,40 @@ class OwnerGraph:
         self, new: Tracked, before: tuple[OwnerReference, ...], now: dict[str, None], later: dict[str, None]
     ) -> None:
         present = {owner.uid: owner for owner in new.owners}
-        for owner in before:
-            kept = present.get(owner.uid)
-            if kept is None:
-                self._unlink(owner.uid, new.uid)
-            if owner.block_owner_deletion and not (kept is not None and kept.block_owner_deletion):
-                now[owner.uid] = None
-        known = {owner.uid for owner in before}
+        known = dict.fromkeys(owner.uid for owner in before)
+        for uid in known:
+            self._unlink(uid, new.uid)
         for uid, owner in present.items():
+            self._link(uid, new.uid, blocks=owner.block_owner_deletion is True)
             if uid in known:
                 continue
-            self._dependents.setdefault(uid, {})[new.uid] = None
             above = self._objects.get(uid)
             if above is None:
                 later[new.uid] = None
             elif above.deletes_dependents or not _is_at(above, owner, new.namespace):
                 now[new.uid] = None
+        for owner in before:
+            self._notice_unblocked(owner.uid, now)
+
+    def _link(self, owner: str, dependent: str, *, blocks: bool) -> None:
+        self._dependents.setdefault(owner, {})[dependent] = blocks
+        if blocks:
+            self._blocking[owner] = self._blocking.get(owner, 0) + 1
 
     def _unlink(self, owner: str, dependent: str) -> None:
         found = self._dependents.get(owner)
-        if found is not None:
-            found.pop(dependent, None)
-            if not found:
-                del self._dependents[owner]
+        blocked = found.pop(dependent, None) if found is not None else None
+        if blocked:
+            self._blocking[owner] -= 1
+            if not self._blocking[owner]:
+                del self._blocking[owner]
+        if found is not None and not found:
+            del self._dependents[owner]
+
+    def _notice_unblocked(self, owner: str, now: dict[str, None]) -> None:
+        above = self._objects.get(owner)
+        if above is not None and above.deletes_dependents and not self.is_blocked(owner):
+            now[owner] = None
 
     @staticmethod
     def _starts(old: Tracked | None, new: Tracked, what: str) -> bool:
@@ -298,22 +307,11 @@ def decide(graph: OwnerGraph, uid: str, asked: Mapping[str, OwnerState] | None =
     if target.orphans_dependents:
         return OrphanDependents(target, graph.dependents(uid))
     if target.deletes_dependents:
-        return _wait(graph, target)
+        # Its dependents were told to be looked at when it began to wait, or when they appeared.
+        return None if graph.is_blocked(uid) else RemoveFinalizer(target, FOREGROUND)
     if target.is_deleting or not target.owners:
         return None
     return _judge(graph, target, asked or {})
-
-
-def _wait(graph: OwnerGraph, target: Tracked) -> Decision:
-    blocking = [one for one in graph.dependents(target.uid) if _blocks(one, target.uid)]
-    if not blocking:
-        return RemoveFinalizer(target, FOREGROUND)
-    uids = tuple(one.uid for one in blocking if not one.deletes_dependents)
-    return LookAt(uids) if uids else None
-
-
-def _blocks(dependent: Tracked, uid: str) -> bool:
-    return any(owner.uid == uid and owner.block_owner_deletion for owner in dependent.owners)
 
 
 def _judge(graph: OwnerGraph, target: Tracked, asked: Mapping[str, OwnerState]) -> Decision:
@@ -353,19 +351,12 @@ def _verdict(graph: OwnerGraph, target: Tracked, states: Mapping[str, OwnerState
 
 
 def reconcile(graph: OwnerGraph, uid: str, answers: Answers) -> tuple[Action, ...]:
-    """What to do about an object. `LookAt` is left to the caller: `others_to_look_at`."""
+    """What to do about an object."""
     target = graph.get(uid)
     if target is None:
         return ()
     asked = _said(graph, target, answers)
     return (*_complaints(graph, target), *_actions(target, decide(graph, uid, asked), asked))
-
-
-def others_to_look_at(graph: OwnerGraph, uid: str) -> tuple[str, ...]:
-    """The dependents that an object waits for."""
-    target = graph.get(uid)
-    decision = _wait(graph, target) if target is not None and target.deletes_dependents else None
-    return decision.uids if isinstance(decision, LookAt) else ()
 
 
 def _actions(target: Tracked, decision: Decision, asked: Mapping[str, OwnerState]) -> tuple[Action, ...]:
