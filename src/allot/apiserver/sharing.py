@@ -34,7 +34,14 @@ def sharing(new: Object, old: Object) -> Object:
 
 
 def _sharing_members(new: Object, old: Object) -> Object:
-    return {name: before if _is_same(value, before := old.get(name)) else value for name, value in new.items()}
+    shared = new
+    for name, value in new.items():
+        before = old.get(name)
+        if value is not before and _is_same(value, before):
+            if shared is new:
+                shared = dict(new)
+            shared[name] = before
+    return shared
 
 
 def _is_same(value: Any, before: Any) -> bool:

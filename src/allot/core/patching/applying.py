@@ -227,16 +227,29 @@ def _merge(
         # What nobody manages is stated all the same: it must not go with what is given up around it.
         stated = recursive_difference(configured_fields(applied, request.schema), request.reset)
         new = _pruned(new, last, [own._replace(fields=stated), *others.values()], request)
-    if not force:
-        conflicts = _conflicts(live, new, others, request)
-        if conflicts:
-            raise ApplyConflict(conflicts)
-    left, _ = disowned(live, new, others, request.schema, request.api_version, request.reset, request.convert)
+    if last is None and _keep_apart(claimed, others, request):
+        left = others
+    else:
+        if not force:
+            conflicts = _conflicts(live, new, others, request)
+            if conflicts:
+                raise ApplyConflict(conflicts)
+        left, _ = disowned(live, new, others, request.schema, request.api_version, request.reset, request.convert)
     changed = new != live
     if claimed:
         time = request.now if changed else last.time if last is not None else None
         left[identity] = own._replace(time=time)
     return new, left, changed
+
+
+def _keep_apart(claimed: Tree, others: Entries, request: _Request) -> bool:
+    """Whether nobody else manages anything in the members of the object that the configuration is about: then nothing can be
+    taken from anybody."""
+    return all(
+        (request.convert is None or entry.api_version == request.api_version)
+        and claimed.keys().isdisjoint(entry.fields)
+        for entry in others.values()
+    )
 
 
 def _claimed(applied: Object, request: _Request) -> Tree:
