@@ -156,16 +156,19 @@ async def updates(live: Running) -> None:
 
 async def listing(live: Running) -> None:
     """A list of 10,000 pods as bytes."""
-    from allot.apiserver.lists import encode_list
+    from allot.apiserver.negotiation import Format
     from allot.apiserver.request import ApiList
+    from allot.apiserver.responses import Encoder
 
     request = ApiRequest(user=ADMIN_USER, verb="list", group="", version="v1", resource="pods", namespace="default")
     served = live.server.parts.registry.find("", "v1", "pods")
+    assert served is not None
+    encoder = Encoder(Format(), live.server.parts.clock)
     for attempt in ("first", "again"):
         began = time.perf_counter()
         answer = await live.server.handle(request)
         assert isinstance(answer, ApiList)
-        body = encode_list(answer, served)
+        body = b"".join(await encoder.list(answer, served))
         took = (time.perf_counter() - began) * 1000
         report(f"list of {len(answer.entries):,} pods ({attempt}), {len(body) / 2**20:.1f} MiB", f"{took:.0f} ms")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from typing import cast
@@ -303,20 +303,32 @@ class Connection(asyncio.BufferedProtocol):
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """A whole answer."""
+        if len(body) > _WRITE_BYTES:
+            await self.answer_in_pieces(status, headers, [body], len(body))
+            return
+        # One record, one system call.
+        head = self._answer_head(status, headers, len(body))
+        await self.write(head if self._is_to_head else head + body)
+
+    async def answer_in_pieces(
+        self, status: int, headers: Mapping[str, str], pieces: Sequence[bytes], length: int
+    ) -> None:
+        """A whole answer that is not copied together first."""
+        await self.write(self._answer_head(status, headers, length))
+        for piece in pieces if not self._is_to_head else ():
+            view = memoryview(piece)
+            for start in range(0, len(piece), _WRITE_BYTES):
+                await self.write(view[start : start + _WRITE_BYTES])
+
+    @property
+    def _is_to_head(self) -> bool:
+        """Whether the body is only asked about."""
+        return self._head is not None and self._head.method == "HEAD"
+
+    def _answer_head(self, status: int, headers: Mapping[str, str], length: int) -> bytes:
         self._keep = self._keeps()
         self._answered = True
-        sent = {**headers, "Date": self._listener.date}
-        head = answer_head(status, sent, length=len(body), closes=not self._keep)
-        if self._head is not None and self._head.method == "HEAD":
-            body = b""
-        if len(body) <= _WRITE_BYTES:
-            # One record, one system call.
-            await self.write(head + body)
-            return
-        await self.write(head)
-        view = memoryview(body)
-        for start in range(0, len(body), _WRITE_BYTES):
-            await self.write(view[start : start + _WRITE_BYTES])
+        return answer_head(status, {**headers, "Date": self._listener.date}, length=length, closes=not self._keep)
 
     async def start_stream(self, status: int, headers: Mapping[str, str]) -> Stream:
         """An answer whose end is not known yet."""

@@ -268,7 +268,7 @@ class _Exchange:
             return await self._bytes(body, answer.status)
         if isinstance(answer, ApiList):
             assert served is not None, "what was listed is served"
-            return await self._bytes(await encoder.list(answer, served), 200)
+            return await self._pieces(await encoder.list(answer, served))
         if self._head.upgrade == "websocket":
             return await self._watch_by_websocket(answer, encoder)
         return await self._watch(answer, encoder)
@@ -283,6 +283,15 @@ class _Exchange:
             headers["Vary"] = "Accept-Encoding"
         await self._connection.answer(status, headers, body)
         return status
+
+    async def _pieces(self, pieces: list[bytes]) -> int:
+        """A long answer, as it is if it need not be compressed."""
+        length = sum(map(len, pieces))
+        if length <= _GZIP_BYTES_MIN or "gzip" in self._head.get("accept-encoding"):
+            return await self._bytes(b"".join(pieces), 200)
+        self._headers["Content-Type"] = self._format.media_type
+        await self._connection.answer_in_pieces(200, self._headers, pieces, length)
+        return 200
 
     async def fail(self, error: StatusError) -> int:
         """Answer a request that failed."""

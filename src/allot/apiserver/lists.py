@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
@@ -177,18 +177,11 @@ def _bad_token(text: str) -> StatusError:
     return bad_request(f"invalid continue token: {text}")
 
 
-def encode_list(answer: ApiList, served: Served | None = None) -> bytes:
-    """The JSON of a list, joined from the JSON of its objects."""
-    metadata: dict[str, Any] = {"resourceVersion": answer.resource_version}
-    if answer.continue_token:
-        metadata["continue"] = answer.continue_token
-    if answer.remaining:
-        metadata["remainingItemCount"] = answer.remaining
-    head = {"kind": answer.kind, "apiVersion": answer.api_version, "metadata": metadata}
-    items = [entry.encoded for entry in answer.entries]
-    if served is not None and not served.custom:
-        start = served.type_prefix
-        length = len(start)
-        # The items of built-in lists carry no type, as upstream's.
-        items = [b"{" + item[length:] if item.startswith(start) else item for item in items]
-    return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
+def list_items(entries: Sequence[Entry], served: Served) -> list[bytes]:
+    """The JSON of the items of a list. Those of built-in kinds carry no type, as upstream's."""
+    if served.custom:
+        return [entry.encoded for entry in entries]
+    start = served.type_prefix
+    length = len(start)
+    items = [entry.encoded for entry in entries]
+    return [b"{" + item[length:] if item.startswith(start) else item for item in items]

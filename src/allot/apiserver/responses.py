@@ -7,16 +7,16 @@ one who asks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from allot.apiserver.lists import encode_list
+from allot.apiserver.lists import list_items
 from allot.apiserver.negotiation import YAML, Format
 from allot.apiserver.printing.cells import Moment, seconds_of
 from allot.apiserver.printing.rows import Rows, metadata_of
-from allot.apiserver.printing.tables import METADATA, encoded_table, printer_for
+from allot.apiserver.printing.tables import METADATA, printer_for, table_head
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiList, ApiObject, WatchEvent
 from allot.apiserver.tables import table_of, table_of_event
@@ -25,6 +25,8 @@ from allot.process.clock import Clock
 from allot.store.port import Entry
 
 Object = dict[str, Any]
+# A text in several parts: the long ones need not be copied together.
+Pieces = list[bytes]
 # How many objects are written before others get their turn: some ten milliseconds.
 _STEP = 1000
 # YAML is written at some megabytes a second; long ones beside the event loop.
@@ -81,35 +83,45 @@ class Encoder:
             "metadata": object_.get("metadata", {}),
         }
 
-    async def list(self, answer: ApiList, served: Served) -> bytes:
-        """A list; others are served while a long one is written."""
-        if not self._format.as_:
-            return await self._finish(encode_list(answer, served))
+    async def list(self, answer: ApiList, served: Served) -> Pieces:
+        """A list, in pieces; others are served while a long one is made."""
         metadata: Object = {"resourceVersion": answer.resource_version}
         if answer.continue_token:
             metadata["continue"] = answer.continue_token
         if answer.remaining:
             metadata["remainingItemCount"] = answer.remaining
-        if self._format.as_ != "Table":
-            return await self._finish(await self._metadata_list(answer, metadata))
-        if self._rows is None or self._include_object != METADATA:
+        match self._format.as_:
+            case "":
+                head: Object = {"kind": answer.kind, "apiVersion": answer.api_version, "metadata": metadata}
+                pieces = await _joined(head, "items", answer.entries, lambda entries: list_items(entries, served))
+            case "Table":
+                pieces = await self._table(answer, served, metadata)
+            case _:
+                pieces = await self._metadata_list(answer, metadata)
+        if self._pretty or self._format.media_type == YAML:
+            return [await self._finish(b"".join(pieces))]
+        return pieces
+
+    async def _table(self, answer: ApiList, served: Served, metadata: Object) -> Pieces:
+        kept = self._rows
+        if kept is None or self._include_object != METADATA:
             now = self._clock.now()
             table = table_of(served, answer.entries, self._meta_version, self._include_object, now, metadata)
-            return await self._finish(msgspec.json.encode(table))
+            return [msgspec.json.encode(table)]
         resource, printer = served.resource, served.printer or printer_for(served.resource)
         moment = Moment(seconds_of(self._clock.now()) or 0.0)
-        rows: list[bytes] = []
-        async for entries in _steps(answer.entries):
-            rows += self._rows.of(resource, entries, printer, moment)
-        return await self._finish(encoded_table(printer, rows, self._meta_version, metadata))
+        head = table_head(printer, self._meta_version, metadata)
+        return await _joined(head, "rows", answer.entries, lambda entries: kept.of(resource, entries, printer, moment))
 
-    async def _metadata_list(self, answer: ApiList, metadata: Object) -> bytes:
+    async def _metadata_list(self, answer: ApiList, metadata: Object) -> Pieces:
         head = {"kind": "PartialObjectMetadataList", "apiVersion": self._meta_version, "metadata": metadata}
         start = f'{{"kind":"PartialObjectMetadata","apiVersion":"{self._meta_version}","metadata":'.encode()
-        items = []
-        async for entries in _steps(answer.entries):
-            items += [b"%b%b}" % (start, metadata_of(entry.encoded)) for entry in entries]
-        return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
+        return await _joined(
+            head,
+            "items",
+            answer.entries,
+            lambda entries: [b"%b%b}" % (start, metadata_of(entry.encoded)) for entry in entries],
+        )
 
     def event(self, event: WatchEvent, served: Served) -> bytes:
         """One event of a watch, as a line."""
@@ -149,9 +161,15 @@ def _as_yaml(encoded: bytes) -> bytes:
     return write_yaml(msgspec.json.decode(encoded))
 
 
-async def _steps(entries: Sequence[Entry]) -> AsyncIterator[Sequence[Entry]]:
-    """A few at a time, with room for others in between."""
+async def _joined(
+    head: Object, member: str, entries: Sequence[Entry], make: Callable[[Sequence[Entry]], list[bytes]]
+) -> Pieces:
+    """An object whose last member is a list, made a few entries at a time with room for others in between."""
+    pieces = [msgspec.json.encode(head)[:-1] + f',"{member}":['.encode()]
     for start in range(0, len(entries), _STEP):
         if start:
+            pieces.append(b",")
             await asyncio.sleep(0)
-        yield entries[start : start + _STEP]
+        pieces.append(b",".join(make(entries[start : start + _STEP])))
+    pieces.append(b"]}")
+    return pieces

@@ -47,6 +47,11 @@ class Entry:
         return found
 
     @property
+    def decoded(self) -> Object | None:
+        """The object, if it is there without decoding."""
+        return self._object
+
+    @property
     def encoded(self) -> bytes:
         """The object as JSON, resourceVersion included."""
         found = self._encoded

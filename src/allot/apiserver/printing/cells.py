@@ -90,6 +90,8 @@ class Printer(msgspec.Struct, frozen=True):
     cells: Callable[[Object, Moment], Cells]
     # Conditions that clients use to tell which rows are done.
     conditions: Callable[[Object], list[Object]] = lambda _: []
+    # Reads as much of an object's JSON as the two need.
+    read: Callable[[bytes], Object] = msgspec.json.decode
 
 
 NAME = Column("Name", "string", "name", "Name of the object, unique among those of its kind in a namespace.")

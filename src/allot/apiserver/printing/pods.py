@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, TypedDict, cast
+
+import msgspec
+
 from allot.apiserver.printing.cells import (
     NONE,
     Cells,
@@ -172,4 +176,42 @@ def _conditions(pod: Object) -> list[Object]:
     return [{"type": "Completed", "status": "True", "reason": reason, "message": message}]
 
 
-POD = Printer(columns("Name|Ready|Status|Restarts|Age|IP+|Node+|Nominated Node+|Readiness Gates+"), _cells, _conditions)
+class _Metadata(TypedDict, total=False):
+    name: str
+    creationTimestamp: str | None
+    deletionTimestamp: str | None
+
+
+class _Container(TypedDict, total=False):
+    name: str
+    restartPolicy: str | None
+
+
+class _Spec(TypedDict, total=False):
+    containers: list[_Container] | None
+    initContainers: list[_Container] | None
+    nodeName: str | None
+    readinessGates: Any
+
+
+class _Pod(TypedDict, total=False):
+    """What is shown of a pod."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: Any
+
+
+_decoder = msgspec.json.Decoder(_Pod)
+
+
+def _read(encoded: bytes) -> Object:
+    try:
+        return cast(Object, _decoder.decode(encoded))
+    except msgspec.ValidationError:
+        return cast(Object, msgspec.json.decode(encoded))
+
+
+POD = Printer(
+    columns("Name|Ready|Status|Restarts|Age|IP+|Node+|Nominated Node+|Readiness Gates+"), _cells, _conditions, _read
+)

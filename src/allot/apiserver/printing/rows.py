@@ -80,6 +80,7 @@ class Rows:
     def __init__(self, rows_max: int = _ROWS_MAX) -> None:
         self._rows_max = rows_max
         self._rows: dict[tuple[str, str], _Row] = {}
+        self._without_room = 0
 
     def of(self, resource: Resource, entries: Iterable[Entry], printer: Printer, moment: Moment) -> list[bytes]:
         """The rows of objects in the resource's version, each with the object's metadata."""
@@ -100,11 +101,21 @@ class Rows:
                 if row is None:
                     made.append(_exact(resource, entry, printer, moment))
                     continue
-                if len(rows) >= self._rows_max:
-                    rows.clear()
-                rows[key] = row
+                self._keep(key, row)
             made.append(_filled(row, entry.encoded, since))
         return made
+
+    def _keep(self, key: tuple[str, str], row: _Row) -> None:
+        """Keep a row if there is room. What is kept stays: rows that are driven out by a long list would all be missing when
+        the same list is asked for again. After as many that found no room, everything begins anew."""
+        rows = self._rows
+        if len(rows) >= self._rows_max and key not in rows:
+            self._without_room += 1
+            if self._without_room <= self._rows_max:
+                return
+            rows.clear()
+            self._without_room = 0
+        rows[key] = row
 
 
 def _filled(row: _Row, encoded: bytes, since: Callable[[float], bytes]) -> bytes:
@@ -119,8 +130,12 @@ def _filled(row: _Row, encoded: bytes, since: Callable[[float], bytes]) -> bytes
 
 def _start(resource: Resource, entry: Entry, printer: Printer, moment: Moment) -> bytes:
     """A row without its end and its object."""
-    object_ = entry.object
-    shown = to_storage(object_, resource) if resource.api_version != resource.storage_api_version else object_
+    if resource.api_version != resource.storage_api_version:
+        object_ = entry.object
+        shown = to_storage(object_, resource)
+    else:
+        # Decoded for this alone unless it is already: a long list would drive out what others need.
+        object_ = shown = entry.decoded or printer.read(entry.encoded)
     cells, conditions = msgspec.json.encode(printer.cells(shown, moment)), printer.conditions(object_)
     told = b',"conditions":' + msgspec.json.encode(conditions) if conditions else b""
     return b'{"cells":' + cells + told
