@@ -17,8 +17,9 @@ from allot.client.errors import ApiError, Conflict, NotFound
 from allot.client.informer import Change, Informer
 from allot.client.workqueue import WorkQueue
 from allot.controllers.runner import Services
+from allot.core.quota.amounts import Amounts, plus
 from allot.core.quota.claims import DeviceClasses, device_classes
-from allot.core.quota.measure import KindName, frees, may_free, measure, measured_kinds, wanted_quota, with_usage
+from allot.core.quota.measure import KindName, frees, may_free, measured_kinds, measured_parts, wanted_quota, with_usage
 from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.controllers")
@@ -130,7 +131,11 @@ class QuotaController:
         quota = wanted_quota(object_)
         classes = device_classes(self._classes.cache)
         objects = await self._objects(object_["metadata"]["namespace"], quota.hard, classes, tasks)
-        return with_usage(object_, quota, measure(quota, objects, classes, self._clock.now()))
+        used: Amounts = {}
+        for part in measured_parts(quota, objects, classes, self._clock.now()):
+            used = plus(used, part)
+            await asyncio.sleep(0)
+        return with_usage(object_, quota, used)
 
     async def _objects(
         self, namespace: str, hard: Any, classes: DeviceClasses, tasks: asyncio.TaskGroup
