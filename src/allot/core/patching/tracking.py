@@ -53,6 +53,11 @@ def track_update(
         )
         if in_place is not None:
             return in_place
+    if live is None and not managed_fields_of(new):
+        mine = compare_manageable(None, new, schema, reset)[1]
+        if not mine:
+            return None
+        return [Managed(manager or UNKNOWN_MANAGER, UPDATE, api_version, subresource, now, mine).encoded()]
     entries = starting_entries(live, new, subresource)
     if not entries and live is not None and live.get("metadata", {}).get("uid"):
         return None

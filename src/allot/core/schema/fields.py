@@ -38,6 +38,7 @@ _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 _TEXT_LENGTH_MAX = 200
 _CLEAN_VALUES_MAX = 256
 _CLEAN_VALUE_LENGTH_MAX = 8 * 1024
+_CLEAN_VALUE_LENGTH_MIN = 200
 _TOKEN_VOLUME = b'"kube-api-access-'
 _token_volume = re.compile(_TOKEN_VOLUME + rb"[a-z0-9]{5}(?=\")")
 
@@ -107,13 +108,14 @@ def _without_clean_parts(object_: dict[str, Any], schema: Schema, unseen: list[t
             managed, entries = value.get("managedFields"), node.properties.get("managedFields")
             if entries is not None and _is_clean(managed, entries, unseen):
                 value = {member: each for member, each in value.items() if member != "managedFields"}
-        elif node is not None and _is_clean(value, node, unseen):
+        elif node is not None and type(value) is not str and _is_clean(value, node, unseen, small=name == "spec"):
             continue
         rest[name] = value
     return rest
 
 
-def _is_clean(value: Any, node: Schema, unseen: list[tuple[Schema, bytes]]) -> bool:
+def _is_clean(value: Any, node: Schema, unseen: list[tuple[Schema, bytes]], *, small: bool = False) -> bool:
+    """Whether a value is known to be clean. small: also if it is, because there are others like it."""
     # Whether something empty is in order depends on where it is.
     if not value or not isinstance(value, (dict, list)):
         return False
@@ -121,7 +123,8 @@ def _is_clean(value: Any, node: Schema, unseen: list[tuple[Schema, bytes]]) -> b
         encoded = msgspec.json.encode(value)
     except (TypeError, ValueError):
         return False
-    if len(encoded) > _CLEAN_VALUE_LENGTH_MAX:
+    # What is small is walked as quickly as it is looked up, and mostly differs from object to object.
+    if len(encoded) > _CLEAN_VALUE_LENGTH_MAX or (len(encoded) < _CLEAN_VALUE_LENGTH_MIN and not small):
         return False
     if _TOKEN_VOLUME in encoded:
         # Each pod has its own name for this volume; which one is no matter here.

@@ -354,7 +354,9 @@ def _check_event(event: Object) -> Findings:
         if not text(event, name):
             found.append(required(name))
     for name, limit in _EVENT_LIMITS.items():
-        if byte_length(text(event, name)) > limit:
+        value = event.get(name)
+        # Four bytes are the most that a character has.
+        if isinstance(value, str) and len(value) * 4 > limit and byte_length(value) > limit:
             found.append(invalid(name, "", f"can have at most {limit} characters"))
     return found
 
