@@ -209,7 +209,17 @@ class NodeView:
 def device_on_node(entry: DeviceEntry, node: Node) -> bool:
     """Whether a device of a slice with per-device node selection can be used from the node."""
     device = entry.device
-    return _on_node(node, device.node_name, device.all_nodes, device.node_selector)
+    try:
+        return _on_node(node, device.node_name, device.all_nodes, device.node_selector)
+    except SelectorError as error:
+        where = f"device {entry.id} in slice {entry.slice.metadata.name}"
+        raise _no_selection(where, error) from error
+
+
+def _no_selection(where: str, error: SelectorError) -> AllocationError:
+    return AllocationError(
+        f"gather pool information: failed to perform node selection for {where}: failed to parse node selector: {error}"
+    )
 
 
 def _on_node(node: Node, name: str | None, all_nodes: bool | None, selector: NodeSelector | None) -> bool:
@@ -231,10 +241,7 @@ def is_relevant(slice_: SliceEntry, node: Node) -> bool:
         if spec.per_device_node_selection:
             return any(device_on_node(entry, node) for entry in slice_.devices)
     except SelectorError as error:
-        raise AllocationError(
-            "gather pool information: failed to perform node selection for slice "
-            f"{slice_.slice.metadata.name}: failed to parse node selector: {error}"
-        ) from error
+        raise _no_selection(f"slice {slice_.slice.metadata.name}", error) from error
     return False  # some future way of node selection that is not known here
 
 

@@ -402,9 +402,9 @@ class DeviceQuestion:
             inventory.watch(signature)
         try:
             view = inventory.view(node.node)
+            devices = {entry for signature in signatures for entry in view.candidates(signature).devices}
         except AllocationError:
             return 0, 0
-        devices = {entry for signature in signatures for entry in view.candidates(signature).devices}
         return sum(entry.state.allocated for entry in devices), len(devices)
 
     def steps(self, node: NodeInfo) -> Steps:
