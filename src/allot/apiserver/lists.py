@@ -6,6 +6,7 @@ where the next page starts; it is Kubernetes' own format, so that tokens mean th
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
@@ -65,7 +66,7 @@ async def list_objects(
         page = await _single(store, served.key(namespace, selection.name))
     else:
         page = await _read(store, prefix, start, options, selection)
-    entries = page.entries if selection.everything else tuple(e for e in page.entries if selection.matches(e.object))
+    entries = page.entries if selection.everything else await _selected(page.entries, selection)
     if served.convert_needed:
         entries = tuple(served.present_entry(entry) for entry in entries)
     token = encode_token(page.revision, page.continue_key, prefix) if page.continue_key else ""
@@ -78,6 +79,16 @@ async def list_objects(
         continue_token=token,
         remaining=page.remaining if token and selection.everything else None,
     )
+
+
+async def _selected(entries: Sequence[Entry], selection: Selection) -> tuple[Entry, ...]:
+    """The entries that are selected, with room for other requests in between."""
+    found: list[Entry] = []
+    for start in range(0, len(entries), _CHUNK_MIN):
+        if start:
+            await asyncio.sleep(0)
+        found += filter(selection.matches_entry, entries[start : start + _CHUNK_MIN])
+    return tuple(found)
 
 
 async def _start(store: Store, prefix: str, options: ListOptions) -> _Start:
@@ -125,7 +136,7 @@ async def _read_selected(store: Store, prefix: str, start: _Start, limit: int, s
         page = await store.list(prefix, limit=chunk, continue_key=key, revision=revision)
         revision = page.revision
         for index, entry in enumerate(page.entries):
-            if not selection.matches(entry.object):
+            if not selection.matches_entry(entry):
                 continue
             found.append(entry)
             if len(found) == limit:

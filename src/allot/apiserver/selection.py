@@ -5,18 +5,26 @@ Field selectors are read and judged here (`spec.nodeName=n1,status.phase!=Failed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.resources import Resource
-from allot.core.selectors import Requirements, SelectorError, parse_label_selector
+from allot.core.selectors import Operator, Requirements, SelectorError, parse_label_selector
+from allot.store.port import Entry
 
 Object = dict[str, Any]
 
 _TERMS_MAX = 100
+# Fields that are selected by what is written in the object, not by what its absence means.
+_LITERAL_FIELDS = frozenset(
+    ("metadata.name", "metadata.namespace", "spec.nodeName", "involvedObject.name", "involvedObject.uid")
+)
+# Letters that JSON has no other way to write.
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 # Kinds whose refusal of an unknown field upstream words without the list of known ones.
 _DEFAULT_FIELDS = ("metadata.name", "metadata.namespace")
 
@@ -40,6 +48,8 @@ class Selection(msgspec.Struct, frozen=True):
     labels: Requirements = Requirements()
     fields: tuple[FieldTerm, ...] = ()
     name: str = ""
+    # Texts that are in the JSON of every object that is selected.
+    needles: tuple[bytes, ...] = ()
 
     @property
     def everything(self) -> bool:
@@ -51,6 +61,18 @@ class Selection(msgspec.Struct, frozen=True):
         if self.labels.all and not self.labels.matches(object_.get("metadata", {}).get("labels") or {}):
             return False
         return all(term.matches(object_) for term in self.fields)
+
+    def matches_entry(self, entry: Entry) -> bool:
+        """Whether a stored object is selected. Most that are not can be told by their JSON, which is not decoded then."""
+        object_ = entry.decoded
+        if object_ is None:
+            encoded = entry.encoded
+            for needle in self.needles:
+                if needle not in encoded:
+                    return False
+            # For this alone: a long list would drive out what others need.
+            object_ = msgspec.json.decode(encoded)
+        return self.matches(object_)
 
 
 EVERYTHING = Selection()
@@ -74,7 +96,15 @@ def selection(resource: Resource, label_selector: str, field_selector: str, name
         only = name
     if not labels.all and not fields:
         return EVERYTHING
-    return Selection(labels, fields, only)
+    return Selection(labels, fields, only, tuple(_needles(labels, fields)))
+
+
+def _needles(labels: Requirements, fields: tuple[FieldTerm, ...]) -> Iterator[bytes]:
+    wanted = [next(iter(each.values)) for each in labels.all if each.operator is Operator.IN and len(each.values) == 1]
+    wanted += [term.value for term in fields if term.equal and term.field in _LITERAL_FIELDS]
+    for value in wanted:
+        if _PLAIN.fullmatch(value):
+            yield f'"{value}"'.encode()
 
 
 def _field_terms(resource: Resource, text: str) -> tuple[FieldTerm, ...]:

@@ -87,8 +87,8 @@ class ObjectWatch:
         """Start to listen, and keep what is told first."""
         self._seen = revision
         self._watch = store.watch(prefix, revision)
-        everything, matches = self._selection.everything, self._selection.matches
-        self._initial += [self._told("ADDED", entry) for entry in initial if everything or matches(entry.object)]
+        everything, matches = self._selection.everything, self._selection.matches_entry
+        self._initial += [self._told("ADDED", entry) for entry in initial if everything or matches(entry)]
         if marks_end and self._bookmarks:
             self._initial.append(self._bookmark(_INITIAL_EVENTS_END))
 
