@@ -116,7 +116,8 @@ class Reporter:
                 "status": "False",
                 "reason": reason,
                 "message": message,
-                "lastProbeTime": None,
+                # Set and not set in turn, where the write has to change something even within the same second.
+                "lastProbeTime": self._clock.now() if is_forced and not (known and known.last_probe_time) else None,
             }
             if is_forced or known is None or known.status != "False":
                 condition["lastTransitionTime"] = self._clock.now()
@@ -124,6 +125,8 @@ class Reporter:
             if pod.status.observed_generation or (known is not None and known.observed_generation):
                 condition["observedGeneration"] = pod.metadata.generation
             patch["conditions"] = [condition]
+        if any(isinstance(clean_up, DeleteClaim) for clean_up in refusal.clean_ups):
+            patch["extendedResourceClaimStatus"] = None
         if refusal.nominated_node and refusal.nominated_node != pod.status.nominated_node_name:
             patch["nominatedNodeName"] = refusal.nominated_node
         return patch
