@@ -11,9 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allot.apiserver.access.certificates import ADMIN
+from allot.apiserver.access.certificates import ADMIN, Certificates
 from allot.apiserver.assembly import Running, Settings, running
-from allot.apiserver.connections import Limits
+from allot.apiserver.connections import Connection, Limits, Listener
+from allot.apiserver.heads import Head
+from allot.process.clock import SystemClock
 from allot.store.memory import MemoryStore
 
 STUCK_S = 20
@@ -160,6 +162,27 @@ async def test_heads_and_bodies_that_never_end_are_given_up(tmp_path: Path) -> N
             assert (await answer(reader))[0] == 200
             # Then silence.
             assert await reader.read() == b""
+
+
+async def test_what_takes_too_long_is_given_up_and_the_connection_goes_on(tmp_path: Path) -> None:
+    async def handle(connection: Connection, head: Head) -> None:
+        status = 200
+        try:
+            with connection.time_limit(0.05 if head.path == "/slow" else STUCK_S):
+                await asyncio.sleep(STUCK_S if head.path == "/slow" else 0)
+        except TimeoutError:
+            status = 504
+        await connection.answer(status, {}, b"")
+
+    certificates = Certificates(tmp_path, SystemClock())
+    listener = Listener(handle, SystemClock(), Limits(head_s=0.1))
+    async with listener.listening("127.0.0.1", 0, certificates.server_context()) as port:
+        context = ssl.create_default_context(cadata=certificates.authority.pem.decode())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        for path, status in (("/slow", 504), ("/", 200), ("/slow", 504)):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert (await answer(reader))[0] == status
+        writer.transport.abort()
 
 
 @pytest.mark.slow
