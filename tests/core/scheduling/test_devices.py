@@ -259,6 +259,20 @@ def test_a_slice_whose_node_selector_makes_no_sense_ends_the_attempt(enabled: Fe
     assert ask(claims, pod("q", "many")).quick(node("n1")) is not None
 
 
+def test_a_device_whose_node_selector_makes_no_sense_ends_the_attempt() -> None:
+    claims = world()
+    terms = [{"matchExpressions": [{"key": "", "operator": "In", "values": []}]}]
+    odd = {"name": "gpu-0", "nodeSelector": {"nodeSelectorTerms": terms}}
+    claims.put_slice(slice_of("n1", [odd], perDeviceNodeSelection=True))
+    claims.put_claim(claim("c"))
+    question = ask(claims, pod("p", "c"))
+    answer = question.exact(node("n1"))
+    assert answer is not None
+    assert answer.verdict is Verdict.ERROR
+    assert "failed to perform node selection for device gpu.example.com/n1/gpu-0" in answer.reasons[0]
+    assert question.occupancy(node("n1")) == (0, 0)
+
+
 def test_an_allocation_whose_node_selector_makes_no_sense_ends_the_attempt() -> None:
     claims = world("n1")
     terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
@@ -275,6 +289,11 @@ def test_a_claim_without_requests_fits_everywhere() -> None:
     empty = claim("c")
     claims.put_claim(api.ResourceClaim(metadata=empty.metadata))
     (step,) = place(claims, pod("p", "c"), node("n2")).claims
+    assert step.allocation == api.AllocationResult()
+    constraint = api.DeviceConstraint(match_attribute="gpu.example.com/numa")
+    spec = api.ResourceClaimSpec(devices=api.DeviceClaim(constraints=(constraint,)))
+    claims.put_claim(api.ResourceClaim(metadata=claim("d").metadata, spec=spec))
+    (step,) = place(claims, pod("q", "d"), node("n2")).claims
     assert step.allocation == api.AllocationResult()
 
 
