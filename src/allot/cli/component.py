@@ -81,18 +81,16 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
 
 
-class Duration(click.ParamType):
-    """A time span as Go writes it (1m30s), or a number of seconds."""
+def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    found = parse_duration(value if not value.replace(".", "", 1).isdigit() else f"{value}s")
+    if found is None or found.nanoseconds < 0:
+        raise click.BadParameter(f"{value!r} is no duration such as 15s or 1m30s.", context, parameter)
+    return found.nanoseconds / SECOND
 
-    name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """In seconds."""
-        text = str(value)
-        found = parse_duration(text if not text.replace(".", "", 1).isdigit() else f"{text}s")
-        if found is None or found.nanoseconds < 0:
-            self.fail(f"{text!r} is no duration such as 15s or 1m30s.", param, ctx)
-        return found.nanoseconds / SECOND
+def duration_option(*names: str, default: str, help_: str) -> Callable[[Function], Function]:
+    """An option for a time span as Go writes it (1m30s), or a number of seconds; the command gets seconds."""
+    return click.option(*names, default=default, show_default=True, metavar="DURATION", callback=_seconds, help=help_)
 
 
 def component_options(lease_name: str, port: int) -> Callable[[Function], Function]:
@@ -135,29 +133,23 @@ def component_options(lease_name: str, port: int) -> Callable[[Function], Functi
             metavar="NAMESPACE",
             help="The namespace of that lease.",
         ),
-        click.option(
+        duration_option(
             "--leader-elect-lease-duration",
             "lease_duration",
-            type=Duration(),
             default="15s",
-            show_default=True,
-            help="How long others wait for a lease that is not renewed.",
+            help_="How long others wait for a lease that is not renewed.",
         ),
-        click.option(
+        duration_option(
             "--leader-elect-renew-deadline",
             "renew_deadline",
-            type=Duration(),
             default="10s",
-            show_default=True,
-            help="How long the leader tries to renew it before it gives up.",
+            help_="How long the leader tries to renew it before it gives up.",
         ),
-        click.option(
+        duration_option(
             "--leader-elect-retry-period",
             "retry_period",
-            type=Duration(),
             default="2s",
-            show_default=True,
-            help="The pause between tries.",
+            help_="The pause between tries.",
         ),
         click.option(
             "--bind-address", default="127.0.0.1", show_default=True, help="Where to serve health and metrics."

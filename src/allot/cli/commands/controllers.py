@@ -14,7 +14,7 @@ import msgspec
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.access.service_account_tokens import legacy_claims
 from allot.apiserver.access.token_key import TokenKey
-from allot.cli.component import Component, Duration, component_options, options_of, run_component
+from allot.cli.component import Component, component_options, duration_option, options_of, run_component
 from allot.cli.controller_names import controllers_option
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
@@ -71,26 +71,12 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     type=_FILE,
     help="The key that signs tokens in Secrets: the API server's sa.key. Without it Secrets get no tokens.",
 )
-@click.option(
-    "--node-monitor-period",
-    type=Duration(),
-    default=f"{_DEFAULTS.period_s:g}s",
-    show_default=True,
-    help="How often nodes are looked at.",
+@duration_option("--node-monitor-period", default=f"{_DEFAULTS.period_s:g}s", help_="How often nodes are looked at.")
+@duration_option(
+    "--node-monitor-grace-period", default=f"{_DEFAULTS.grace_s:g}s", help_="How long a node may be silent."
 )
-@click.option(
-    "--node-monitor-grace-period",
-    type=Duration(),
-    default=f"{_DEFAULTS.grace_s:g}s",
-    show_default=True,
-    help="How long a node may be silent.",
-)
-@click.option(
-    "--node-startup-grace-period",
-    type=Duration(),
-    default=f"{_DEFAULTS.startup_grace_s:g}s",
-    show_default=True,
-    help="How long a new node may be silent.",
+@duration_option(
+    "--node-startup-grace-period", default=f"{_DEFAULTS.startup_grace_s:g}s", help_="How long a new node may be silent."
 )
 @click.option(
     "--terminated-pod-gc-threshold",
