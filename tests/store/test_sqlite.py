@@ -419,3 +419,19 @@ def test_a_folder_that_may_not_be_written_is_told() -> None:
     assert "cannot be opened for writing" in done.stdout
     assert "s.db" in done.stdout
     assert "belongs to this user" in done.stdout
+
+
+async def test_a_writer_that_is_cancelled_hears_so_when_it_is_clear_what_is_stored(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "state.db")
+    try:
+        created = await store.create(PODS + "a", pod(0))
+        writer = asyncio.ensure_future(store.update(PODS + "a", pod(1), created.revision))
+        await asyncio.sleep(0)
+        writer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writer
+        entry = await store.get(PODS + "a")
+        assert entry is not None
+        assert entry.object["spec"]["n"] == 1
+    finally:
+        await store.close()

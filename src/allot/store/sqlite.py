@@ -123,19 +123,20 @@ class SqliteStore(TimelineReads):
         present = self._timeline.entries.get(key)
         if present is not None:
             raise KeyExists(key, present)
-        return await self._put(EventType.ADDED, key, object_, None)
+        return await self._outcome(key, self._put(EventType.ADDED, key, object_, None))
 
     async def update(self, key: str, object_: Object, expected: int) -> Entry:
         """Replace a key; see the port."""
         await self._settled(key)
-        return await self._put(EventType.MODIFIED, key, object_, self._expect(key, expected))
+        return await self._outcome(key, self._put(EventType.MODIFIED, key, object_, self._expect(key, expected)))
 
     async def delete(self, key: str, expected: int) -> Entry:
         """Remove a key; see the port."""
         await self._settled(key)
         before = self._expect(key, expected)
         revision = self._assigned + 1
-        return await self._submit(Event(EventType.DELETED, LastState(before, revision), before, revision))
+        event = Event(EventType.DELETED, LastState(before, revision), before, revision)
+        return await self._outcome(key, self._submit(event))
 
     async def compact(self, revision: int) -> None:
         """Forget history before a revision, also in the file; see the port."""
@@ -152,6 +153,15 @@ class SqliteStore(TimelineReads):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             write.settled.append(waiter)
             await waiter
+
+    async def _outcome(self, key: str, answer: asyncio.Future[Entry]) -> Entry:
+        """Wait for a write. It cannot be called back: who is cancelled meanwhile hears so only when it has ended, because
+        what he does about it (quota, holders of devices) depends on what is stored then."""
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            await self._settled(key)
+            raise
 
     def _put(self, type_: EventType, key: str, object_: Object, before: Entry | None) -> asyncio.Future[Entry]:
         revision = self._assigned + 1
