@@ -27,6 +27,7 @@ _log = logging.getLogger("allot.controllers")
 WORKERS = 20
 RESYNC_S = 30.0
 _RETRY_S = 1.0
+_UNKNOWN_KIND_S = 10.0
 # A group of changes of what is served is answered once.
 _SETTLE_S = 0.5
 # Without this resource's objects decisions only take longer, because the server is asked instead.
@@ -52,6 +53,7 @@ class GarbageCollector:
         self._client = Client(MetadataTransport(services.client.transport))
         self._monitors: dict[Resource, _Monitor] = {}
         self._stale = asyncio.Event()
+        self._refreshed_at = 0.0
         self.graph = OwnerGraph()
         # Dependents found while the graph was filled for the first time; None afterwards.
         self._early: dict[str, None] | None = {}
@@ -103,6 +105,7 @@ class GarbageCollector:
 
     async def _refresh(self, tasks: asyncio.TaskGroup) -> bool:
         """Watch what is served, and no more; whether that is known."""
+        self._refreshed_at = self._services.clock.monotonic()
         try:
             discovery = await self._client.discovery(refresh=True)
         except ApiError as error:
@@ -160,7 +163,9 @@ class GarbageCollector:
 
     def _reconcile(self, uid: str, answers: Answers) -> Sequence[Action]:
         actions = reconcile(self.graph, uid, answers)
-        if any(isinstance(action, Retry) for action in actions):
+        # An owner of a kind that nobody knows: perhaps it is new, perhaps it will never be there.
+        is_unknown = any(isinstance(action, Retry) for action in actions)
+        if is_unknown and self._services.clock.monotonic() - self._refreshed_at > _UNKNOWN_KIND_S:
             self._stale.set()
         return actions
 
