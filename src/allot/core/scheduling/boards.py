@@ -15,10 +15,10 @@ from allot.core.scheduling.surroundings import Spreads
 if TYPE_CHECKING:
     from allot.core.scheduling.cluster import Cluster
 
-_KEPT_MIN = 16
+_KEPT_MIN = 32
 _KEPT_MAX = 256
 # Nodes in all of them together.
-_ENTRIES_MAX = 500_000
+_ENTRIES_MAX = 200_000
 
 
 class Boards:
