@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from allot.client.errors import Conflict
+from allot.client.errors import Conflict, NotFound
 from allot.controllers import garbagecollector, namespace
 from controllers.tidy_cluster import Cluster, cluster, owned_by
 
@@ -148,6 +148,35 @@ async def test_a_namespace_goes_when_all_that_is_in_it_has_gone(tidy: Cluster) -
     held["metadata"].pop("finalizers")
     await tidy.client.resource("", "v1", "configmaps", namespaced=True).update(held)
     await tidy.gone("v1", "Namespace", "going")
+
+
+async def test_a_namespace_waits_for_its_pods_before_it_touches_anything_else(tidy: Cluster) -> None:
+    await tidy.create("v1", "Namespace", "busy")
+    await tidy.create("v1", "ConfigMap", "used", "busy")
+    account = await tidy.client.of_kind("v1", "ServiceAccount")
+    await tidy.eventually(lambda: _exists(account.get("default", "busy")))
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
+    await tidy.create("v1", "Pod", "worker", "busy", spec=spec)
+    await tidy.delete("v1", "Namespace", "busy")
+
+    async def told() -> str | None:
+        found = await tidy.get("v1", "Namespace", "busy")
+        assert found is not None
+        conditions = {one["type"]: one for one in found["status"].get("conditions", ())}
+        return conditions["NamespaceContentRemaining"]["message"] if conditions else None
+
+    assert await tidy.eventually(told) == "Some resources are remaining: pods. has 1 resource instances"
+    assert await tidy.get("v1", "ConfigMap", "used", "busy") is not None
+    await tidy.delete("v1", "Pod", "worker", "busy", grace_period_seconds=0)
+    await tidy.gone("v1", "Namespace", "busy")
+
+
+async def _exists(asked: Awaitable[object]) -> bool:
+    try:
+        await asked
+        return True
+    except NotFound:
+        return False
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
