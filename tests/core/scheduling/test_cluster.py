@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from allot.core.model import core_v1
+
 from .cluster_world import ZONE, ask, cluster, node, place, placement_of, pod
 
 
@@ -89,3 +91,28 @@ def test_a_new_node_and_a_changed_one_are_noticed() -> None:
     assert place(made, pod(cpu="2")) == "n2"
     made.delete_node("n2")
     assert ask(made, pod("q", cpu="2")).refusals[0].message.startswith("0/1 nodes are available")
+
+
+def test_while_a_pod_shrinks_it_counts_with_what_it_has() -> None:
+    def shrinking(asked: str, allocated: str, running: str) -> core_v1.Pod:
+        status = {
+            "name": "c",
+            "allocatedResources": {"cpu": allocated, "memory": "1Gi"},
+            "resources": {"requests": {"cpu": running}},
+        }
+        return pod(cpu=asked, on="n1", status={"containerStatuses": [status]})
+
+    made = cluster(node("n1"))
+    for asked, allocated, running, expected in (
+        ("3", "3", "3", 3000),
+        ("1", "3", "3", 3000),
+        ("1", "1", "3", 3000),
+        ("1", "1", "1", 1000),
+        # Growing: what is asked for counts at once.
+        ("2", "1", "1", 2000),
+    ):
+        made.put_pod(shrinking(asked, allocated, running))
+        info = made.nodes["n1"]
+        assert (info.cpu, info.memory) == (expected, 2**30)
+    made.delete_pod(pod(on="n1"))
+    assert (made.nodes["n1"].cpu, made.nodes["n1"].memory) == (0, 0)

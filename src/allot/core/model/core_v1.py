@@ -306,6 +306,9 @@ class ContainerStatus(PartialStruct, frozen=True, kw_only=True):
     name: str = ""
     ready: bool = False
     restart_count: Int32 = 0
+    # What the node has set aside for the container, and what it runs with: other than the spec says during a resize.
+    allocated_resources: Mapping[str, Quantity] = {}
+    resources: ResourceRequirements | None = None
     allocated_resources_status: tuple[ResourceStatus, ...] = ()
 
 

@@ -157,17 +157,15 @@ class Cluster:
             if known is not None:
                 self._drop(known)
             return
-        profile = self.profiles.of(pod)
         extra = pod.status.node_allocatable_resource_claim_statuses
+        info = PodInfo(pod, self.profiles.of(pod), node, extra)
         if known is not None:
             self._assumed.discard(key)
-            same = known.node == node and known.profile is profile and not extra and known.scalars is profile.scalars
-            same = same and known.priority == (pod.spec.priority or 0)
-            if same and known.is_terminating == (pod.metadata.deletion_timestamp is not None):
+            if info.counts_as(known):
                 known.pod = pod
                 return
             self._drop(known)
-        self._count(PodInfo(pod, profile, node, extra))
+        self._count(info)
 
     def delete_pod(self, pod: core_v1.Pod) -> None:
         """A pod is gone."""

@@ -257,8 +257,25 @@ class PodInfo:
         self.scalars = profile.scalars
         self.nonzero_cpu = profile.nonzero_cpu
         self.nonzero_memory = profile.nonzero_memory
+        if pod.status.container_statuses:
+            self._raise(pod)
         if extra:
             self._add(extra)
+
+    def _raise(self, pod: core_v1.Pod) -> None:
+        """While a pod is resized, what it has counts as long as it is more than what it asks for."""
+        got = _got(pod)
+        if got is None:
+            return
+        cpu, memory = _whole(got.pop("cpu", 0), _NANO // 1000), _whole(got.pop("memory", 0))
+        self.cpu, self.nonzero_cpu = max(self.cpu, cpu), max(self.nonzero_cpu, cpu)
+        self.memory, self.nonzero_memory = max(self.memory, memory), max(self.nonzero_memory, memory)
+        self.storage = max(self.storage, _whole(got.pop("ephemeral-storage", 0)))
+        more = {name: _whole(nano) for name, nano in got.items() if is_scalar(name)}
+        if any(amount > self.scalars.get(name, 0) for name, amount in more.items()):
+            self.scalars = {
+                name: max(self.scalars.get(name, 0), more.get(name, 0)) for name in {**self.scalars, **more}
+            }
 
     def _add(self, extra: Sequence[core_v1.NodeAllocatableResourceClaimStatus]) -> None:
         """Devices that stand for node resources count as requests."""
@@ -271,6 +288,19 @@ class PodInfo:
         self.storage += more.pop("ephemeral-storage", 0)
         if more:
             self.scalars = {name: self.scalars.get(name, 0) + more.get(name, 0) for name in {**self.scalars, **more}}
+
+    def counts_as(self, other: PodInfo) -> bool:
+        """Whether nothing that decisions look at differs from another version of the pod."""
+        return (
+            self.node == other.node
+            and self.profile is other.profile
+            and self.cpu == other.cpu
+            and self.memory == other.memory
+            and self.storage == other.storage
+            and self.scalars == other.scalars
+            and self.priority == other.priority
+            and self.is_terminating == other.is_terminating
+        )
 
     @property
     def priority(self) -> int:
@@ -383,15 +413,20 @@ def _with_tag(image: str) -> str:
 # --- requests ---
 
 
-def _total(spec: core_v1.PodSpec, missing: Mapping[str, int]) -> dict[str, int]:
-    """The pod's requests in billionths. Containers and sidecars run together; other init containers run alone."""
+def _total(
+    spec: core_v1.PodSpec, missing: Mapping[str, int], has: Mapping[str, Mapping[str, Quantity]] | None = None
+) -> dict[str, int]:
+    """The pod's requests in billionths. Containers and sidecars run together; other init containers run alone.
+
+    missing: for containers that do not say; has: by container, what counts instead of its requests.
+    """
     total: dict[str, int] = {}
     for container in spec.containers:
-        _plus(total, _requests(container, missing))
+        _plus(total, _requests(container, missing, has))
     sidecars: dict[str, int] = {}
     initial: dict[str, int] = {}
     for container in spec.init_containers:
-        amounts = _requests(container, missing)
+        amounts = _requests(container, missing, has)
         if _is_sidecar(container):
             _plus(total, amounts)
             _plus(sidecars, amounts)
@@ -409,8 +444,35 @@ def _total(spec: core_v1.PodSpec, missing: Mapping[str, int]) -> dict[str, int]:
     return total
 
 
-def _requests(container: core_v1.Container, missing: Mapping[str, int]) -> dict[str, int]:
-    return {**missing, **{name: amount.nano for name, amount in container.resources.requests.items()}}
+def _got(pod: core_v1.Pod) -> dict[str, int] | None:
+    """What the containers have, in billionths, if that is more than what one of them asks for. Pod by pod as requests."""
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    wanted = {
+        container.name: container.resources.requests for container in (*pod.spec.containers, *pod.spec.init_containers)
+    }
+    has: dict[str, Mapping[str, Quantity]] = {}
+    grown = False
+    for status in statuses:
+        running = status.resources.requests if status.resources is not None else {}
+        if not running and not status.allocated_resources:
+            continue
+        asked = wanted.get(status.name, {})
+        got = {
+            name: max(running.get(name, Quantity.ZERO), status.allocated_resources.get(name, Quantity.ZERO))
+            for name in {**running, **status.allocated_resources}
+        }
+        has[status.name] = got
+        grown = grown or any(amount > asked.get(name, Quantity.ZERO) for name, amount in got.items())
+    return _total(pod.spec, {}, has) if grown else None
+
+
+def _requests(
+    container: core_v1.Container, missing: Mapping[str, int], has: Mapping[str, Mapping[str, Quantity]] | None
+) -> dict[str, int]:
+    requests = container.resources.requests
+    if has is not None:
+        requests = has.get(container.name, requests)
+    return {**missing, **{name: amount.nano for name, amount in requests.items()}}
 
 
 def _plus(total: dict[str, int], more: Mapping[str, int]) -> None:
