@@ -22,6 +22,7 @@ from allot.client.http import HttpTransport
 from allot.client.informer import Change, Informer
 from allot.client.informers import Informers
 from allot.client.kubeconfig import load_kubeconfig
+from allot.core.model.core_v1 import Pod
 from allot.core.model.meta import ObjectMeta
 from allot.core.model.resource_v1 import DeviceClass, ResourceClaim
 from allot.process.clock import SystemClock
@@ -369,3 +370,15 @@ def test_an_index_follows_its_objects() -> None:
         cache.add_index("length", lambda words: words)
     assert "1" in cache
     assert len(cache) == 1
+
+
+async def test_an_informer_of_all_objects_that_somebody_has_can_be_shared(client: Client) -> None:
+    informers = Informers(client, SystemClock(), SystemIds())
+    assert informers.shared("", "v1", "pods") is None
+    informers.typed(Pod, namespace="default")
+    assert informers.shared("", "v1", "pods") is None
+    pods = informers.typed(Pod)
+    maps = informers.dynamic("", "v1", "configmaps", namespaced=True)
+    assert informers.shared("", "v1", "pods") is pods
+    assert informers.shared("", "v1", "configmaps") is maps
+    assert informers.shared("", "v1", "secrets") is None

@@ -87,6 +87,20 @@ class Informers:
             self._asked.set()
         return cast(Informer[Object], self._informers[name])
 
+    def shared(self, group: str, version: str, plural: str) -> Informer[Any] | None:
+        """The informer of all objects of a resource, typed or not, if somebody has asked for one already."""
+        for name, informer in self._informers.items():
+            if any(name[-3:]):
+                continue  # only some of the objects
+            if isinstance(name[0], type):
+                kind = kind_of_type(name[0])
+                found: _Name = (kind.group, name[1], kind.plural)
+            else:
+                found = name[:3]
+            if found == (group, version, plural):
+                return informer
+        return None
+
     async def run(self) -> None:
         """Run all informers until cancelled. One whose handler fails is reported and goes on behind the failure."""
         started: set[_Name] = set()

@@ -1,4 +1,5 @@
-"""The garbage collector: one watch of metadata per resource that can be deleted, and one graph of who owns whom.
+"""The garbage collector: one watch of metadata per resource that can be deleted, unless others watch it anyway, and one graph
+of who owns whom.
 
 What the server serves is asked now and then, and soon after a CustomResourceDefinition has changed.
 """
@@ -7,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -19,7 +21,16 @@ from allot.client.informer import Change, Informer
 from allot.client.metadata import MetadataTransport
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers, Resource, Retry
-from allot.core.lifecycle.garbage import IGNORED, NOTHING, OwnerGraph, Tracked, reconcile, tracked
+from allot.core.lifecycle.garbage import (
+    IGNORED,
+    NOTHING,
+    Noticed,
+    OwnerGraph,
+    Tracked,
+    reconcile,
+    tracked,
+    tracked_metadata,
+)
 from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.controllers")
@@ -38,11 +49,12 @@ _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _NEEDED = frozenset(("delete", "list", "watch"))
 
 
-class _Monitor(msgspec.Struct, frozen=True):
-    """The watch of one resource."""
+class _Monitor(msgspec.Struct, frozen=True, kw_only=True):
+    """The watch of one resource, our own or one that others have anyway."""
 
-    informer: Informer[Tracked]
-    task: asyncio.Task[None]
+    informer: Informer[Any]
+    track: Callable[[Any], Tracked]
+    stop: Callable[[], object]
 
 
 class GarbageCollector:
@@ -69,15 +81,19 @@ class GarbageCollector:
         """Collect until cancelled. Run again after a failure, it begins with nothing."""
         self.graph = OwnerGraph()
         self._early = {}
-        self._monitors.clear()
-        async with asyncio.TaskGroup() as tasks:
-            while not await self._refresh(tasks):
-                await self._services.clock.sleep(_RETRY_S)
-            await self._first_sync()
-            tasks.create_task(self._controller.run())
-            while True:
-                await self._until_stale()
-                await self._refresh(tasks)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while not await self._refresh(tasks):
+                    await self._services.clock.sleep(_RETRY_S)
+                await self._first_sync()
+                tasks.create_task(self._controller.run())
+                while True:
+                    await self._until_stale()
+                    await self._refresh(tasks)
+        finally:
+            for monitor in self._monitors.values():
+                monitor.stop()
+            self._monitors.clear()
 
     async def _first_sync(self) -> None:
         try:
@@ -122,30 +138,37 @@ class GarbageCollector:
         return True
 
     def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> _Monitor:
-        served = self._client.resource(
-            resource.group, resource.version, resource.plural, namespaced=resource.namespaced
-        )
+        name = (resource.group, resource.version, resource.plural)
+        is_definition = (resource.group, resource.plural) == _DEFINITIONS
+        shared = self._services.informers.shared(*name)
+        if shared is not None and not is_definition:
+            track = partial(_tracked, resource)
+            return _Monitor(informer=shared, track=track, stop=shared.add_handler(partial(self._notice_shared, track)))
+        served = self._client.resource(*name, namespaced=resource.namespaced)
         clock, ids = self._services.clock, self._services.ids
         informer: Informer[Tracked] = Informer(served, partial(tracked, resource), clock, ids)
         informer.add_handler(self._notice)
-        if (resource.group, resource.plural) == _DEFINITIONS:
+        if is_definition:
             informer.add_handler(self._notice_definition)
         run = supervise(f"garbage collector: the watch of {resource.plural}", informer.run, clock)
-        return _Monitor(informer, tasks.create_task(run))
+        return _Monitor(informer=informer, track=_as_it_is, stop=tasks.create_task(run).cancel)
 
     def _drop(self, monitor: _Monitor) -> None:
-        monitor.task.cancel()
+        monitor.stop()
         for gone in monitor.informer.cache:
-            self._notice(Change(key=gone.name, old=gone, new=None))
+            found = monitor.track(gone)
+            self._notice(Change(key=found.name, old=found, new=None))
 
     # --- changes and decisions ---
 
+    def _notice_shared(self, track: Callable[[Any], Tracked], change: Change[Any]) -> None:
+        object_ = track(change.object)
+        self._heed(self.graph.observe(object_) if change.new is not None else self.graph.forget(object_))
+
     def _notice(self, change: Change[Tracked]) -> None:
-        if change.new is not None:
-            noticed = self.graph.observe(change.new)
-        else:
-            assert change.old is not None, f"deletion of {change.key!r} without an object"
-            noticed = self.graph.forget(change.old)
+        self._heed(self.graph.observe(change.object) if change.new is not None else self.graph.forget(change.object))
+
+    def _heed(self, noticed: Noticed) -> None:
         if noticed is NOTHING:
             return
         queue = self._controller.queue
@@ -168,6 +191,15 @@ class GarbageCollector:
         if is_unknown and self._services.clock.monotonic() - self._refreshed_at > _UNKNOWN_KIND_S:
             self._stale.set()
         return actions
+
+
+def _tracked(resource: Resource, object_: Any) -> Tracked:
+    """From an object of a shared informer, which is decoded if core has its type."""
+    return tracked(resource, object_) if isinstance(object_, dict) else tracked_metadata(resource, object_.metadata)
+
+
+def _as_it_is(object_: Tracked) -> Tracked:
+    return object_
 
 
 def _served(discovery: Discovery) -> tuple[dict[tuple[str, str], Resource], list[Resource]]:
