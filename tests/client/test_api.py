@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
@@ -229,3 +230,36 @@ def test_answers_that_are_no_status_become_errors_too() -> None:
     assert type(error_from_answer(418, {"kind": "Status", "apiVersion": "v1", "details": 5}, "")) is ApiError
     assert len(str(error_from_answer(500, b"x" * 10_000, ""))) < 1100
     assert issubclass(UnexpectedAnswer, ApiError)
+
+
+async def test_who_sent_an_object_may_change_it_afterwards(server: LiveServer) -> None:
+    client = Client(in_process_transport(server))
+    pods = client.resource("", "v1", "pods", namespaced=True)
+    maps = client.resource("", "v1", "configmaps", namespaced=True)
+    claims = client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+    container: dict[str, Any] = {"name": "c", "image": "i:1", "env": [{"name": "A", "value": "1"}]}
+    pod: dict[str, Any] = {"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"containers": [container]}}
+    request: dict[str, Any] = {
+        "name": "gpu",
+        "exactly": {"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}]},
+    }
+    wish = {"metadata": {"name": "a"}, "spec": {"devices": {"requests": [request]}}}
+    map_: dict[str, Any] = {"metadata": {"name": "a"}, "data": {"k": "1"}}
+    sent = [(pods, pod), (claims, wish), (maps, map_)]
+    stored = [copy.deepcopy(await resource.create(body, "default")) for resource, body in sent]
+
+    pod["metadata"]["labels"]["x"] = "2"
+    container["env"][0]["value"] = "2"
+    request["exactly"]["selectors"][0]["cel"]["expression"] = "false"
+    map_["data"]["k"] = "2"
+    for (resource, _), before in zip(sent, stored, strict=True):
+        assert await resource.get("a", "default") == before
+
+    wanted = {**stored[2], "data": {"k": "3"}}
+    await maps.update(wanted)
+    wanted["data"]["k"] = "4"
+    assert (await maps.get("a", "default"))["data"] == {"k": "3"}
+    patch = {"data": {"k": "5"}}
+    await maps.patch("a", patch, PatchType.MERGE, "default")
+    patch["data"]["k"] = "6"
+    assert (await maps.get("a", "default"))["data"] == {"k": "5"}

@@ -98,6 +98,17 @@ def _read_yaml(data: bytes) -> Any:
         raise bad_request(f"error converting YAML to JSON: {error}") from None
 
 
+def of_its_own(value: Any, body: Any) -> Any:
+    """What was read from a body, as a copy if the body was given in process: its owner may go on using it. 400 for what JSON
+    cannot carry."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return value
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise bad_request(f"the body is no JSON value: {error}") from None
+
+
 # --- objects ---
 
 

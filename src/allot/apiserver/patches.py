@@ -17,6 +17,7 @@ from allot.apiserver.bodies import (
     MERGE_PATCH,
     STRATEGIC_PATCH,
     media_type,
+    of_its_own,
     read_value,
 )
 from allot.apiserver.errors import StatusError, bad_request, invalid, not_found, unsupported_media_type
@@ -42,7 +43,7 @@ async def patch(parts: Parts, served: Served, request: ApiRequest, subresource: 
     """PATCH of an object or of a subresource that has the object's shape."""
     kind = patch_type(served, request.content_type)
     options = write_options(request.query, request.user_agent, "Patch", kind)
-    given = read_value(request.body, kind)
+    given = of_its_own(read_value(request.body, kind), request.body)
     if kind == APPLY_PATCH:
         return await apply_patch(parts, served, request, given, options, subresource)
     patcher = _Patcher(served, request, kind, given, options)

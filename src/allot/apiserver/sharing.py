@@ -17,7 +17,8 @@ _MISSING = object()
 
 
 def sharing(new: Object, old: Object) -> Object:
-    """The new object, with the parts of the old one wherever they are the same to the letter."""
+    """The new object, with the parts of the old one wherever they are the same to the letter, and copies of the others: who
+    sent them may go on using them."""
     if type(new) is not dict:
         # What was read from text with duplicate fields has to be looked at as it was written.
         return new
@@ -27,21 +28,29 @@ def sharing(new: Object, old: Object) -> Object:
         if value is not before:
             if name == "metadata" and type(value) is dict and type(before) is dict:
                 value = _sharing_members(value, before)
-            elif _is_same(value, before):
-                value = before
+            else:
+                value = before if _is_same(value, before) else _copied(value)
         shared[name] = value
     return shared
 
 
 def _sharing_members(new: Object, old: Object) -> Object:
-    shared = new
+    shared = dict(new)
     for name, value in new.items():
         before = old.get(name)
-        if value is not before and _is_same(value, before):
-            if shared is new:
-                shared = dict(new)
-            shared[name] = before
+        if value is not before:
+            shared[name] = before if _is_same(value, before) else _copied(value)
     return shared
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is not dict and type(value) is not list:
+        return value
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError):
+        # No JSON: for the checks to refuse.
+        return value
 
 
 def _is_same(value: Any, before: Any) -> bool:

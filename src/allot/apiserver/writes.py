@@ -16,7 +16,7 @@ from allot.apiserver import objectmeta
 from allot.apiserver.access.write_checks import check_write
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.admission.chain import admission_of
-from allot.apiserver.bodies import read_object
+from allot.apiserver.bodies import of_its_own, read_object
 from allot.apiserver.errors import StatusError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
 from allot.apiserver.kinds.ordinary import ordinary_for
@@ -49,7 +49,7 @@ _CONFLICT_ATTEMPTS = 5
 async def create(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST."""
     options = write_options(request.query, request.user_agent, "Create")
-    object_ = read_object(request, served, parts.registry)
+    object_ = of_its_own(read_object(request, served, parts.registry), request.body)
     object_, warnings = checked_fields(object_, served, options.field_validation)
     return await create_object(parts, served, request, object_, options, warnings)
 
@@ -131,6 +131,8 @@ async def update(parts: Parts, served: Served, request: ApiRequest, subresource:
     """PUT of an object or of a subresource that has the object's shape."""
     options = write_options(request.query, request.user_agent, "Update")
     given = read_object(request, served, parts.registry)
+    if served.convert_needed:
+        given = of_its_own(given, request.body)
     warnings: list[str] = []
 
     def check(object_: Object, old: Object | None) -> Object:
