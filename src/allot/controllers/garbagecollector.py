@@ -27,10 +27,10 @@ from allot.core.lifecycle.garbage import (
     Noticed,
     OwnerGraph,
     Tracked,
-    reconcile,
     tracked,
     tracked_metadata,
 )
+from allot.core.lifecycle.garbage_actions import reconcile
 from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.controllers")

@@ -26,9 +26,9 @@ from allot.core.lifecycle.garbage import (
     Verify,
     coordinates,
     decide,
-    reconcile,
     tracked,
 )
+from allot.core.lifecycle.garbage_actions import reconcile
 from allot.core.model.meta import OwnerReference
 
 PODS = Resource(group="", version="v1", kind="Pod", plural="pods", namespaced=True)

@@ -1,8 +1,8 @@
 """Whom objects belong to, and what becomes of those whose owners go: the decisions of the garbage collector.
 
 The graph is told every change of every object (`OwnerGraph.observe`) and says which ones are worth a look; `decide` then says
-what to do with one; `garbage_actions` turns that into requests. An owner counts as gone only if its deletion was seen or somebody has asked the server (`Verify`), never
-because a cache does not have it. Objects without owners and dependents cost one entry in a dictionary.
+what to do with one, and `garbage_actions` how. An owner counts as gone only if its deletion was seen or somebody has asked the
+server (`Verify`), never because a cache does not have it. Objects without owners and dependents cost one entry in a dictionary.
 
 Kubernetes keeps placeholders for owners that it has not seen; here the dependents themselves are looked at again, which
 needs no second kind of node.
