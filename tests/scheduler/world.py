@@ -89,14 +89,16 @@ class World:
         patch = {"status": status}
         return await nodes.patch(name, patch, PatchType.MERGE, subresource="status")
 
-    async def devices(self, node: str, count: int, **more: Any) -> Object:
+    async def devices(
+        self, node: str, count: int, *, slice_name: str = "slice", driver: str = DRIVER, **more: Any
+    ) -> Object:
         return await self.client.resource("resource.k8s.io", "v1", "resourceslices", namespaced=False).create(
             {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceSlice",
-                "metadata": {"name": f"{node}-slice"},
+                "metadata": {"name": f"{node}-{slice_name}"},
                 "spec": {
-                    "driver": DRIVER,
+                    "driver": driver,
                     "nodeName": node,
                     "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
                     "devices": [{"name": f"gpu-{index}", **more} for index in range(count)],
