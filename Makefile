@@ -7,6 +7,10 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
+# Compiled code is kept whatever the environment says: tests start servers hundreds of times, and each start would compile it
+# all again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test check lint bench docs format clean
 
 help:
