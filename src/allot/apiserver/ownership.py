@@ -42,7 +42,15 @@ def track(
 def converter(registry: Registry, served: Served) -> Convert | None:
     """How objects of a row are brought into the other versions of their kind, in which others may have written them; None if
     there are no others."""
-    versions = registry.versions_of(served)
+    kept = served.converter
+    if kept is None or kept[0] != registry.generation:
+        kept = served.converter = (registry.generation, _converter(registry, served))
+    return kept[1]
+
+
+def _converter(registry: Registry, served: Served) -> Convert | None:
+    # The rows as they are now: when one comes or goes, this is made anew.
+    versions = dict(registry.versions_of(served))
     if len(versions) < 2:
         return None
     resource = served.resource

@@ -64,6 +64,7 @@ class Served:
         "_convert",
         "_schema",
         "convert_needed",
+        "converter",
         "folder",
         "openapi",
         "printer",
@@ -93,6 +94,8 @@ class Served:
         # How tables show a custom resource; built-in kinds have theirs by name.
         self.printer = printer
         self.convert_needed = convert is not None
+        # How objects are brought into other versions, and the generation of the registry for which that holds.
+        self.converter: tuple[int, Callable[[Object, str], tuple[Object, Schema] | None] | None] | None = None
         self.folder = f"/registry/{resource.storage_resource}/"
         # How the JSON of a stored object starts: lists of built-in kinds leave that out of their items.
         self.type_prefix = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()

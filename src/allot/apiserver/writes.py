@@ -80,7 +80,8 @@ async def create_object(
     try:
         object_ = served.strategy.prepare_create(with_requester(resource, admitted, request.user))
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
-        errors += await _admin_access_errors(parts, served, request, object_, None, "")
+        if needs_namespace_labels(resource, object_, ""):
+            errors += await _admin_access_errors(parts, served, request, object_, None, "")
         errors += await _validated(served, served.strategy.validate_create, object_)
     except Refused as error:
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
@@ -288,7 +289,8 @@ async def _replace_once(
     try:
         object_ = strategy.prepare_update(admitted, old, subresource) if stored is None else stored
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
-        errors += await _admin_access_errors(parts, served, request, object_, old, subresource)
+        if needs_namespace_labels(resource, object_, subresource):
+            errors += await _admin_access_errors(parts, served, request, object_, old, subresource)
         if stored is None:
             errors += await _validated(served, strategy.validate_update, object_, old, subresource)
     except Refused as error:
@@ -392,8 +394,6 @@ async def _admin_access_errors(
     parts: Parts, served: Served, request: ApiRequest, object_: Object, old: Object | None, subresource: str
 ) -> tuple[FieldError, ...]:
     """Whether the namespace of a claim allows it to use devices that others use."""
-    if not needs_namespace_labels(served.resource, object_, subresource):
-        return ()
     namespaces = parts.registry.storage_row("", "namespaces")
     assert namespaces is not None, "namespaces are served"
     entry = await parts.store.get(namespaces.key("", request.namespace))

@@ -53,6 +53,8 @@ def _check_binding(authorize: Authorize, attributes: Attributes, new: Status, ol
 
 
 def _check_devices(authorize: Authorize, attributes: Attributes, new: Status, old: Status) -> list[FieldError]:
+    if not new.get("devices") and not old.get("devices"):
+        return []
     verbs = [f"arbitrary-node:{attributes.verb}"]
     if _runs_on(attributes.user, allocated_node(new.get("allocation"))):
         verbs.insert(0, f"associated-node:{attributes.verb}")

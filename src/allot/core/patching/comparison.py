@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from allot.core.patching.elements import items_by_element
-from allot.core.patching.extent import added_object, is_implied, whole
+from allot.core.patching.extent import added, added_object, is_implied, whole
 from allot.core.patching.fieldset import LEAF, SELF, Tree, union
 from allot.core.schema import Schema, Shape
 
@@ -111,6 +111,8 @@ def _compare(old: Any, new: Any, schema: Schema) -> _Difference:
 
 
 def _compare_mappings(old: dict[str, Any], new: dict[str, Any], schema: Schema) -> _Difference:
+    if not old:
+        return None, added(new, schema)
     removed: Tree = {}
     changed: Tree = {}
     fields, others, required = schema.fields, schema.elements or schema, schema.required
