@@ -82,8 +82,9 @@ class Committer:
         self._binding_timeout_s = binding_timeout_s
         self._is_guarded = is_guarded
 
-    async def commit(self, placement: Placement) -> None:
-        """Write it all; NotCommitted if that cannot be, with what was written taken back as far as is safe."""
+    async def commit(self, placement: Placement) -> str:
+        """Write it all; the node that the pod is bound to, which is another one if another scheduler was quicker.
+        NotCommitted if it cannot be bound, with what was written taken back as far as is safe."""
         written: list[api.ResourceClaim] = []
         made: list[api.ResourceClaim] = []
         version = ""
@@ -91,12 +92,14 @@ class Committer:
             if placement.pod.spec.resource_claims or placement.extended is not None:
                 version = await self._prepare_measured(placement, written, made)
             await self._bind(placement, version)
+            return placement.node
         except (NotCommitted, ApiError) as error:
             for step in placement.claims:
                 self._waits.expect_no_more(str(claim_id(step.claim)))
-            if await self._is_bound(placement):
+            node = await self._node_of(placement)
+            if node:
                 # Our answer was lost, or another scheduler with the same name did it: what the pod uses stays its own.
-                return
+                return node
             await self._take_back(placement, written, made)
             if isinstance(error, ApiError):
                 raise NotCommitted(str(error)) from error
@@ -266,17 +269,17 @@ class Committer:
         ]
         return str(found["resourceVersion"]) if before == now else ""
 
-    async def _is_bound(self, placement: Placement) -> bool:
-        """Whether the pod has a node after all. If nobody can tell, it may have one: then nothing is taken back, and the
+    async def _node_of(self, placement: Placement) -> str:
+        """The node that the pod has after all; empty if it has none. If nobody can tell, it may have one: then nothing is taken back, and the
         pod's next attempt builds on what is there."""
         metadata = placement.pod.metadata
         try:
             pod = await self._pods.get(metadata.name, metadata.namespace)
         except NotFound:
-            return False
+            return ""
         except ApiError as error:
             raise NotCommitted(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
-        return pod["metadata"].get("uid") == metadata.uid and bool(pod.get("spec", {}).get("nodeName"))
+        return str(pod["spec"].get("nodeName", "")) if pod["metadata"].get("uid") == metadata.uid else ""
 
     # --- taking back ---
 

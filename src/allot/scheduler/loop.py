@@ -56,6 +56,7 @@ _EARLY_MAX = 16
 # A claim is usually made a moment after its pod; only after this a pod that waits for one is told.
 GATED_GRACE_S = 5.0
 _EVENTS_MAX = 20_000
+_INTERNAL = "internal error of the scheduler; its log says more"
 
 
 class Scheduler:
@@ -240,8 +241,7 @@ class Scheduler:
         ask = partial(decide, self.cache.cluster, unit, profile.settings, self._clock.seconds())
         decision = result_or_none(f"deciding {attempt.key}", ask)
         if decision is None:
-            message = "internal error of the scheduler; its log says more"
-            refusals = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=message) for pod in unit.pods)
+            refusals = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=_INTERNAL) for pod in unit.pods)
             decision = Decision(refusals=refusals)
         now = self._clock.monotonic()
         self.nodes_evaluated += decision.nodes_evaluated
@@ -281,35 +281,42 @@ class Scheduler:
         bind_started = self._clock.monotonic()
         pod = placement.pod
         try:
-            error = await answer_or_none(f"writing {_name(pod)}", partial(self._commit, placement))
+            outcome = await answer_or_none(f"writing {_name(pod)}", partial(self._commit, placement))
         finally:
             self._writing -= 1
             self._news.set()
         now = self._clock.monotonic()
-        if error == "":
-            member = self.cache.queue.written(pod)
-            note = f"Successfully assigned {_name(pod)} to {placement.node}"
-            self.recorder.record(pod, "Normal", "Scheduled", "Binding", note)
-            attempts = member.attempts if member is not None else 1
-            since = member.since if member is not None else started
-            self.metrics.bound(profile.scheduler_name, now - started, now - bind_started, attempts, now - since)
+        if isinstance(outcome, str):
+            self._written(placement, outcome, profile, started, bind_started)
             return
         self.cache.cluster.forget(placement)
         attempts = self.cache.queue.attempts(_name(pod))
-        again = isinstance(error, NotCommitted) and error.is_conflict and attempts <= _CONFLICTS_MAX
+        again = outcome is not None and outcome.is_conflict and attempts <= _CONFLICTS_MAX
         self.cache.queue.failed(pod, now, pause_s=_CONFLICT_PAUSE_S * 2.0**attempts if again else None)
         self.metrics.failed(profile.scheduler_name, now - started)
-        _log.info("pod %s not bound to %s: %s", _name(pod), placement.node, error or "internal error")
-        if not again:
-            message = str(error) if error is not None else "internal error of the scheduler; its log says more"
+        message = str(outcome) if outcome is not None else _INTERNAL
+        _log.info("pod %s not bound to %s: %s", _name(pod), placement.node, message)
+        if not again and self.cache.queue.place(_name(pod)) is not None:
             await self._report_failure(pod, message)
 
     async def _commit(self, placement: Placement) -> NotCommitted | str:
         try:
-            await self._committer.commit(placement)
+            return await self._committer.commit(placement)
         except NotCommitted as error:
             return error
-        return ""
+
+    def _written(self, placement: Placement, node: str, profile: Profile, started: float, bind_started: float) -> None:
+        pod, now = placement.pod, self._clock.monotonic()
+        member = self.cache.queue.written(pod)
+        if node != placement.node:
+            # Another scheduler has put it elsewhere; the watch will show where.
+            self.cache.cluster.forget(placement)
+            return
+        note = f"Successfully assigned {_name(pod)} to {node}"
+        self.recorder.record(pod, "Normal", "Scheduled", "Binding", note)
+        attempts = member.attempts if member is not None else 1
+        since = member.since if member is not None else started
+        self.metrics.bound(profile.scheduler_name, now - started, now - bind_started, attempts, now - since)
 
     async def _report_failure(self, pod: Pod, message: str) -> None:
         refusal = Refusal(pod=pod, verdict=Verdict.ERROR, message=message)

@@ -63,6 +63,9 @@ class ClaimWaits:
 
     async def found(self, key: str, timeout_s: float) -> str | None:
         """What was found when the watch showed the claim's allocation; None if it has not done so in time."""
+        if key not in self._looks and key not in self._found:
+            # Somebody else has written it, and looks.
+            return ""
         try:
             async with asyncio.timeout(timeout_s):
                 while key not in self._found:
