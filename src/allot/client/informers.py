@@ -41,14 +41,14 @@ class Informers:
         field_selector: str = "",
         indexers: Mapping[str, IndexFunction[T]] | None = None,
     ) -> Informer[T]:
-        """The informer of a kind, with decoded objects. Indexers are added to those that it has."""
+        """The informer of a kind, with decoded objects but for their managedFields. Indexers are added to those that it has."""
         kind = kind_of_type(type_)
         name = (type_, version or kind.hub_version, namespace, label_selector, field_selector)
         if name not in self._informers:
             typed = self._client.typed(type_, version=version)
             self._informers[name] = Informer(
                 typed.resource,
-                typed.decode,
+                typed.decode_cached,
                 self._clock,
                 self._ids,
                 namespace=namespace,

@@ -181,6 +181,15 @@ class TypedResource(Generic[T]):
         except DecodeError as error:
             raise UnexpectedAnswer(f"{self._kind.name} from the server: {error}") from error
 
+    def decode_cached(self, value: dict[str, Any]) -> T:
+        """The same without managedFields, for caches: nobody there asks who set a field, and they are much of an object. An
+        update that leaves them out leaves them as they are."""
+        metadata = value.get("metadata")
+        if isinstance(metadata, dict) and "managedFields" in metadata:
+            kept = {key: part for key, part in metadata.items() if key != "managedFields"}
+            value = {**value, "metadata": kept}
+        return self.decode(value)
+
     def encode(self, object_: T) -> dict[str, Any]:
         """What to send for a struct."""
         return encode(object_, self.resource.api_version)
