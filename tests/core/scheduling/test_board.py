@@ -52,6 +52,19 @@ def test_labels_that_nobody_asks_about_make_no_difference() -> None:
         place(made, asked)
 
 
+def test_labels_of_pods_that_spread_make_no_difference_unless_they_mean_something() -> None:
+    made = cluster(*(node(f"n{number}", labels={ZONE: f"z{number % 3}"}) for number in range(30)))
+    constraint = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    spread = [{**constraint, "labelSelector": {"matchLabels": {"app": "a"}}}]
+    zones = []
+    for number in range(9):
+        labels = {"app": "a", "pod-name": f"p{number}"}
+        asked = pod(f"p{number}", labels=labels, topologySpreadConstraints=spread)
+        assert ask(made, asked).nodes_evaluated == (30 if number == 0 else 1)
+        zones.append(made.nodes[place(made, asked)].labels[ZONE])
+    assert sorted(zones) == ["z0"] * 3 + ["z1"] * 3 + ["z2"] * 3
+
+
 def test_a_heartbeat_is_no_change() -> None:
     made = cluster(*(node(f"n{number}") for number in range(5)))
     ask(made, pod())
@@ -284,7 +297,9 @@ class World:
         self.count += 1
         name = f"p{self.count}"
         if kind < len(KINDS):
-            return pod(name, **KINDS[kind])
+            fields = KINDS[kind]
+            # A label of its own, which nobody asks about.
+            return pod(name, **{**fields, "labels": {**fields.get("labels", {}), "pod": name}})
         self.claims.put_claim(claim(f"c{self.count}", exactly()))
         return claim_pod(name, f"c{self.count}")
 

@@ -27,7 +27,7 @@ class Boards:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._boards: dict[tuple[int, bytes], Board] = {}
-        self._rankings: dict[tuple[int, bytes, Hashable, Spreads | None], Ranking] = {}
+        self._rankings: dict[tuple[int, bytes, Hashable, Hashable], Ranking] = {}
         # Work done, for tests and benchmarks.
         self.evaluations = 0
         self.device_questions = 0
@@ -51,7 +51,8 @@ class Boards:
         self, profile: Profile, settings: Settings, question_key: Hashable, spreads: Spreads | None = None
     ) -> Ranking:
         """The ranking of a profile and of questions with this key, not yet refreshed. spreads: other pods have a say."""
-        key = (id(settings), profile.shape if spreads is None else profile.key, question_key, spreads)
+        aspect = None if spreads is None else self._aspect(profile, spreads)
+        key = (id(settings), profile.shape, question_key, aspect)
         ranking = self._rankings.pop(key, None)
         board = self.board(profile, settings)
         if ranking is None or ranking.board is not board:
@@ -61,5 +62,14 @@ class Boards:
                 ranking = Ranking(self._cluster, board)
             else:
                 ranking = Crowds(self._cluster, board, profile, spreads)
+        if isinstance(ranking, Crowds):
+            ranking.profile = profile
         self._rankings[key] = ranking
         return ranking
+
+    def _aspect(self, profile: Profile, spreads: Spreads) -> Hashable:
+        """All about a pod that makes a difference where pods of other nodes have a say. Of labels only what they mean."""
+        neighbours = self._cluster.neighbours
+        itself = [spread.selector is not None and spread.selector.matches(profile.labels) for spread in spreads.hard]
+        first = bool(profile.affinity_terms) and neighbours.matches_itself(profile)
+        return profile.namespace, spreads, tuple(itself), first, neighbours.aspect(profile)

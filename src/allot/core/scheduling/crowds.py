@@ -43,8 +43,8 @@ class Crowds(Ranking):
 
     def __init__(self, cluster: Cluster, board: Board, profile: Profile, spreads: Spreads) -> None:
         super().__init__(cluster, board)
-        # The board is that of all pods of the same shape; here labels matter.
-        self._profile = profile
+        # The board is that of all pods of the same shape; here it matters what labels mean. Of the pod that asks now.
+        self.profile = profile
         self._spreads = spreads
         self._crowds: dict[Hashable, _Crowd] = {}
         self._crowd_of: dict[str, _Crowd] = {}
@@ -63,7 +63,7 @@ class Crowds(Ranking):
     def refresh(self, question: DeviceQuestion | None) -> None:
         """Catch up with what changed."""
         neighbours = self._cluster.neighbours
-        profile, settings = self._profile, self.board.settings
+        profile, settings = self.profile, self.board.settings
         self._filter = inter_pod_affinity.Filter(profile, neighbours)
         self._wishes = inter_pod_affinity.Score(profile, neighbours, settings)
         if neighbours.version != self._version:
@@ -98,7 +98,7 @@ class Crowds(Ranking):
 
     def _crowd_key(self, info: NodeInfo) -> Hashable:
         """All about a node that filters and scores look at. Hostnames are many, so what is said of each is taken instead."""
-        labels, profile = info.labels, self._profile
+        labels, profile = info.labels, self.profile
         key: list[Hashable] = [labels.get(label) for label in self._keys]
         host = labels.get(HOSTNAME)
         key.append(host is None)
@@ -165,7 +165,7 @@ class Crowds(Ranking):
         self._asked = list(self._crowds.values())
         standing = [(nodes[next(iter(crowd.members))], len(crowd.members)) for crowd in self._asked]
         neighbours, settings = self._cluster.neighbours, self.board.settings
-        around = Surroundings(self._profile, self._spreads, neighbours, settings, standing)
+        around = Surroundings(self.profile, self._spreads, neighbours, settings, standing)
         self._refused = {}
         passed = []
         for index, (crowd, (info, _)) in enumerate(zip(self._asked, standing, strict=True)):

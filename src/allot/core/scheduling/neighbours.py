@@ -14,7 +14,7 @@ from allot.core.scheduling.podinfo import PodInfo, PodTerm, Profile
 from allot.core.selectors import Requirements
 
 _COUNTS_MAX = 256
-_CONCERNED_MAX = 4096
+_ASPECTS_MAX = 4096
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -58,8 +58,8 @@ class Neighbours:
         self._namespaces: dict[str, Labels] = {}
         # Grows when a term of existing pods comes or goes, or labels of a namespace change.
         self.version = 0
-        self._concerned: dict[bytes, bool] = {}
-        self._concerned_version = 0
+        self._aspects: dict[bytes, tuple[Hashable, ...]] = {}
+        self._aspects_version = 0
 
     # --- changes ---
 
@@ -164,15 +164,28 @@ class Neighbours:
 
     def concern(self, profile: Profile) -> bool:
         """Whether terms of existing pods match the pod at all."""
+        return bool(self.aspect(profile))
+
+    def aspect(self, profile: Profile) -> tuple[Hashable, ...]:
+        """The terms of existing pods that match the pod: all that its labels mean to them."""
         if not self._away and not self._required and not self._wishes:
-            return False
-        if self._concerned_version != self.version or len(self._concerned) >= _CONCERNED_MAX:
-            self._concerned, self._concerned_version = {}, self.version
-        known = self._concerned.get(profile.key)
+            return ()
+        if self._aspects_version != self.version or len(self._aspects) >= _ASPECTS_MAX:
+            self._aspects, self._aspects_version = {}, self.version
+        known = self._aspects.get(profile.key)
         if known is None:
-            known = any(True for _ in self.kept_away(profile)) or any(True for _ in self.drawn(profile, 1))
-            self._concerned[profile.key] = known
+            known = self._aspects[profile.key] = tuple(self._matching(profile))
         return known
+
+    def _matching(self, profile: Profile) -> Iterator[Hashable]:
+        labels = self.namespace_labels(profile.namespace)
+        for number, terms in enumerate((self._away, self._required)):
+            for term in terms:
+                if term.matches(profile.namespace, profile.labels, labels):
+                    yield number, term
+        for term, weight in self._wishes:
+            if term.matches(profile.namespace, profile.labels, labels):
+                yield weight, term
 
     def kept_away(self, profile: Profile) -> Iterator[tuple[str, Domains]]:
         """Node labels and values where existing pods do not want the pod."""
