@@ -239,6 +239,8 @@ class Row(NamedTuple):
     classes: int = 0
     # How many pods share a claim.
     sharers: int = 0
+    # Whether each pod has a label of its own.
+    named: bool = False
     # How many pods are decided together.
     gang: int = 1
 
@@ -246,6 +248,7 @@ class Row(NamedTuple):
 ROWS = (
     Row("pods without claims", None, 5000),
     Row("pods of a service", None, 500, service=True),
+    Row("pods of a stateful set", None, 500, service=True, named=True),
     Row("templates, empty", ONE, 2500),
     Row("templates, half full", ONE, 2500, 0.5),
     Row("templates, full: no room", ONE, 500, 1.0),
@@ -311,7 +314,11 @@ def pod_of(row: Row, number: int) -> core_v1.Pod:
         return extended_pod(number, row.classes)
     if row.sharers:
         return sharing_pod(number, row.sharers)
-    return plain_pod(number) if row.devices is None else claim_pod(number)
+    pod = plain_pod(number) if row.devices is None else claim_pod(number)
+    if row.named:
+        labels = {**pod.metadata.labels, "statefulset.kubernetes.io/pod-name": pod.metadata.name}
+        pod = structs.replace(pod, metadata=structs.replace(pod.metadata, labels=labels))
+    return pod
 
 
 def measure(row: Row, nodes: int) -> tuple[float, float, float, int]:
