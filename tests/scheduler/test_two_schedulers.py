@@ -65,3 +65,31 @@ async def test_devices_are_given_away_once(tmp_path: Path, is_guarded: bool, nam
         await made.all_bound("race", DEVICES)
         await asyncio.sleep(0.2)
         await _check(made, list((await made.pods.list("race")).items))
+
+
+async def test_an_allocation_that_nobody_has_checked_gives_way_before_its_pod_is_bound(tmp_path: Path) -> None:
+    """On a server that checks nothing: a scheduler has ended between its write and its look at what others wrote."""
+    async with world(tmp_path, is_guarded=False) as made:
+        await made.device_class()
+        await made.node("n1")
+        await made.devices("n1", 2)
+        await made.namespace("race")
+        for name in ("a", "b"):
+            await made.claim("race", name)
+            await made.pod("race", name, name)
+        made.start(made.scheduler(is_guarded=False))
+        await made.all_bound("race", 2)
+        await made.plane.stop("scheduler")
+        await made.claim("race", "c")
+        pod = await made.pod("race", "c", "c", cpu="200m")
+        theirs, ours = await made.claims.get("a", "race"), await made.claims.get("c", "race")
+        reserved = [{"resource": "pods", "name": "c", "uid": pod["metadata"]["uid"]}]
+        status = {"allocation": theirs["status"]["allocation"], "reservedFor": reserved}
+        await made.claims.update_status({**ours, "status": status})
+        await made.node("n2")
+        await made.devices("n2", 1)
+        made.start(made.scheduler(is_guarded=False))
+        assert await made.bound("race", "c") == "n2"
+        held = await made.holders()
+        assert len(held) == 3
+        assert all(len(holders) == 1 for holders in held.values())

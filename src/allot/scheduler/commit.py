@@ -139,6 +139,7 @@ class Committer:
                 version = await self._patch_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses})
             if not self._is_guarded:
                 await self._check_nobody_was_quicker((*allocated, *made))
+                await self._check_left_overs(pod, allocated)
             await self._wait_for_devices(placement, (*written, *made))
             return version
         except NotCommitted as error:
@@ -218,9 +219,28 @@ class Committer:
             if text is None:
                 raise NotCommitted(f"claim {key} was not seen with its allocation within {SEEN_TIMEOUT_S:g} s")
             if text:
-                _log.warning("DRA: %s; claim %s gives way", text, key)
-                await self.claim_writes.deallocate(self._claims.claim(*claim_id(claim)) or claim)
-                raise NotCommitted(f"claim {key}: {text}", is_conflict=True)
+                await self._give_way(self._claims.claim(*claim_id(claim)) or claim, text)
+
+    async def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
+        """Claims that were allocated before: a scheduler that ended may not have come to look whether others had the devices
+        first. Nobody can tell now who was first, so the pod that is not bound gives way."""
+        known = {claim_id(claim) for claim in allocated}
+        for id_ in self._claims.claims_of(pod):
+            claim = self._claims.claim(*id_)
+            if id_ in known or claim is None or claim.status.allocation is None:
+                continue
+            if any(consumer.uid != pod.metadata.uid for consumer in claim.status.reserved_for):
+                # In use: whoever was bound with it has looked.
+                continue
+            text = self._held_by_others(id_)
+            if text:
+                await self._give_way(claim, text)
+
+    async def _give_way(self, claim: api.ResourceClaim, text: str) -> None:
+        key = claim_id(claim)
+        _log.warning("DRA: %s; claim %s gives way", text, key)
+        await self.claim_writes.deallocate(claim)
+        raise NotCommitted(f"claim {key}: {text}", is_conflict=True)
 
     # --- the binding ---
 
