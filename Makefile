@@ -56,6 +56,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/apiserver.py
 	$(BIN)/python benchmarks/apiserver_command.py
+	$(BIN)/python benchmarks/scheduling.py
 	$(BIN)/python benchmarks/controllers.py
 
 docs: $(READY)
