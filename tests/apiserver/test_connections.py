@@ -164,6 +164,24 @@ async def test_heads_and_bodies_that_never_end_are_given_up(tmp_path: Path) -> N
             assert await reader.read() == b""
 
 
+async def test_a_fault_in_one_connection_does_not_end_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(connection: Connection, head: Head) -> None:
+        await connection.answer(200, {"A": "b\r\nc"} if head.path == "/fault" else {}, b"")
+
+    certificates = Certificates(tmp_path, SystemClock())
+    listener = Listener(handle, SystemClock(), Limits())
+    async with listener.listening("127.0.0.1", 0, certificates.server_context()) as port:
+        context = ssl.create_default_context(cadata=certificates.authority.pem.decode())
+        for path, answered in (("/", True), ("/fault", False), ("/", True)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ") is answered
+            writer.transport.abort()
+    assert "more than one line" in caplog.text
+
+
 async def test_what_takes_too_long_is_given_up_and_the_connection_goes_on(tmp_path: Path) -> None:
     async def handle(connection: Connection, head: Head) -> None:
         status = 200

@@ -17,6 +17,7 @@ import msgspec
 
 from allot.apiserver.heads import HEAD_BYTES_MAX, BadHead, Head, answer_head, parse_head
 from allot.process.clock import Clock
+from allot.process.supervise import answer_or_none, supervise
 
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 1024 * 1024
@@ -487,7 +488,7 @@ class Listener:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                watching = tasks.create_task(self._watch_over())
+                watching = tasks.create_task(supervise("the watch over connections", self._watch_over, self._clock))
                 try:
                     yield int(server.sockets[0].getsockname()[1])
                 finally:
@@ -503,7 +504,8 @@ class Listener:
             connection.abort()
             return
         self._connections.add(connection)
-        task = self._tasks.create_task(connection.run())
+        # A fault of ours in one connection must not end the others.
+        task = self._tasks.create_task(answer_or_none(f"the connection from {connection.remote}", connection.run))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
