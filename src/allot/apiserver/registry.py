@@ -65,6 +65,7 @@ class Served:
         "_schema",
         "convert_needed",
         "converter",
+        "custom",
         "folder",
         "openapi",
         "printer",
@@ -96,6 +97,9 @@ class Served:
         self.convert_needed = convert is not None
         # How objects are brought into other versions, and the generation of the registry for which that holds.
         self.converter: tuple[int, Callable[[Object, str], tuple[Object, Schema] | None] | None] | None = None
+        # Whether it is a custom resource.
+        own_folder = resource.storage_resource.startswith(f"{resource.group}/")
+        self.custom = own_folder and resource.group not in _GROUPS_WITH_FOLDER
         self.folder = f"/registry/{resource.storage_resource}/"
         # How the JSON of a stored object starts: lists of built-in kinds leave that out of their items.
         self.type_prefix = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
@@ -124,12 +128,6 @@ class Served:
         if self._convert is None:
             return entry
         return Entry(entry.key, self._convert(entry.object), entry.revision)
-
-    @property
-    def custom(self) -> bool:
-        """Whether it is a custom resource."""
-        group = self.resource.group
-        return self.resource.storage_resource.startswith(f"{group}/") and group not in _GROUPS_WITH_FOLDER
 
 
 class Registry:
