@@ -53,6 +53,8 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    # The part of the object: spec.containers{name}.
+    field_path: str = ""
 
     @classmethod
     def to(cls, object_: APIStruct | Mapping[str, Any]) -> Reference:
@@ -80,8 +82,8 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it the same object, whatever its state."""
-        return self.api_version, self.kind, self.namespace, self.name, self.uid
+        """What makes it the same object, or part of one, whatever its state."""
+        return self.api_version, self.kind, self.namespace, self.name, self.uid, self.field_path
 
 
 _Key = tuple[Any, ...]

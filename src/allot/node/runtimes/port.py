@@ -161,6 +161,16 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container uses."""
+
+    id: str
+    processor_seconds: float = 0.0
+    memory_bytes: int = 0
+    # Seconds since 1970.
+    started_at: float = 0.0
+
+
 class Streams(Protocol):
     """A program in a container that somebody talks to."""
 
@@ -233,3 +243,6 @@ class Runtime(Protocol):
 
     async def connect(self, sandbox_id: str, port: int) -> Streams:
         """A connection to a port of the pod."""
+
+    async def usage(self) -> Sequence[ContainerUsage]:
+        """What the running containers use now, as far as it is known."""

@@ -1,0 +1,230 @@
+"""The node in the API: its Node object, its status, and the lease that says that the agent lives.
+
+The numbers are the kubelet's: the lease is renewed every 10 s, the status written when it changes and every 5 minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client, PatchType
+from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from allot.core.quantity import Format, Quantity
+from allot.node.machine import Machine
+from allot.node.runtimes.port import RuntimeStatus
+from allot.process.clock import Clock
+
+_log = logging.getLogger("allot.node")
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_S = 40
+LEASE_RENEW_S = 10.0
+STATUS_CHECK_S = 10.0
+STATUS_REPORT_S = 300.0
+PODS_MAX = 110
+_RETRY_S = 1.0
+_HEALTHY = (
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+
+
+class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said about a node besides what its machine tells."""
+
+    name: str
+    address: str
+    version: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[Mapping[str, str], ...] = ()
+    pods_max: int = PODS_MAX
+    # Features that the node declares, for the scheduler.
+    features: tuple[str, ...] = ()
+
+
+class Registration:
+    """Keeps the node's objects. port: where the agent serves, known when it does."""
+
+    def __init__(
+        self, client: Client, clock: Clock, options: NodeOptions, machine: Machine, port: Callable[[], int]
+    ) -> None:
+        self._nodes = client.resource("", "v1", "nodes", namespaced=False)
+        self._leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+        self._clock = clock
+        self._options = options
+        self._machine = machine
+        self._port = port
+        self._uid = ""
+        self._written: dict[str, Any] = {}
+        self._written_at = 0.0
+        self._conditions: dict[str, dict[str, Any]] = {}
+
+    async def register(self, runtime: RuntimeStatus) -> None:
+        """Make the Node, or take over the one that is there; tries until it works."""
+        while True:
+            try:
+                await self._register(runtime)
+                return
+            except ApiError as error:
+                _log.warning("node %s cannot register: %s", self._options.name, error)
+                await self._clock.sleep(_RETRY_S)
+
+    async def _register(self, runtime: RuntimeStatus) -> None:
+        try:
+            node = await self._nodes.create(self._node())
+        except AlreadyExists:
+            node = await self._nodes.patch(
+                self._options.name, {"metadata": {"labels": self._labels()}}, PatchType.STRATEGIC
+            )
+        self._uid = node["metadata"]["uid"]
+        for condition in (node.get("status") or {}).get("conditions") or ():
+            self._conditions[condition["type"]] = condition
+        await self._write_status(runtime)
+
+    def _labels(self) -> dict[str, str]:
+        machine = self._machine
+        return {
+            "kubernetes.io/hostname": self._options.name,
+            "kubernetes.io/os": machine.operating_system,
+            "kubernetes.io/arch": machine.architecture,
+            "beta.kubernetes.io/os": machine.operating_system,
+            "beta.kubernetes.io/arch": machine.architecture,
+            **self._options.labels,
+        }
+
+    def _node(self) -> dict[str, Any]:
+        spec = {"taints": [dict(each) for each in self._options.taints]} if self._options.taints else {}
+        metadata = {"name": self._options.name, "labels": self._labels()}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+    # --- status ---
+
+    async def keep_status(self, look: Callable[[], Any]) -> None:
+        """Write the status when it changes, and now and then. look: how the runtime is."""
+        while True:
+            await self._clock.sleep(STATUS_CHECK_S)
+            try:
+                await self._write_status(await look())
+            except NotFound:
+                # Somebody removed the node while the agent runs: it comes back.
+                await self.register(await look())
+            except ApiError as error:
+                _log.warning("node %s: status not written: %s", self._options.name, error)
+
+    async def _write_status(self, runtime: RuntimeStatus) -> None:
+        status = self._status(runtime)
+        now = self._clock.monotonic()
+        fixed = {name: value for name, value in status.items() if name != "conditions"}
+        states = [(each["type"], each["status"], each["reason"]) for each in status["conditions"]]
+        told = {"fixed": fixed, "states": states}
+        if told == self._written and now - self._written_at < STATUS_REPORT_S:
+            return
+        node = await self._nodes.patch(
+            self._options.name, {"status": status}, PatchType.STRATEGIC, subresource="status"
+        )
+        for condition in (node.get("status") or {}).get("conditions") or ():
+            self._conditions[condition["type"]] = condition
+        self._written, self._written_at = told, now
+
+    def _status(self, runtime: RuntimeStatus) -> dict[str, Any]:
+        machine, options = self._machine, self._options
+        amounts = {
+            "cpu": str(machine.processors),
+            "memory": str(Quantity.from_int(machine.memory_bytes // 1024 * 1024, Format.BINARY_SI)),
+            "ephemeral-storage": str(Quantity.from_int(machine.disk_bytes // 1024 * 1024, Format.BINARY_SI)),
+            "pods": str(options.pods_max),
+        }
+        status: dict[str, Any] = {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "addresses": [
+                {"type": "InternalIP", "address": options.address},
+                {"type": "Hostname", "address": options.name},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port()}},
+            "nodeInfo": {
+                "architecture": machine.architecture,
+                "operatingSystem": machine.operating_system,
+                "kernelVersion": machine.kernel_version,
+                "osImage": machine.os_image,
+                "machineID": machine.machine_id,
+                "systemUUID": machine.system_uuid,
+                "bootID": machine.boot_id,
+                "kubeletVersion": options.version,
+                "kubeProxyVersion": "",
+                "containerRuntimeVersion": f"{runtime.name}://{runtime.version}",
+            },
+            "conditions": self._told_conditions(runtime),
+        }
+        if options.features:
+            status["declaredFeatures"] = list(options.features)
+        return status
+
+    def _told_conditions(self, runtime: RuntimeStatus) -> list[dict[str, Any]]:
+        told = [self._condition(type_, "False", reason, message) for type_, reason, message in _HEALTHY]
+        if runtime.ready and runtime.network_ready:
+            told.append(self._condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+        else:
+            told.append(
+                self._condition("Ready", "False", "KubeletNotReady", runtime.message or "container runtime is down")
+            )
+        return told
+
+    def _condition(self, type_: str, status: str, reason: str, message: str) -> dict[str, Any]:
+        before, now = self._conditions.get(type_), self._clock.now()
+        changed = before["lastTransitionTime"] if before is not None and before.get("status") == status else now
+        return {
+            "type": type_,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": changed,
+        }
+
+    # --- lease ---
+
+    async def keep_lease(self) -> None:
+        """Renew the lease."""
+        lease: dict[str, Any] | None = None
+        while True:
+            try:
+                lease = await self._renew(lease)
+            except Conflict:
+                lease = None
+                continue
+            except ApiError as error:
+                _log.warning("node %s: lease not renewed: %s", self._options.name, error)
+                lease = None
+                await self._clock.sleep(_RETRY_S)
+                continue
+            await self._clock.sleep(LEASE_RENEW_S)
+
+    async def _renew(self, lease: dict[str, Any] | None) -> dict[str, Any]:
+        name = self._options.name
+        if lease is None:
+            try:
+                lease = await self._leases.get(name, LEASE_NAMESPACE)
+            except NotFound:
+                return await self._leases.create(self._lease({"name": name, "namespace": LEASE_NAMESPACE}))
+        return await self._leases.update(self._lease(lease["metadata"]), LEASE_NAMESPACE)
+
+    def _lease(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        name = self._options.name
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid}
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_DURATION_S,
+            "renewTime": self._clock.now_micro(),
+        }
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {**metadata, "ownerReferences": [owner]},
+            "spec": spec,
+        }
