@@ -164,6 +164,25 @@ async def test_heads_and_bodies_that_never_end_are_given_up(tmp_path: Path) -> N
             assert await reader.read() == b""
 
 
+async def test_clients_that_leave_in_the_middle_are_no_fault_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as live:
+        for said in (
+            b"GET /version HTTP/1.1\r\nHo",
+            post("a")[0] + b"{",
+            post("a", "Transfer-Encoding: chunked")[0],
+            GET,
+        ):
+            async with client(live) as (_, writer):
+                writer.write(said)
+                await writer.drain()
+        async with client(live) as (reader, writer):
+            writer.write(GET)
+            assert (await answer(reader))[0] == 200
+    assert caplog.text == ""
+
+
 async def test_a_fault_in_one_connection_does_not_end_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

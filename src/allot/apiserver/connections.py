@@ -21,6 +21,7 @@ from allot.process.supervise import answer_or_none, supervise
 
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 1024 * 1024
+_TAKEN_BYTES_PER_S_MIN = 256 * 1024
 # What may wait unread while a request is handled.
 _AHEAD_BYTES_MAX = 128 * 1024
 _CHUNK_LINE_MAX = 256
@@ -314,12 +315,13 @@ class Connection(asyncio.BufferedProtocol):
     async def answer_in_pieces(
         self, status: int, headers: Mapping[str, str], pieces: Sequence[bytes], length: int
     ) -> None:
-        """A whole answer that is not copied together first."""
-        await self.write(self._answer_head(status, headers, length))
-        for piece in pieces if not self._is_to_head else ():
-            view = memoryview(piece)
-            for start in range(0, len(piece), _WRITE_BYTES):
-                await self.write(view[start : start + _WRITE_BYTES])
+        """A whole answer that is not copied together first. It has to be taken at a moderate speed: it waits in memory."""
+        async with asyncio.timeout(self._limits.write_s + length / _TAKEN_BYTES_PER_S_MIN):
+            await self.write(self._answer_head(status, headers, length))
+            for piece in pieces if not self._is_to_head else ():
+                view = memoryview(piece)
+                for start in range(0, len(piece), _WRITE_BYTES):
+                    await self.write(view[start : start + _WRITE_BYTES])
 
     @property
     def _is_to_head(self) -> bool:

@@ -58,6 +58,8 @@ _PING_EVERY_S = 30.0
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client", ("kubeadm:cluster-admins", "system:masters"))
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
+# Only counted: nobody hears it.
+_CLIENT_LEFT = 499
 _BODILESS = ("GET", "HEAD")
 
 
@@ -134,21 +136,29 @@ class _Exchange:
     async def run(self) -> int:
         """Answer, whatever the answer is; its status."""
         try:
-            status = await self._answer()
-        except StatusError as error:
-            status = await self.fail(error)
-        except BodyTooLarge:
-            status = await self.fail(too_large(BODY_BYTES_MAX))
-        except TimeoutError:
-            if self._connection.answered:
-                raise
-            status = await self.fail(timeout("request did not complete within the allotted timeout"))
-        except (BadHead, UnicodeError) as error:
-            status = await self.fail(bad_request(f"malformed request: {type(error).__name__}"))
+            status = await self._status()
+        except (ConnectionError, TimeoutError):
+            # The client has left, or does not take its answer.
+            self._connection.abort()
+            status = _CLIENT_LEFT
         self._count(status)
         if self._http._audit is not None:
             self._record(self._http._audit, status)
         return status
+
+    async def _status(self) -> int:
+        try:
+            return await self._answer()
+        except StatusError as error:
+            return await self.fail(error)
+        except BodyTooLarge:
+            return await self.fail(too_large(BODY_BYTES_MAX))
+        except TimeoutError:
+            if self._connection.answered:
+                raise
+            return await self.fail(timeout("request did not complete within the allotted timeout"))
+        except (BadHead, UnicodeError) as error:
+            return await self.fail(bad_request(f"malformed request: {type(error).__name__}"))
 
     def _record(self, audit: AuditLog, status: int) -> None:
         head, remote = self._head, self._connection.remote
