@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from allot.client.errors import NotFound
+from allot.client.informers import Informers
 from allot.controlplane.components import start_controllers
 from scheduler.world import World, world
 
@@ -52,10 +53,37 @@ async def _delete(made: World, number: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_whatever_happens_the_end_is_right(tmp_path: Path, seed: int) -> None:
+class Schedulers:
+    """One scheduler or more of one name, each with a view of its own, that end and start again."""
+
+    def __init__(self, made: World, count: int, is_guarded: bool) -> None:
+        self._made = made
+        self._is_guarded = is_guarded
+        self.count = count
+        for number in range(count):
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        made = self._made
+        informers = Informers(made.client, made.plane.clock, made.plane.ids)
+        made.plane.start(f"informers {number}", informers.run)
+        made.start(made.scheduler(informers=informers, is_guarded=self._is_guarded), f"scheduler {number}")
+
+    async def crash(self, number: int) -> None:
+        """End one in the midst of what it does, and start it anew."""
+        for part in ("scheduler", "informers"):
+            await self._made.plane.stop(f"{part} {number}")
+        self._start(number)
+
+
+@pytest.mark.parametrize(
+    ("seed", "schedulers", "is_guarded"),
+    [(1, 1, True), (2, 1, False), (3, 2, True), (4, 2, False)],
+    ids=["one", "one on a server that checks nothing", "two", "two on a server that checks nothing"],
+)
+async def test_whatever_happens_the_end_is_right(tmp_path: Path, seed: int, schedulers: int, is_guarded: bool) -> None:
     dice = random.Random(seed)
-    async with world(tmp_path) as made:
+    async with world(tmp_path, is_guarded=is_guarded) as made:
         await made.device_class(extendedResourceName="example.com/gpu")
         await made.namespace("chaos")
         await _template(made)
@@ -64,7 +92,7 @@ async def test_whatever_happens_the_end_is_right(tmp_path: Path, seed: int) -> N
             await made.node(f"n{number}", cpu="64")
             await made.devices(f"n{number}", DEVICES_PER_NODE)
         start_controllers(made.plane, ["resourceclaim-controller", "garbage-collector-controller"])
-        made.start(made.scheduler())
+        running = Schedulers(made, schedulers, is_guarded)
         alive: dict[int, str] = {}
         for number in range(60):
             kind = dice.choice(["template", "template", "extended", "shared", "plain"])
@@ -75,8 +103,7 @@ async def test_whatever_happens_the_end_is_right(tmp_path: Path, seed: int) -> N
                 await _delete(made, gone)
                 del alive[gone]
             if dice.random() < 0.15:
-                await made.plane.stop("scheduler")
-                made.start(made.scheduler())
+                await running.crash(dice.randrange(running.count))
             if dice.random() < 0.5:
                 await asyncio.sleep(dice.random() * 0.02)
         await _thin_out(made, alive)

@@ -114,7 +114,7 @@ class ClaimWrites:
         try:
             made = await self._typed.create(_replace(new.claim, metadata=metadata, status=api.ResourceClaimStatus()))
         except AlreadyExists as error:
-            await self._remove_left_over(metadata, pod)
+            # Left over, or another scheduler is at it. The next decision sees it, and has it cleared away if need be.
             raise NotCommitted(f"create claim for extended resources: {error.message}", is_conflict=True) from error
         except ApiError as error:
             raise NotCommitted(f"create claim for extended resources: {error.message}") from error
@@ -126,14 +126,6 @@ class ClaimWrites:
             await self.delete(made)
             conflict = isinstance(error, Conflict)
             raise _failed("add allocation and reservation to claim", made, error, conflict=conflict) from error
-
-    async def _remove_left_over(self, metadata: ObjectMeta, pod: core_v1.Pod) -> None:
-        try:
-            found = await self._typed.get(metadata.name, metadata.namespace)
-        except NotFound:
-            return
-        if any(owner.uid == pod.metadata.uid for owner in found.metadata.owner_references):
-            await self.delete(found)
 
     async def unreserve(self, claim: api.ResourceClaim, uid: str) -> None:
         """Take a consumer out of reservedFor; the allocation stays."""

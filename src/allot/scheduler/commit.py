@@ -136,7 +136,8 @@ class Committer:
                 made.append(claim)
             if placement.node_allocatable:
                 statuses = [encode(status) for status in placement.node_allocatable]
-                version = await self._patch_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses})
+                patch: dict[str, object] = {"nodeAllocatableResourceClaimStatuses": statuses}
+                version = await self._patch_status(pod, patch, version)
             if not self._is_guarded:
                 await self._check_nobody_was_quicker((*allocated, *made))
                 await self._check_left_overs(pod, allocated)
@@ -160,10 +161,12 @@ class Committer:
             "requestMappings": [encode(mapping) for mapping in placement.extended.mappings],
         }
         try:
-            version = await self._patch_status(placement.pod, {"extendedResourceClaimStatus": status})
+            patch: dict[str, object] = {"extendedResourceClaimStatus": status}
+            version = await self._patch_status(placement.pod, patch, placement.pod.metadata.resource_version)
         except ApiError as error:
             await self.claim_writes.delete(claim)
-            raise NotCommitted(f"update pod status with the claim for extended resources: {error}") from error
+            text = f"update pod status with the claim for extended resources: {error}"
+            raise NotCommitted(text, is_conflict=isinstance(error, Conflict)) from error
         return claim, version
 
     async def _wait_for_devices(self, placement: Placement, claims: tuple[api.ResourceClaim, ...]) -> None:
@@ -324,9 +327,12 @@ class Committer:
             # The claim controller finds reservations of pods that are gone, and the pod's next attempt finds its own.
             _log.warning("pod %s/%s: %s", placement.pod.metadata.namespace, placement.pod.metadata.name, error)
 
-    async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object]) -> str:
-        """The pod's version afterwards."""
-        patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+    async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object], version: str = "") -> str:
+        """The pod's version afterwards. version: what it has to be before."""
+        metadata = {"uid": pod.metadata.uid}
+        if version:
+            metadata["resourceVersion"] = version
+        patch = {"metadata": metadata, "status": status}
         answer = await self._pods.patch(
             pod.metadata.name, patch, PatchType.STRATEGIC, pod.metadata.namespace, subresource="status"
         )
