@@ -6,6 +6,7 @@ the stored text: it is etcd's revision, known only afterwards, and is put into o
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import msgspec
@@ -258,10 +259,16 @@ class EtcdStore:
     async def _swap(self, compare: pb.Compare, operation: pb.RequestOp) -> Outcome:
         present = pb.RequestOp(request_range=pb.RangeRequest(key=compare.key))
         request = pb.TxnRequest(compare=[compare], success=[operation], failure=[present])
+        writing = asyncio.ensure_future(self._client.txn(request))
         try:
-            return await self._client.txn(request)
+            return await asyncio.shield(writing)
         except Refused as refused:
             raise StoreUnavailable(f"{self._client}: {refused.text}") from refused
+        except asyncio.CancelledError:
+            # It cannot be called back, and what is done about its end depends on what is stored then. The client's own
+            # time limit ends it.
+            await asyncio.gather(writing, return_exceptions=True)
+            raise
 
 
 def _encode(object_: Object) -> bytes:
