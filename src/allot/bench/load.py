@@ -67,6 +67,7 @@ class Watcher:
         self.namespace = namespace
         self.count = 0
         self._created, self._scheduled = {}, {}
+        self.fresh = asyncio.Queue()
 
     def created(self, name: str, at: float) -> None:
         """A pod was asked for at that time."""

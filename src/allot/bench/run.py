@@ -29,6 +29,8 @@ CONTROLLERS = ("resourceclaim-controller", "garbage-collector-controller", "name
 DISABLED_ADMISSION = frozenset({"ServiceAccount", "TaintNodesByCondition", "Priority"})
 TIMEOUT_S = 600.0
 _MIB = 1024 * 1024
+_QUIET_S = 0.3
+_QUIET_TRIES = 100
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,12 +76,23 @@ async def run_workload(
         await load.prepare()
         for step in steps_of(workload):
             if isinstance(step, CreatePods | CreateObjects) and step.measured:
+                await _until_quiet(plane)
                 settle()
                 before = await _Mark.of(plane, runs)
                 await load.carry_out(step)
                 return _outcome(workload, load, before, await _Mark.of(plane, runs))
             await load.carry_out(step)
     raise AssertionError(f"workload {workload.full_name} measures nothing")
+
+
+async def _until_quiet(plane: ControlPlane) -> None:
+    """What was set up is still being talked about (events, controllers): that is not what is measured."""
+    store = plane.server.server.parts.store
+    for _ in range(_QUIET_TRIES):
+        before = await store.revision()
+        await plane.clock.sleep(_QUIET_S)
+        if await store.revision() == before:
+            return
 
 
 def configuration_of(workload: Workload) -> SchedulerConfiguration | None:
