@@ -7,7 +7,7 @@ heartbeats) matter to no decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -56,6 +56,8 @@ class SchedulerCache:
         self.cluster = Cluster(self.claims)
         self.queue = Queue(self._gate, self._helps, backoff, uses_groups=uses_groups)
         self._wake = wake
+        # By group: the place of the pod whose claims were missing.
+        self._in_the_way: dict[str, int] = {}
         self.on_requeued: Callable[[str, int], None] = lambda _event, _units: None
 
     # --- pods ---
@@ -219,10 +221,18 @@ class SchedulerCache:
             quorum = self._quorum(unit, group)
             if quorum is not None:
                 return quorum
-        for pod in unit.pods:
+        return self._missing_claims(unit.pods, group)
+
+    def _missing_claims(self, pods: Sequence[Pod], group: str) -> Status | None:
+        # A group is asked again for each of its pods that changes: begin with the pod that was in the way the last time.
+        first = self._in_the_way.pop(group, 0) if group else 0
+        for number in range(first, first + len(pods)):
+            pod = pods[number % len(pods)]
             if pod.spec.resource_claims:
                 status = self.claims.gate(pod)
                 if status is not None:
+                    if group:
+                        self._in_the_way[group] = number % len(pods)
                     return status
         return None
 

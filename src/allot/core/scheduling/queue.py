@@ -397,7 +397,7 @@ class Queue:
 
     def _enter_checked(self, waiting: Waiting, now: float) -> None:
         """To active, unless a gate is closed."""
-        gate = self._gate(waiting.unit(), waiting.group_name)
+        gate = self._gate(waiting.unordered(), waiting.group_name)
         if gate is None:
             waiting.gate = None
             self._enter(waiting, Place.ACTIVE, now)

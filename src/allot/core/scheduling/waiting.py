@@ -89,6 +89,10 @@ class Waiting:
             return self.group.spec.priority
         return max((member.pod.spec.priority or 0 for member in self.members.values()), default=0)
 
+    def unordered(self) -> Unit:
+        """The same pods for whoever does not care about their order, which takes time to find."""
+        return Unit(pods=tuple([member.pod for member in self.members.values()]), group=self.group)
+
     def unit(self) -> Unit:
         """What is decided together, in the order of trying: kube-scheduler's for the members of a group."""
         if len(self.members) == 1:
