@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -26,7 +27,7 @@ from allot.core.scheduling.decide import decide
 from allot.core.scheduling.plan import Decision, Placement, Refusal
 from allot.core.scheduling.queue import Attempt
 from allot.core.scheduling.settings import Policy
-from allot.core.scheduling.status import Verdict
+from allot.core.scheduling.status import Status, Verdict
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import answer_or_none, result_or_none, supervise
@@ -53,8 +54,10 @@ _CONFLICTS_MAX = 6
 # An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
 # do; as long as that leads somewhere, more.
 _EARLY_MAX = 16
-# A claim is usually made a moment after its pod; only after this a pod that waits for one is told.
+# A claim or group may be made a moment after its pod; only after this a pod that waits for one is told. What controllers
+# make may take longer when there is much to do, and they have their own events when they cannot.
 GATED_GRACE_S = 5.0
+_TEMPLATE_GRACE = 12
 _EVENTS_MAX = 20_000
 _INTERNAL = "internal error of the scheduler; its log says more"
 
@@ -329,10 +332,15 @@ class Scheduler:
     async def _report_gated(self) -> None:
         while True:
             await self._clock.sleep(self._gated_grace_s / 2)
-            for pod, status in self.cache.queue.long_gated(self._clock.monotonic() - self._gated_grace_s):
-                # Scheduling gates are there on purpose.
-                if status.plugin != "SchedulingGates":
-                    self._reporter.gated(pod, status)
+            for pod, status in self.cache.queue.long_gated(self._clock.monotonic(), self._patience_s):
+                self._reporter.gated(pod, status)
+
+    def _patience_s(self, status: Status) -> float:
+        if status.plugin == "SchedulingGates":
+            # They are there on purpose.
+            return inf
+        is_made_by_controller = any(reason.endswith("not created yet") for reason in status.reasons)
+        return self._gated_grace_s * (_TEMPLATE_GRACE if is_made_by_controller else 1)
 
 
 async def _ignoring_failure(name: str, ask: Callable[[], Awaitable[None]]) -> None:

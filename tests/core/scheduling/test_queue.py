@@ -287,10 +287,10 @@ def test_a_missing_claim_gates_its_pod_until_it_comes_and_is_told_once() -> None
     world = World()
     queue = world.queue
     queue.put_pod(pod("a", claim="c"), 0)
-    assert queue.long_gated(before=-1) == []
-    ((told, status),) = queue.long_gated(before=5)
+    assert queue.long_gated(4.9, lambda _: 5.0) == []
+    ((told, status),) = queue.long_gated(5.0, lambda _: 5.0)
     assert (told.metadata.name, status.reasons) == ("a", ('could not find ResourceClaim "ns/c"',))
-    assert queue.long_gated(before=6) == []
+    assert queue.long_gated(6.0, lambda _: 5.0) == []
     world.claims.add("ns/other")
     assert queue.tell(claim_event("other", old=None, new=False), 7) == 0
     world.claims.add("ns/c")

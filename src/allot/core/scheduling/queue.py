@@ -283,16 +283,15 @@ class Queue:
         waiting = self._waiting.get(_group_key(group))
         return 0 if waiting is None else len(waiting.members) + len(waiting.writing)
 
-    def long_gated(self, before: float) -> list[tuple[Pod, Status]]:
-        """Pods that have been gated since before that time; each told once for one reason."""
+    def long_gated(self, now: float, patience_s: Callable[[Status], float]) -> list[tuple[Pod, Status]]:
+        """Pods that have been gated for longer than the patience with that reason; each told once for one reason."""
         found: list[tuple[Pod, Status]] = []
         for key, since in self._gated.items():
-            if since > before:
-                break
             waiting = self._waiting[key]
-            if waiting.gate is not None and not waiting.gate_is_told:
-                waiting.gate_is_told = True
-                found.extend((member.pod, waiting.gate) for member in waiting.members.values())
+            if waiting.gate is None or waiting.gate_is_told or now - since < patience_s(waiting.gate):
+                continue
+            waiting.gate_is_told = True
+            found.extend((member.pod, waiting.gate) for member in waiting.members.values())
         return found
 
     # --- moving ---
