@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from allot.core.scheduling.settings import Policy, ResourceWeight, ShapePoint, Strategy
-from allot.scheduler.configuration import BadConfiguration, SchedulerConfiguration, duration_s, parse_configuration
+from allot.scheduler.configuration import SchedulerConfiguration, parse_configuration
+from allot.scheduler.plugin_arguments import BadConfiguration, duration_s
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 

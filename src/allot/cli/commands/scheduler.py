@@ -19,14 +19,9 @@ from allot.cli.output import talk
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle
-from allot.scheduler.configuration import (
-    DEFAULT_SCHEDULER,
-    BadConfiguration,
-    Profile,
-    SchedulerConfiguration,
-    parse_configuration,
-)
+from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, parse_configuration
 from allot.scheduler.loop import Scheduler
+from allot.scheduler.plugin_arguments import BadConfiguration
 
 # kube-scheduler's: who schedules the pods of default-scheduler competes with it for this lease.
 _LEASE = "kube-scheduler"
