@@ -38,9 +38,13 @@ class NotCommitted(Exception):
     is_conflict: somebody else was quicker, and with a newer view of the cluster another try is worth it at once.
     """
 
-    def __init__(self, message: str, *, is_conflict: bool = False) -> None:
+    def __init__(
+        self, message: str, *, is_conflict: bool = False, gives_way: tuple[api.ResourceClaim, ...] = ()
+    ) -> None:
+        """gives_way: claims whose allocations have to be taken back."""
         super().__init__(message)
         self.is_conflict = is_conflict
+        self.gives_way = gives_way
 
 
 class ClaimWrites:

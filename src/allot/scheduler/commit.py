@@ -85,45 +85,45 @@ class Committer:
     async def commit(self, placement: Placement) -> str:
         """Write it all; the node that the pod is bound to, which is another one if another scheduler was quicker.
         NotCommitted if it cannot be bound, with what was written taken back as far as is safe."""
-        written: list[api.ResourceClaim] = []
         made: list[api.ResourceClaim] = []
         version = ""
         try:
             if placement.pod.spec.resource_claims or placement.extended is not None:
-                version = await self._prepare_measured(placement, written, made)
+                version = await self._prepare_measured(placement, made)
             await self._bind(placement, version)
             return placement.node
         except (NotCommitted, ApiError) as error:
             for step in placement.claims:
                 self._waits.expect_no_more(str(claim_id(step.claim)))
-            node = await self._node_of(placement)
+            gives_way = error.gives_way if isinstance(error, NotCommitted) else ()
+            if gives_way or made or placement.node_allocatable:
+                node = await self._stop_bindings(placement, str(error))
+            else:
+                node = await self._node_of(placement)
             if node:
                 # Our answer was lost, or another scheduler with the same name did it: what the pod uses stays its own.
                 return node
-            await self._take_back(placement, written, made)
+            await self._take_back(placement, gives_way, made)
             if isinstance(error, ApiError):
                 raise NotCommitted(str(error)) from error
             raise
 
     # --- before the binding ---
 
-    async def _prepare_measured(
-        self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
-    ) -> str:
+    async def _prepare_measured(self, placement: Placement, made: list[api.ResourceClaim]) -> str:
         started, success = self._clock.monotonic(), False
         try:
-            version = await self._prepare(placement, written, made)
+            version = await self._prepare(placement, made)
             success = True
             return version
         finally:
             self._metrics.claims_written(self._clock.monotonic() - started, success=success)
 
-    async def _prepare(
-        self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
-    ) -> str:
+    async def _prepare(self, placement: Placement, made: list[api.ResourceClaim]) -> str:
         """All that comes before the binding. The version of the pod that this was done for."""
         pod = placement.pod
         version = pod.metadata.resource_version
+        written: list[api.ResourceClaim] = []
         allocated: list[api.ResourceClaim] = []
         try:
             for step in placement.claims:
@@ -140,12 +140,14 @@ class Committer:
                 version = await self._patch_status(pod, patch, version)
             if not self._is_guarded:
                 await self._check_nobody_was_quicker((*allocated, *made))
-                await self._check_left_overs(pod, allocated)
+                self._check_left_overs(pod, allocated)
             await self._wait_for_devices(placement, (*written, *made))
             return version
         except NotCommitted as error:
             raise NotCommitted(
-                f'running PreBind plugin "DynamicResources": {error}', is_conflict=error.is_conflict
+                f'running PreBind plugin "DynamicResources": {error}',
+                is_conflict=error.is_conflict,
+                gives_way=error.gives_way,
             ) from error
 
     async def _create_extended(self, placement: Placement) -> tuple[api.ResourceClaim, str]:
@@ -222,9 +224,9 @@ class Committer:
             if text is None:
                 raise NotCommitted(f"claim {key} was not seen with its allocation within {SEEN_TIMEOUT_S:g} s")
             if text:
-                await self._give_way(self._claims.claim(*claim_id(claim)) or claim, text)
+                raise _giving_way(claim, text)
 
-    async def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
+    def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
         """Claims that were allocated before: a scheduler that ended may not have come to look whether others had the devices
         first. Nobody can tell now who was first, so the pod that is not bound gives way."""
         known = {claim_id(claim) for claim in allocated}
@@ -237,13 +239,7 @@ class Committer:
                 continue
             text = self._held_by_others(id_)
             if text:
-                await self._give_way(claim, text)
-
-    async def _give_way(self, claim: api.ResourceClaim, text: str) -> None:
-        key = claim_id(claim)
-        _log.warning("DRA: %s; claim %s gives way", text, key)
-        await self.claim_writes.deallocate(claim)
-        raise NotCommitted(f"claim {key}: {text}", is_conflict=True)
+                raise _giving_way(claim, text)
 
     # --- the binding ---
 
@@ -306,17 +302,41 @@ class Committer:
 
     # --- taking back ---
 
+    async def _stop_bindings(self, placement: Placement, message: str) -> str:
+        """Write to the pod that it is not bound, which lets bindings by others that are under way fail. The node that it has
+        after all; empty if it has none."""
+        known = next((each for each in placement.pod.status.conditions if each.type == "PodScheduled"), None)
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulerError",
+            "message": message,
+            # Set and not set in turn, so that the write changes something even within one second.
+            "lastProbeTime": None if known is not None and known.last_probe_time else self._clock.now(),
+            "lastTransitionTime": self._clock.now(),
+        }
+        metadata = placement.pod.metadata
+        patch = {"metadata": {"uid": metadata.uid}, "status": {"conditions": [condition]}}
+        try:
+            pod = await self._pods.patch(
+                metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+            )
+        except (NotFound, Conflict):
+            # Gone, or another one of that name.
+            return ""
+        except ApiError as error:
+            raise NotCommitted(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
+        return str(pod["spec"].get("nodeName", ""))
+
     async def _take_back(
-        self, placement: Placement, written: list[api.ResourceClaim], made: list[api.ResourceClaim]
+        self, placement: Placement, gives_way: tuple[api.ResourceClaim, ...], made: list[api.ResourceClaim]
     ) -> None:
-        """Reservations that were added for this pod go; allocations stay, so that the next attempt uses them or clears them
-        away. Reservations for groups stay, because other pods may count on them."""
-        uid = placement.pod.metadata.uid
+        """Allocations and reservations stay, unless they have to give way: the next attempt uses them, or clears them away.
+        (kube-scheduler takes the reservation back; another scheduler may be about to bind the pod with it.)"""
         try:
             async with asyncio.timeout(SEEN_TIMEOUT_S):
-                for claim in written:
-                    if any(consumer.uid == uid for consumer in claim.status.reserved_for):
-                        await self.claim_writes.unreserve(claim, uid)
+                for claim in gives_way:
+                    await self.claim_writes.deallocate(self._claims.claim(*claim_id(claim)) or claim)
                 for claim in made:
                     await self.claim_writes.delete(claim)
                 if placement.node_allocatable:
@@ -324,7 +344,7 @@ class Committer:
         except NotFound:
             return
         except (ApiError, TimeoutError) as error:
-            # The claim controller finds reservations of pods that are gone, and the pod's next attempt finds its own.
+            # What is left is found by the pod's next attempt, or by the claim controller if the pod is gone.
             _log.warning("pod %s/%s: %s", placement.pod.metadata.namespace, placement.pod.metadata.name, error)
 
     async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object], version: str = "") -> str:
@@ -337,3 +357,9 @@ class Committer:
             pod.metadata.name, patch, PatchType.STRATEGIC, pod.metadata.namespace, subresource="status"
         )
         return str(answer["metadata"]["resourceVersion"])
+
+
+def _giving_way(claim: api.ResourceClaim, text: str) -> NotCommitted:
+    key = claim_id(claim)
+    _log.warning("DRA: %s; claim %s gives way", text, key)
+    return NotCommitted(f"claim {key}: {text}", is_conflict=True, gives_way=(claim,))
