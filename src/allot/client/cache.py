@@ -74,8 +74,10 @@ class Cache(Generic[T]):
         return before
 
     def _reindex(self, name: str, key: str, old: Iterable[str], new: Iterable[str]) -> None:
-        index = self._indexes[name]
         old_values, new_values = tuple(old), tuple(new)
+        if old_values == new_values:
+            return
+        index = self._indexes[name]
         for value in old_values:
             if value not in new_values:
                 keys = index.get(value, {})

@@ -7,7 +7,6 @@ looked at once a second and go off up to a second late; short ones have a timer 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
 PRECISE_BELOW_S = 5.0
@@ -20,24 +19,22 @@ class Deadlines:
     __slots__ = ("_loop", "_timer", "_waits")
 
     def __init__(self) -> None:
-        self._waits: set[_Wait] = set()
+        self._waits: set[Deadline] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def within(self, seconds: float) -> AbstractAsyncContextManager[object]:
-        """A block that is cancelled, and then raises TimeoutError, if it takes longer."""
-        return asyncio.timeout(seconds) if seconds < PRECISE_BELOW_S else _Wait(self, seconds)
+    def within(self, seconds: float) -> Deadline:
+        """For a block of a task that is cancelled, and then raises TimeoutError, if it takes longer."""
+        return Deadline(self, seconds)
 
-    def begin(self, wait: _Wait) -> float:
-        """A block has begun; the loop's time."""
-        loop = asyncio.get_running_loop()
+    def begin(self, wait: Deadline, loop: asyncio.AbstractEventLoop) -> None:
+        """A block has begun that need not be stopped in the right moment."""
         self._waits.add(wait)
         if self._timer is None or self._loop is not loop:
             self._loop = loop
             self._timer = loop.call_later(LOOK_EVERY_S, self._look)
-        return loop.time()
 
-    def end(self, wait: _Wait) -> None:
+    def end(self, wait: Deadline) -> None:
         """A block has ended."""
         self._waits.discard(wait)
 
@@ -47,43 +44,48 @@ class Deadlines:
             return
         now = self._loop.time()
         for wait in self._waits:
-            wait.expire(now)
+            if now >= wait.due:
+                wait.expire()
         self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
 
 
-class _Wait:
+class Deadline:
     """One block."""
 
-    __slots__ = ("_cancelling", "_deadline", "_deadlines", "_expired", "_seconds", "_task")
+    __slots__ = ("_cancelling", "_deadlines", "_expired", "_seconds", "_task", "_timer", "due")
 
     def __init__(self, deadlines: Deadlines, seconds: float) -> None:
         self._deadlines = deadlines
         self._seconds = seconds
-        self._deadline = 0.0
         self._expired = False
-        self._task: asyncio.Task[object] | None = None
-        self._cancelling = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.due = 0.0
 
-    async def __aenter__(self) -> object:
-        task = asyncio.current_task()
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None, "requests are made by tasks"
         self._task = task
         self._cancelling = task.cancelling()
-        self._deadline = self._deadlines.begin(self) + self._seconds
-        return self
+        if self._seconds < PRECISE_BELOW_S:
+            self._timer = loop.call_later(max(self._seconds, 0.0), self.expire)
+        else:
+            self.due = loop.time() + self._seconds
+            self._deadlines.begin(self, loop)
 
-    async def __aexit__(
+    def __exit__(
         self, type_: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._deadlines.end(self)
-        if not self._expired or self._task is None:
-            return
+        if self._timer is None:
+            self._deadlines.end(self)
+        else:
+            self._timer.cancel()
         # Somebody else may have cancelled the task, too: then it stays cancelled.
-        if self._task.uncancel() <= self._cancelling and type_ is asyncio.CancelledError:
+        if self._expired and self._task.uncancel() <= self._cancelling and type_ is asyncio.CancelledError:
             raise TimeoutError from error
 
-    def expire(self, now: float) -> None:
-        """Cancel the block if its time is over."""
-        if now >= self._deadline and not self._expired and self._task is not None:
+    def expire(self) -> None:
+        """Cancel the block: its time is over."""
+        if not self._expired:
             self._expired = True
             self._task.cancel()

@@ -32,7 +32,7 @@ from allot.client.errors import (
     error_from_answer,
 )
 from allot.client.tls import TlsContexts
-from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, WatchEvent
+from allot.client.transport import JSON, REQUEST_TIMEOUT_S, ReadEvent, Response, WatchEvent
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -48,7 +48,7 @@ _REPEATED_STATUSES = (429, 502, 503, 504)
 # A peer that is gone without a word is noticed after idle + count * interval.
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_COUNT = 30, 10, 3
 
-_event_decoder = msgspec.json.Decoder(WatchEvent)
+_event_decoder = msgspec.json.Decoder(ReadEvent)
 
 
 class HttpTransport:

@@ -29,7 +29,7 @@ from allot.client.errors import (
     Unreachable,
     error_from_answer,
 )
-from allot.client.transport import WatchEvent
+from allot.client.transport import BatchedEvents, WatchEvent
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -272,20 +272,11 @@ class Informer(Generic[T]):
                 await asyncio.sleep(0)
             before = self._held.get(key)
             if before is None or (before.version, before.uid) != (_version_of(item), _uid_of(item)):
-                steps.extend(self._steps(key, item, is_initial=not self.has_synced))
+                steps.extend(_steps(key, before, self._hold(key, item), is_initial=not self.has_synced))
         self._pending.extend(steps)
         # From here on the difference will be told, also over a handler's failure: what was found counts as seen.
         self._resource_version = resource_version
         await self._settle()
-
-    def _steps(self, key: str, item: Object, *, is_initial: bool = False) -> list[_Step[T]]:
-        """How an object gets from what is cached to a new state. One that was deleted and made anew unseen is told as that,
-        not as an update: it is another one."""
-        before, held = self._held.get(key), self._hold(key, item)
-        steps = [_Step(key=key, held=held, is_initial=is_initial)]
-        if before is not None and held is not None and before.uid != held.uid:
-            steps.insert(0, _Step(key=key, held=None))
-        return steps
 
     async def _settle(self) -> None:
         """Make all pending steps, with a breath now and then."""
@@ -312,52 +303,89 @@ class Informer(Generic[T]):
 
     async def _consume(self, events: AsyncIterator[WatchEvent]) -> int:
         """Tell the changes of one watch until it ends; how many events there were."""
-        count = 0
+        count = breath = 0
+        if isinstance(events, BatchedEvents):
+            # In the same process: what has happened together is told together, without a step of the event loop for each.
+            async for batch in events.batches():
+                for event in batch:
+                    self._take(event)
+                count += len(batch)
+                if count - breath >= _CHANGES_PER_BREATH:
+                    breath = count
+                    await asyncio.sleep(0)
+            return count
         async for event in events:
             count += 1
             if count % _CHANGES_PER_BREATH == 0:
                 # Events that have arrived together are read without waiting; let others have their turn.
                 await asyncio.sleep(0)
-            if event.type == "ERROR":
-                raise error_from_answer(0, event.object, f"watch of {self._resource.plural}")
-            version = _version_of(event.object)
-            if event.type != "DELETED" and _goes_back(self._resource_version, version):
-                raise Gone(f"the server's history went back from {self._resource_version} to {version}", code=410)
-            if event.type == "BOOKMARK":
-                self._resource_version = version or self._resource_version
-            elif event.type in ("ADDED", "MODIFIED", "DELETED"):
-                self._apply(event, version)
-            else:
-                _log.warning("informer of %s: unknown watch event %.50r", self._resource.plural, event.type)
+            self._take(event)
         return count
 
-    def _apply(self, event: WatchEvent, version: str) -> None:
-        key = _key_of(event.object)
-        if event.type == "DELETED":
-            last = self._hold(key, event.object) if key in self._held else None
-            self._pending.append(_Step(key=key, held=None, final=last.object if last is not None else None))
+    def _take(self, event: WatchEvent) -> None:
+        """Tell one event of a watch."""
+        type_, item = event.type, event.object
+        if type_ == "ERROR":
+            raise error_from_answer(0, item, f"watch of {self._resource.plural}")
+        version = _version_of(item)
+        if type_ == "ADDED" or type_ == "MODIFIED":
+            self._check_order(version)
+            self._apply(item, version)
+        elif type_ == "DELETED":
+            self._apply_deletion(item, version)
+        elif type_ == "BOOKMARK":
+            self._check_order(version)
+            self._resource_version = version or self._resource_version
         else:
-            self._pending.extend(self._steps(key, event.object))
+            _log.warning("informer of %s: unknown watch event %.50r", self._resource.plural, type_)
+
+    def _check_order(self, version: str) -> None:
+        if _goes_back(self._resource_version, version):
+            raise Gone(f"the server's history went back from {self._resource_version} to {version}", code=410)
+
+    def _apply(self, item: Object, version: str) -> None:
+        key = _key_of(item)
+        before, held = self._held.get(key), self._hold(key, item)
         self._resource_version = version or self._resource_version
+        if held is not None and not self._pending and (before is None or before.uid == held.uid):
+            # As nearly always: one step, and none before it.
+            self._put(key, before, held)
+            return
+        self._pending.extend(_steps(key, before, held))
+        self._make_pending()
+
+    def _apply_deletion(self, item: Object, version: str) -> None:
+        key = _key_of(item)
+        last = self._hold(key, item) if key in self._held else None
+        self._pending.append(_Step(key=key, held=None, final=last.object if last is not None else None))
+        self._resource_version = version or self._resource_version
+        self._make_pending()
+
+    def _make_pending(self) -> None:
         while self._pending:
             self._make(self._pending.popleft())
 
     def _make(self, step: _Step[T]) -> None:
         """Change the cache, then tell every handler."""
         key, held, before = step.key, step.held, self._held.get(step.key)
-        if held is None:
-            if before is not None:
-                del self._held[key]
-                self.cache.remove(key)
-                old = before.object if step.final is None else step.final
-                self._tell(Change(key=key, old=old, new=None, is_final_state_unknown=step.final is None))
+        if held is not None:
+            self._put(key, before, held, is_initial=step.is_initial)
+        elif before is not None:
+            del self._held[key]
+            self.cache.remove(key)
+            old = before.object if step.final is None else step.final
+            self._tell(Change(key=key, old=old, new=None, is_final_state_unknown=step.final is None))
+
+    def _put(self, key: str, before: _Held[T] | None, held: _Held[T], *, is_initial: bool = False) -> None:
+        if before is None:
+            change = Change(key=key, old=None, new=held.object, is_initial=is_initial)
+        elif before.version == held.version and before.uid == held.uid:
             return
-        if before is not None and (before.version, before.uid) == (held.version, held.uid):
-            return
+        else:
+            change = Change(key=key, old=before.object, new=held.object)
         self._held[key] = held
         self.cache.put(key, held.object)
-        old_object = None if before is None else before.object
-        self._tell(Change(key=key, old=old_object, new=held.object, is_initial=step.is_initial and before is None))
+        self._tell(change)
 
     def _tell(self, change: Change[T]) -> None:
         _call_all(self._handlers, change)
@@ -383,6 +411,15 @@ class Informer(Generic[T]):
             _log.warning("informer of %s: leaving out %s: %s", self._resource.plural, key, error)
             return None
         return _Held(object_, _version_of(item), _uid_of(item), item if self._keeps_sources else None)
+
+
+def _steps(key: str, before: _Held[T] | None, held: _Held[T] | None, *, is_initial: bool = False) -> list[_Step[T]]:
+    """How an object gets from what is cached to a new state. One that was deleted and made anew unseen is told as that,
+    not as an update: it is another one."""
+    steps = [_Step(key=key, held=held, is_initial=is_initial)]
+    if before is not None and held is not None and before.uid != held.uid:
+        steps.insert(0, _Step(key=key, held=None))
+    return steps
 
 
 def _call_all(handlers: tuple[Handler[T], ...], change: Change[T], first: int = 0) -> None:
@@ -430,6 +467,6 @@ def _marks_end(item: Object) -> bool:
 def _goes_back(before: str, now: str) -> bool:
     """Whether a later event carries an earlier version: the server lost its history and began anew. Versions are numbers
     since Kubernetes 1.35 by contract, and before in fact; anything else is not compared."""
-    if not (before.isdigit() and now.isdigit()):
+    if (len(now), now) >= (len(before), before):
         return False
-    return (len(now), now) < (len(before), before)
+    return before.isdigit() and now.isdigit()

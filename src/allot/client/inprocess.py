@@ -8,9 +8,10 @@ Objects that come back are the server's own, shared with everybody: never change
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -89,18 +90,11 @@ class AnsweredList(Protocol):
         """What the caller should know."""
 
 
-class _Told(Protocol):
-    @property
-    def type(self) -> str: ...
-    @property
-    def object(self) -> dict[str, Any]: ...
-
-
 class AnsweredWatch(Protocol):
     """The shape of a watch as an answer."""
 
-    def __aiter__(self) -> AsyncIterator[_Told]:
-        """Events until the watch ends."""
+    def batches(self) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        """Events until the watch ends, those together that are there already."""
 
     async def close(self) -> None:
         """Stop watching."""
@@ -156,7 +150,7 @@ class InProcessTransport:
         self._check_open(text)
         plain = plain_request(method, path, query or {}, body, content_type, self._user_agent)
         try:
-            async with self._deadlines.within(timeout):
+            with self._deadlines.within(timeout):
                 if plain is None:
                     return await self._ask_path(path, headers or {})
                 answer = await self._handle(plain)
@@ -196,10 +190,11 @@ class InProcessTransport:
         except self._refused as error:
             refusal = cast(_Refusal, error)
             raise error_from_answer(refusal.code, refusal.status(), text) from error
+        events = _Events(watch, self._refused, text)
         try:
-            yield self._events(watch, text)
+            yield events
         finally:
-            await watch.close()
+            await events.close()
 
     async def close(self) -> None:
         """Refuse further requests, as after a server's end."""
@@ -211,24 +206,111 @@ class InProcessTransport:
         status, body = await self._handle_path(path, headers)
         return Response(status, {}, body)
 
-    async def _events(self, watch: AnsweredWatch, text: str) -> AsyncIterator[WatchEvent]:
-        # The server ends a watch when its time is up. Elsewhere one that goes on is a broken connection, which cannot be here.
-        try:
-            async for event in watch:
-                yield WatchEvent(event.type, event.object)
-        except self._refused as error:
-            refusal = cast(_Refusal, error)
-            raise error_from_answer(refusal.code, refusal.status(), text) from error
-
     def _check_open(self, text: str) -> None:
         if self._closed:
             raise Unreachable("the transport is closed", request=text)
+
+
+class _Events:
+    """The events of a watch, one by one or as they came together. One reader at a time.
+
+    The server ends a watch when its time is up. Elsewhere one that goes on is a broken connection, which cannot be here.
+    """
+
+    __slots__ = ("_batches", "_refused", "_text", "_unread", "_watch")
+
+    def __init__(self, watch: AnsweredWatch, refused: type[Exception], text: str) -> None:
+        self._watch = watch
+        self._refused = refused
+        self._text = text
+        self._batches = watch.batches()
+        self._unread: deque[WatchEvent] = deque()
+
+    def __aiter__(self) -> _Events:
+        return self
+
+    async def __anext__(self) -> WatchEvent:
+        if not self._unread:
+            try:
+                self._unread.extend(await anext(self._batches))
+            except self._refused as error:
+                raise self._failure(error) from error
+        return self._unread.popleft()
+
+    async def batches(self) -> AsyncIterator[Sequence[WatchEvent]]:
+        if self._unread:
+            unread, self._unread = tuple(self._unread), deque()
+            yield unread
+        try:
+            async for batch in self._batches:
+                yield batch
+        except self._refused as error:
+            raise self._failure(error) from error
+
+    async def close(self) -> None:
+        """Stop watching."""
+        await self._watch.close()
+        await self._batches.aclose()
+
+    def _failure(self, error: Exception) -> Exception:
+        refusal = cast(_Refusal, error)
+        return error_from_answer(refusal.code, refusal.status(), self._text)
+
+
+class _Collection(NamedTuple):
+    """What the path of all objects of a resource, perhaps in one namespace, means."""
+
+    group: str
+    version: str
+    resource: str
+    namespace: str
+
+
+# By their paths: a client asks for the same few all the time.
+_collections: dict[str, _Collection] = {}
+_COLLECTIONS_MAX = 10_000
 
 
 def plain_request(
     method: str, path: str, query: Mapping[str, str], body: Any, content_type: str, user_agent: str
 ) -> PlainRequest | None:
     """The request that a method and path mean; None for paths that are no API objects."""
+    found = _known(path) or _read(path)
+    if found is None:
+        return None
+    (group, version, resource, namespace), name, subresource = found
+    return PlainRequest(
+        verb=_VERBS.get(method) or _verb(method, name, query),
+        group=group,
+        version=version,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        query=query,
+        body=body,
+        content_type=content_type,
+        user_agent=user_agent,
+    )
+
+
+def _known(path: str) -> tuple[_Collection, str, str] | None:
+    """Collection, name and subresource of a path below a collection that was asked for before."""
+    collection = _collections.get(path)
+    if collection is not None:
+        return collection, "", ""
+    above, _, last = path.rpartition("/")
+    if not last or "%" in last:
+        return None
+    collection = _collections.get(above)
+    if collection is not None:
+        return collection, last, ""
+    above, _, name = above.rpartition("/")
+    collection = _collections.get(above)
+    return (collection, name, last) if collection is not None and name and "%" not in name else None
+
+
+def _read(path: str) -> tuple[_Collection, str, str] | None:
     parts = path.strip("/").split("/")
     if "%" in path:
         parts = [unquote(part) for part in parts]
@@ -244,20 +326,13 @@ def plain_request(
         namespace, rest = rest[1], rest[2:]
     elif rest[0] == "namespaces" and len(rest) > 1 and not group:
         namespace = rest[1]
-    name = rest[1] if len(rest) > 1 else ""
-    return PlainRequest(
-        verb=_verb(method, name, query),
-        group=group,
-        version=version,
-        resource=rest[0],
-        namespace=namespace,
-        name=name,
-        subresource="/".join(rest[2:]),
-        query=query,
-        body=body,
-        content_type=content_type,
-        user_agent=user_agent,
-    )
+    collection = _Collection(group, version, rest[0], namespace)
+    # What is below the path of namespaces may be in one, so that path does not tell.
+    if rest[0] != "namespaces" and len(rest) <= 3 and "%" not in path and not path.endswith("/"):
+        if len(_collections) >= _COLLECTIONS_MAX:
+            _collections.clear()
+        _collections[path.rsplit("/", len(rest) - 1)[0] if len(rest) > 1 else path] = collection
+    return collection, rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
 
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
@@ -270,7 +345,7 @@ def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
         return "get" if name else "list"
     if method == "DELETE":
         return "delete" if name else "deletecollection"
-    return _VERBS.get(method) or method.lower()
+    return method.lower()
 
 
 def _listed(listed: AnsweredList) -> Response:

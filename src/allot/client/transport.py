@@ -6,9 +6,9 @@ raised, so that errors are made in one place (`api`); only having no answer at a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,11 +37,31 @@ class Response(msgspec.Struct, frozen=True):
         return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
+class WatchEvent(Protocol):
     """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is shared and must not be changed."""
+
+    @property
+    def type(self) -> str:
+        """What happened."""
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """To what."""
+
+
+class ReadEvent(msgspec.Struct, frozen=True):
+    """An event that was read from text."""
 
     type: str
     object: dict[str, Any]
+
+
+@runtime_checkable
+class BatchedEvents(Protocol):
+    """Events of a watch that can also be had as they came together."""
+
+    def batches(self) -> AsyncIterator[Sequence[WatchEvent]]:
+        """The events that have not been read, none of these empty."""
 
 
 class Transport(Protocol):

@@ -48,7 +48,11 @@ class SystemClock:
 
     def now_micro(self) -> str:
         """The time of day with microseconds."""
-        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        nanoseconds = time.time_ns()
+        second = nanoseconds // 1_000_000_000
+        if second != self._second:
+            self._second, self._text = second, rfc3339(second)
+        return f"{self._text[:-1]}.{nanoseconds // 1_000 % 1_000_000:06d}Z"
 
     def seconds(self) -> float:
         """The time of day in seconds since 1970."""
