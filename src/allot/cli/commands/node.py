@@ -1,0 +1,219 @@
+"""`allot node`: the agent of a node, against any Kubernetes API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from allot import __version__
+from allot.cli.component import CannotRun, Component, ComponentOptions, run_component
+from allot.cli.errors import Unreadable
+from allot.cli.gates import parse_gates
+from allot.cli.output import talk
+from allot.client.informers import Informers
+from allot.core.features import FeatureGates
+from allot.node.agent import AgentOptions, NodeAgent
+from allot.node.devices import NoDevices
+from allot.node.machine import own_address, read_machine
+from allot.node.registration import PODS_MAX, NodeOptions
+from allot.node.runtimes.process import ProcessRuntime
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# Who asks for the version of a node expects one of Kubernetes.
+_VERSION = f"v1.37.0+allot-{__version__}"
+
+
+class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says about a node."""
+
+    name: str
+    root_dir: Path
+    runtime: str
+    node_ip: str
+    address: str
+    kubelet_port: int
+    labels: dict[str, str]
+    taints: tuple[dict[str, str], ...]
+    pods_max: int
+    cdi_dirs: tuple[Path, ...]
+
+
+def _labels(_context: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
+    found = {}
+    for each in filter(None, text.split(",")):
+        name, sign, value = each.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f"{each!r} is no label such as zone=a.")
+        found[name] = value
+    return found
+
+
+def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[dict[str, str], ...]:
+    found = []
+    for each in filter(None, text.split(",")):
+        pair, _, effect = each.rpartition(":")
+        key, _, value = pair.partition("=")
+        if not key or effect not in _EFFECTS:
+            raise click.BadParameter(f"{each!r} is no taint such as key=value:NoSchedule.")
+        found.append({"key": key, "value": value, "effect": effect} if value else {"key": key, "effect": effect})
+    return tuple(found)
+
+
+@click.command(short_help="Run the agent of a node.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="How to reach the API server.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+)
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option("--name", default="", metavar="NAME", help="The node's name.  [default: the machine's host name]")
+@click.option(
+    "--root-dir",
+    type=_FOLDER,
+    default=Path("/var/lib/allot/node"),
+    show_default=True,
+    help="Where volumes, plugins, logs and the state of containers are kept.",
+)
+@click.option(
+    "--runtime",
+    type=click.Choice(("process",)),
+    default="process",
+    show_default=True,
+    help="What runs containers. process: processes of this machine.",
+)
+@click.option("--node-ip", default="", metavar="ADDRESS", help="The node's address.  [default: found out]")
+@click.option(
+    "--address", default="0.0.0.0", show_default=True, help="Where to serve logs, exec and metrics to the API server."
+)
+@click.option(
+    "--port",
+    "kubelet_port",
+    type=click.IntRange(0, 65535),
+    default=10250,
+    show_default=True,
+    help="The port for that (HTTPS); 0 takes a free one.",
+)
+@click.option(
+    "--node-labels", "labels", default="", metavar="LABELS", callback=_labels, help="Labels: zone=a,disk=ssd."
+)
+@click.option(
+    "--register-with-taints",
+    "taints",
+    default="",
+    metavar="TAINTS",
+    callback=_taints,
+    help="Taints of a new node: key=value:NoSchedule.",
+)
+@click.option(
+    "--max-pods", "pods_max", type=click.IntRange(0), default=PODS_MAX, show_default=True, help="How many pods."
+)
+@click.option(
+    "--cdi-spec-dir",
+    "cdi_dirs",
+    type=_FOLDER,
+    multiple=True,
+    default=(Path("/etc/cdi"), Path("/var/run/cdi")),
+    show_default=True,
+    help="Where CDI files are; repeatable, later ones win.",
+)
+@click.option(
+    "--feature-gates",
+    "gates",
+    default="default",
+    show_default=True,
+    metavar="GATES",
+    callback=parse_gates,
+    help="'default', 'all' or NAME=true,NAME=false.",
+)
+def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, **arguments: Any) -> None:
+    """Run the agent of a node: registers it, runs the pods that are bound to it, and gives them their devices.
+
+    Containers go on when the agent is stopped; the next agent with the same root folder takes them over.
+
+    \b
+    Examples:
+      allot node --kubeconfig ./kubeconfig --root-dir ./node
+      allot node --name gpu-1 --root-dir ./gpu-1 --port 0 --node-labels zone=a
+    """
+    options = NodeArguments(name=name or socket.gethostname().lower(), **arguments)
+    component = ComponentOptions(
+        kubeconfig=kubeconfig,
+        context=context,
+        gates=gates,
+        leader_elect=False,
+        lease_name="",
+        lease_namespace="",
+        lease_duration=0.0,
+        renew_deadline=0.0,
+        retry_period=0.0,
+        bind_address="",
+        port=-1,
+    )
+    run_component("node", component, partial(_work, options, gates))
+
+
+async def _work(options: NodeArguments, gates: FeatureGates, component: Component) -> None:  # noqa: ARG001
+    root = options.root_dir.absolute()
+    _make(root)
+    server = urlsplit(component.connection.server)
+    address = options.node_ip or own_address(server.hostname or "127.0.0.1")
+    agent_options = AgentOptions(
+        node=NodeOptions(
+            name=options.name,
+            address=address,
+            version=_VERSION,
+            labels=options.labels,
+            taints=options.taints,
+            pods_max=options.pods_max,
+        ),
+        root=root,
+        log_folder=root / "log" / "pods",
+    )
+    runtime = ProcessRuntime(
+        root / "runtime",
+        component.clock,
+        component.ids,
+        address=address,
+        environment=_environment(server.hostname or "", server.port or 443),
+    )
+    informers = Informers(component.client, component.clock, component.ids)
+    agent = NodeAgent(
+        component.client,
+        informers,
+        component.clock,
+        component.ids,
+        agent_options,
+        read_machine(root),
+        runtime,
+        NoDevices(),
+    )
+    talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(informers.run())
+        tasks.create_task(agent.run())
+
+
+def _environment(host: str, port: int) -> dict[str, str]:
+    """What an image would set, and where the API server is: there is no service network."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+    return {**kept, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
+
+
+def _make(root: Path) -> None:
+    try:
+        root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"root folder {root}: {(error.strerror or str(error)).lower()}"
+        raise Unreadable(text, "choose another one with --root-dir") from None
+    if not os.access(root, os.W_OK):
+        raise CannotRun(f"root folder {root}: permission denied", "choose another one with --root-dir")

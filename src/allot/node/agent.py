@@ -1,0 +1,246 @@
+"""The agent of one node: registers it, watches the pods that are bound to it, and gives each a worker.
+
+Puts the parts together; what happens to a pod is `pods`' business, the Node object `registration`'s, HTTP `server`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client
+from allot.client.events import EventRecorder
+from allot.client.informer import Change
+from allot.client.informers import Informers
+from allot.core.quantity import Quantity
+from allot.node.actions import Actions
+from allot.node.containers import ContainerSpecs
+from allot.node.devices import Devices
+from allot.node.machine import Machine
+from allot.node.objects import Objects
+from allot.node.pods import PodWorker, Services
+from allot.node.registration import NodeOptions, Registration
+from allot.node.reports import Reports
+from allot.node.runtimes.port import Container, Runtime, Sandbox
+from allot.node.volumes import Volumes
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.process.supervise import supervise
+
+_log = logging.getLogger("allot.node")
+
+Object = dict[str, Any]
+_RELIST_S = 10.0
+_FLUSH_S = 2.0
+
+
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the agent keeps things, and what its node is."""
+
+    node: NodeOptions
+    root: Path
+    log_folder: Path
+
+
+class RuntimeListing:
+    """What the runtime says, asked once for all workers until something changes."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._is_stale = True
+        self._sandboxes: dict[str, list[Sandbox]] = {}
+        self._containers: dict[str, list[Container]] = {}
+        self._asking = asyncio.Lock()
+
+    def stale(self) -> None:
+        """Something has changed."""
+        self._is_stale = True
+
+    async def of(self, uid: str) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
+        """Sandboxes and containers of a pod."""
+        await self._refresh()
+        return tuple(self._sandboxes.get(uid, ())), tuple(self._containers.get(uid, ()))
+
+    async def uids(self) -> tuple[str, ...]:
+        """All pods of which there is something."""
+        await self._refresh()
+        return tuple({**self._sandboxes, **self._containers})
+
+    async def _refresh(self) -> None:
+        async with self._asking:
+            if not self._is_stale:
+                return
+            # What changes while the runtime is asked makes the answer stale again.
+            self._is_stale = False
+            sandboxes, containers = await self._runtime.list()
+            self._sandboxes, self._containers = {}, {}
+            for sandbox in sandboxes:
+                self._sandboxes.setdefault(sandbox.pod.uid, []).append(sandbox)
+            for container in containers:
+                self._containers.setdefault(container.pod.uid, []).append(container)
+
+
+class NodeAgent:
+    """Runs a node until cancelled. port: where it serves, to be set before it runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        ids: Ids,
+        options: AgentOptions,
+        machine: Machine,
+        runtime: Runtime,
+        devices: Devices,
+    ) -> None:
+        self._clock = clock
+        self._runtime = runtime
+        self._devices = devices
+        self._options = options
+        self._informers = informers
+        self.port = 0
+        self.listing = RuntimeListing(runtime)
+        node = options.node
+        self._events = EventRecorder(client, clock, ids, controller="kubelet", instance=node.name)
+        self._registration = Registration(client, clock, node, machine, lambda: self.port)
+        objects = Objects(client)
+        self._volumes = Volumes(options.root / "pods", objects, clock)
+        self._ids = ids
+        self._allocatable: Mapping[str, Quantity] = {
+            "cpu": Quantity.from_int(machine.processors),
+            "memory": Quantity.from_int(machine.memory_bytes),
+            "ephemeral-storage": Quantity.from_int(machine.disk_bytes),
+        }
+        self._objects = objects
+        self._reports = Reports(client, self._events)
+        self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
+        # By uid: a pod that was deleted and made anew has two workers for a while.
+        self._workers: dict[str, PodWorker] = {}
+        self._services: Services | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Register, then look after pods."""
+        await self._runtime.open()
+        try:
+            status = await self._runtime.status()
+            self._services = self._make_services(status.name)
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(supervise("events", self._events.run, self._clock))
+                await self._registration.register(status)
+                tasks.create_task(self._registration.keep_lease())
+                tasks.create_task(self._registration.keep_status(self._runtime.status))
+                tasks.create_task(supervise("devices", self._devices.run, self._clock))
+                tasks.create_task(self._follow_runtime())
+                tasks.create_task(self._relist())
+                self._pods.add_handler(self._pod_changed)
+                await self._pods.wait_synced()
+                tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
+        finally:
+            await self._runtime.close()
+
+    def _make_services(self, runtime_name: str) -> Services:
+        return Services(
+            clock=self._clock,
+            ids=self._ids,
+            runtime=self._runtime,
+            listing=self.listing,
+            devices=self._devices,
+            volumes=self._volumes,
+            specs=ContainerSpecs(self._objects),
+            reports=self._reports,
+            actions=Actions(self._runtime),
+            log_folder=self._options.log_folder,
+            host_ips=(self._options.node.address,),
+            runtime_name=runtime_name,
+            allocatable=self._allocatable,
+        )
+
+    # --- pods ---
+
+    def worker(self, namespace: str, name: str) -> PodWorker | None:
+        """The worker of the pod that has a name now."""
+        pod = self._pods.cache.get(f"{namespace}/{name}")
+        return self._workers.get(pod["metadata"]["uid"]) if pod is not None else None
+
+    def pods(self) -> tuple[Object, ...]:
+        """The pods of this node."""
+        return tuple(self._pods.cache)
+
+    def wake(self, uid: str) -> None:
+        """Something about a pod has changed, such as the health of a device."""
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.wake()
+
+    def _pod_changed(self, change: Change[Object]) -> None:
+        uid = change.object["metadata"]["uid"]
+        worker = self._workers.get(uid)
+        if change.new is None:
+            if worker is not None:
+                worker.remove()
+            return
+        if worker is not None:
+            worker.update(change.new)
+            return
+        self._start(change.new)
+
+    def _start(self, pod: Object) -> None:
+        assert self._services is not None and self._tasks is not None, "the agent runs"
+        try:
+            worker = PodWorker(self._services, pod)
+        except ValueError as error:
+            _log.warning("pod %s: not understood: %s", pod["metadata"].get("name"), error)
+            return
+        self._workers[worker.pod.metadata.uid] = worker
+        self._tasks.create_task(self._look_after(worker))
+
+    async def _look_after(self, worker: PodWorker) -> None:
+        uid = worker.pod.metadata.uid
+        try:
+            await supervise(f"pod {worker.pod.key}", worker.run, self._clock)
+        finally:
+            if self._workers.get(uid) is worker:
+                del self._workers[uid]
+
+    # --- the runtime ---
+
+    async def _follow_runtime(self) -> None:
+        async for uid in self._runtime.changes():
+            self.listing.stale()
+            self.wake(uid)
+
+    async def _relist(self) -> None:
+        """Runtimes may forget to tell; looking now and then costs little."""
+        while True:
+            await self._clock.sleep(_RELIST_S)
+            self.listing.stale()
+
+    async def _remove_orphans(self) -> None:
+        """What is left of pods that the API does not know: an earlier agent did not see them go."""
+        for uid in await self.listing.uids():
+            if uid in self._workers:
+                continue
+            sandboxes, containers = await self.listing.of(uid)
+            _log.info("removing what is left of pod %s", uid)
+            for container in containers:
+                await self._runtime.stop_container(container.id, 1.0)
+                await self._runtime.remove_container(container.id)
+            for sandbox in sandboxes:
+                await self._runtime.stop_sandbox(sandbox.id)
+                await self._runtime.remove_sandbox(sandbox.id)
+            self.listing.stale()
+        for uid in self._volumes.uids():
+            if uid not in self._workers:
+                self._volumes.tear_down(uid)
+
+    async def flush(self) -> None:
+        """Send what there is to tell before the process ends."""
+        await self._events.flush(_FLUSH_S)

@@ -1,0 +1,206 @@
+"""From a container of a pod to what a runtime is told to make: environment, mounts, user, limits.
+
+Fetches what the environment refers to; everything else follows from the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, environment, expand, references
+from allot.core.lifecycle.pods import Start
+from allot.core.model.pods_v1 import Container, Pod, PodSecurityContext, SecurityContext
+from allot.core.quantity import Quantity
+from allot.node.objects import Missing, Objects
+from allot.node.runtimes.port import ContainerSpec, Mount, PodName, Resources, RuntimeFailure, SandboxSpec, User
+
+TERMINATION_FILE = "allot.dev/termination-message-file"
+_HOSTNAME_LENGTH_MAX = 63
+_PROPAGATION = {"HostToContainer": "HostToContainer", "Bidirectional": "Bidirectional"}
+_OOM_GUARANTEED, _OOM_BEST_EFFORT = -997, 1000
+
+
+def pod_name(pod: Pod) -> PodName:
+    """Whose containers they are."""
+    return PodName(uid=pod.metadata.uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
+
+
+def labels(pod: Pod) -> dict[str, str]:
+    """How tools find a pod's containers in the runtime; the kubelet's own labels."""
+    return {
+        **pod.metadata.labels,
+        "io.kubernetes.pod.name": pod.metadata.name,
+        "io.kubernetes.pod.namespace": pod.metadata.namespace,
+        "io.kubernetes.pod.uid": pod.metadata.uid,
+    }
+
+
+def sandbox_spec(pod: Pod, attempt: int, log_directory: Path) -> SandboxSpec:
+    """What the containers share."""
+    dns = pod.spec.dns_config
+    return SandboxSpec(
+        pod=pod_name(pod),
+        attempt=attempt,
+        hostname=(pod.spec.hostname or pod.metadata.name)[:_HOSTNAME_LENGTH_MAX].rstrip("-."),
+        log_directory=str(log_directory),
+        labels=labels(pod),
+        annotations=pod.metadata.annotations,
+        host_network=pod.spec.host_network,
+        host_pid=pod.spec.host_pid,
+        host_ipc=pod.spec.host_ipc,
+        share_process_namespace=pod.spec.share_process_namespace,
+        dns_servers=dns.nameservers if dns is not None else (),
+        dns_searches=dns.searches if dns is not None else (),
+        runtime_handler="",
+    )
+
+
+class ContainerSpecs:
+    """Makes the specs of containers."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def make(
+        self,
+        pod: Pod,
+        container: Container,
+        start: Start,
+        *,
+        image_id: str,
+        facts: PodFacts,
+        volumes: Mapping[str, Path],
+        folder: Path,
+        cdi_devices: tuple[str, ...],
+    ) -> ContainerSpec:
+        """The spec of one start; RuntimeFailure names what is missing. folder: the pod's own."""
+        try:
+            fetched = {}
+            for kind, name in references(container):
+                fetch = self._objects.config_map if kind == "configmap" else self._objects.secret
+                fetched[kind, name] = await fetch(pod.metadata.namespace, name)
+            made = environment(pod, container, facts, fetched)
+        except (Missing, BadEnvironment) as error:
+            raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
+        message_file = _message_file(folder, container, start)
+        mounts = _mounts(container, volumes, made)
+        if container.termination_message_path:
+            mounts = (*mounts, Mount(host_path=str(message_file), container_path=container.termination_message_path))
+        return ContainerSpec(
+            pod=pod_name(pod),
+            name=container.name,
+            attempt=start.attempt,
+            image=container.image,
+            image_id=image_id,
+            command=tuple(expand(each, made) for each in container.command),
+            args=tuple(expand(each, made) for each in container.args),
+            working_directory=container.working_dir,
+            environment=made,
+            mounts=mounts,
+            cdi_devices=cdi_devices,
+            resources=_resources(pod, container, facts),
+            user=_user(pod.spec.security_context, container),
+            stdin=container.stdin,
+            stdin_once=container.stdin_once,
+            tty=container.tty,
+            log_path=f"{container.name}/{start.attempt}.log",
+            labels={**labels(pod), "io.kubernetes.container.name": container.name},
+            annotations={
+                TERMINATION_FILE: str(message_file) if container.termination_message_path else "",
+                "io.kubernetes.container.restartCount": str(start.attempt),
+                "io.kubernetes.container.terminationMessagePolicy": container.termination_message_policy,
+            },
+        )
+
+
+def _message_file(folder: Path, container: Container, start: Start) -> Path:
+    path = folder / "containers" / container.name / f"{start.attempt}"
+    if container.termination_message_path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+        path.chmod(0o666)
+    return path
+
+
+def _mounts(container: Container, volumes: Mapping[str, Path], variables: Mapping[str, str]) -> tuple[Mount, ...]:
+    made = []
+    for mount in container.volume_mounts:
+        source = volumes.get(mount.name)
+        if source is None:
+            raise RuntimeFailure(
+                "CreateContainerConfigError",
+                f'cannot find volume "{mount.name}" to mount into container "{container.name}"',
+            )
+        below = expand(mount.sub_path_expr, variables) if mount.sub_path_expr else mount.sub_path
+        if below:
+            source = _below(source, below, container.name, mount.name)
+        made.append(
+            Mount(
+                host_path=str(source),
+                container_path=mount.mount_path,
+                read_only=mount.read_only,
+                propagation=_PROPAGATION.get(mount.mount_propagation, "None"),
+            )
+        )
+    return tuple(made)
+
+
+def _below(source: Path, below: str, container: str, volume: str) -> Path:
+    """A part of a volume, which must not lead out of it."""
+    root, path = source.resolve(), (source / below).resolve()
+    if not path.is_relative_to(root):
+        text = f'failed to prepare subPath for volumeMount "{volume}" of container "{container}"'
+        raise RuntimeFailure("CreateContainerConfigError", text)
+    if not path.exists():
+        path.mkdir(parents=True)
+    return path
+
+
+def _resources(pod: Pod, container: Container, facts: PodFacts) -> Resources:
+    limits, requests = container.resources.limits, container.resources.requests
+    return Resources(
+        cpu_milli_request=_milli(requests.get("cpu")),
+        cpu_milli_limit=_milli(limits.get("cpu")),
+        memory_limit_bytes=limits["memory"].value() if "memory" in limits else None,
+        oom_score_adjust=_oom_score(pod, requests.get("memory"), facts.allocatable.get("memory")),
+    )
+
+
+def _milli(quantity: Quantity | None) -> int | None:
+    return None if quantity is None else quantity.milli_value()
+
+
+def _oom_score(pod: Pod, request: Quantity | None, capacity: Quantity | None) -> int:
+    """Who is ended first when memory runs out, as the kubelet has it."""
+    if pod.status.qos_class == "Guaranteed":
+        return _OOM_GUARANTEED
+    if pod.status.qos_class != "Burstable" or request is None or capacity is None or not capacity.value():
+        return _OOM_BEST_EFFORT
+    score = 1000 - 1000 * request.value() // capacity.value()
+    return max(3, min(999, score))
+
+
+def _user(pod: PodSecurityContext | None, container: Container) -> User:
+    shared = pod or PodSecurityContext()
+    own = container.security_context or SecurityContext()
+    user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
+    non_root = own.run_as_non_root if own.run_as_non_root is not None else shared.run_as_non_root
+    if non_root and user == 0:
+        raise RuntimeFailure(
+            "CreateContainerConfigError", "container's runAsUser breaks non-root policy (container will run as root)"
+        )
+    groups = shared.supplemental_groups
+    made = User(
+        user=user,
+        group=own.run_as_group if own.run_as_group is not None else shared.run_as_group,
+        supplemental_groups=(*groups, shared.fs_group) if shared.fs_group is not None else groups,
+        privileged=own.privileged,
+        read_only_root=own.read_only_root_filesystem,
+        allow_privilege_escalation=own.allow_privilege_escalation is not False,
+    )
+    if own.capabilities is None:
+        return made
+    return msgspec.structs.replace(made, add_capabilities=own.capabilities.add, drop_capabilities=own.capabilities.drop)

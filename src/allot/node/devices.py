@@ -1,0 +1,52 @@
+"""What pod workers need of device management; `allot.node.dra` is the real thing, `NoDevices` a node without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+
+class PrepareFailed(Exception):
+    """The devices of a pod cannot be made ready, in the kubelet's words."""
+
+
+class Devices(Protocol):
+    """Devices of the pods of this node. A pod is given as the API server sends it."""
+
+    async def prepare(self, pod: Mapping[str, Any]) -> None:
+        """Make the devices of a pod ready; an exception with the kubelet's text if that is not possible."""
+
+    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
+        """The qualified CDI names for a container."""
+
+    async def unprepare(self, pod: Mapping[str, Any]) -> None:
+        """Give the devices back; an exception if that is not possible yet."""
+
+    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
+        """Per container: the health of its devices, as `allocatedResourcesStatus` has it."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+
+
+class NoDevices:
+    """A node without devices: pods with claims cannot run."""
+
+    async def prepare(self, pod: Mapping[str, Any]) -> None:
+        """Nothing to do without claims."""
+        if (pod.get("spec") or {}).get("resourceClaims"):
+            raise PrepareFailed("prepare dynamic resources: this agent runs without device management")
+
+    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    async def unprepare(self, pod: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:  # noqa: ARG002
+        """Nothing to tell."""
+        return {}
+
+    async def run(self) -> None:
+        """Nothing to do."""

@@ -1,0 +1,87 @@
+"""What pods refer to, fetched when it is needed: config maps, secrets, tokens of service accounts.
+
+A node may read only what its pods refer to, object by object (the node authorizer), so nothing is listed or watched.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client
+from allot.client.errors import ApiError, NotFound
+from allot.core.lifecycle.times import seconds_of
+from allot.core.model.pods_v1 import Pod
+
+Data = Mapping[str, bytes]
+
+
+class Missing(Exception):
+    """Something that a pod refers to is not there, in the kubelet's words."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token of a service account."""
+
+    text: str
+    expires_at: float
+
+
+class Objects:
+    """Fetches what pods refer to."""
+
+    def __init__(self, client: Client) -> None:
+        self._config_maps = client.resource("", "v1", "configmaps", namespaced=True)
+        self._secrets = client.resource("", "v1", "secrets", namespaced=True)
+        self._accounts = client.resource("", "v1", "serviceaccounts", namespaced=True)
+
+    async def config_map(self, namespace: str, name: str) -> Data | None:
+        """The data of a config map; None if there is none. Missing if that cannot be found out."""
+        try:
+            found = await self._config_maps.get(name, namespace)
+        except NotFound:
+            return None
+        except ApiError as error:
+            raise Missing(f"failed to fetch configmap {namespace}/{name}: {error.message}") from error
+        data = {key: value.encode() for key, value in (found.get("data") or {}).items()}
+        return {**data, **_decoded(found.get("binaryData"))}
+
+    async def secret(self, namespace: str, name: str) -> Data | None:
+        """The data of a secret; None if there is none."""
+        try:
+            found = await self._secrets.get(name, namespace)
+        except NotFound:
+            return None
+        except ApiError as error:
+            raise Missing(f"failed to fetch secret {namespace}/{name}: {error.message}") from error
+        return _decoded(found.get("data"))
+
+    async def token(self, pod: Pod, audience: str, seconds: int) -> Token:
+        """A token for a pod's service account, which ends with the pod."""
+        metadata = pod.metadata
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}
+        spec: dict[str, Any] = {"expirationSeconds": seconds, "boundObjectRef": bound}
+        if audience:
+            spec["audiences"] = [audience]
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        account = pod.spec.service_account_name or "default"
+        try:
+            made = await self._accounts.create(request, metadata.namespace, name=account, subresource="token")
+        except ApiError as error:
+            raise Missing(f"failed to fetch token: {error.message}") from error
+        status = made.get("status") or {}
+        return Token(text=str(status.get("token", "")), expires_at=seconds_of(status["expirationTimestamp"]))
+
+
+def _decoded(data: Mapping[str, str] | None) -> Data:
+    found = {}
+    for key, value in (data or {}).items():
+        try:
+            found[key] = b64decode(value)
+        except (NotBase64, ValueError):
+            continue  # the API server checks this; what it let through is no value
+    return found

@@ -1,0 +1,572 @@
+"""One worker per pod: looks, decides (`core.lifecycle.pods`), acts, tells, and waits for the next change.
+
+A worker lives from the moment a pod is bound here until nothing of it is left. Everything that it must remember over a restart
+of the agent is in the API, the runtime or the device manager's checkpoint; back-offs and probes begin anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from allot.client.errors import ApiError
+from allot.core.lifecycle.pod_environment import PodFacts
+from allot.core.lifecycle.pod_status import Facts, is_same, pod_status
+from allot.core.lifecycle.pods import (
+    BACKOFF_FIRST_S,
+    BACKOFF_MAX_S,
+    DEADLINE_TEXT,
+    RUNNING,
+    Backoff,
+    MakeSandbox,
+    Record,
+    Seen,
+    Start,
+    Stop,
+    Waiting,
+    decide,
+    ending,
+    grace_of,
+    is_overdue,
+    pod_title,
+)
+from allot.core.model.pods_v1 import Container, decode_pod
+from allot.node.actions import ActionFailure, Actions
+from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name, sandbox_spec
+from allot.node.devices import Devices, PrepareFailed
+from allot.node.logs import tail_of
+from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, ProbeReports
+from allot.node.reports import Reports
+from allot.node.runtimes import port
+from allot.node.runtimes.port import Runtime, RuntimeFailure
+from allot.node.volumes import MountFailure, Volumes
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+
+_log = logging.getLogger("allot.node")
+
+Object = dict[str, Any]
+_RETRY_FIRST_S, _RETRY_MAX_S = 0.5, 10.0
+_REFRESH_S = 60.0
+_MESSAGE_BYTES_MAX = 4096
+_HOOK_REST_S = 2.0
+
+
+class Listing(Protocol):
+    """What the runtime says about one pod."""
+
+    async def of(self, uid: str) -> tuple[tuple[port.Sandbox, ...], tuple[port.Container, ...]]:
+        """Its sandboxes and containers, as of now."""
+
+    def stale(self) -> None:
+        """Something has been changed."""
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """What workers share."""
+
+    clock: Clock
+    ids: Ids
+    runtime: Runtime
+    listing: Listing
+    devices: Devices
+    volumes: Volumes
+    specs: ContainerSpecs
+    reports: Reports
+    actions: Actions
+    log_folder: Path
+    host_ips: tuple[str, ...]
+    runtime_name: str
+    allocatable: Mapping[str, Any]
+
+
+class PodWorker:
+    """Looks after one pod. done: nothing of it is left."""
+
+    def __init__(self, services: Services, raw: Object) -> None:
+        self._on = services
+        self._raw = raw
+        self.pod = decode_pod(raw)
+        self._woken = asyncio.Event()
+        self._is_gone = False
+        self._ends = False
+        self._end_reason = ""
+        self._is_final = False
+        self._volumes: Mapping[str, Path] | None = None
+        self._refresh_at = 0.0
+        self._backoffs: dict[str, Backoff] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._told_waiting: Mapping[str, Waiting] = {}
+        # Until when a back-off holds of which people were told.
+        self._told_backoffs: dict[str, float] = {}
+        self._failing: dict[str, str] = {}
+        self._started: set[str] = set()
+        self._ready: set[str] = set()
+        # Container id -> its probes; container id -> when its stop is due at the latest.
+        self._probes: dict[str, asyncio.Task[None]] = {}
+        self._stops: dict[str, float] = {}
+        self._messages: dict[str, str] = {}
+        self._retry_s = _RETRY_FIRST_S
+        self._look_at: float | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._reporting = asyncio.Lock()
+
+    # --- from outside ---
+
+    def update(self, raw: Object) -> None:
+        """The pod has changed in the API."""
+        if raw["metadata"].get("resourceVersion") != self._raw["metadata"].get("resourceVersion"):
+            self._raw, self.pod = raw, decode_pod(raw)
+            self._woken.set()
+
+    def remove(self) -> None:
+        """The pod is no longer in the API."""
+        self._is_gone = True
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Something about the pod has changed on the node."""
+        self._woken.set()
+
+    # --- the loop ---
+
+    async def run(self) -> None:
+        """Until nothing of the pod is left."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            while True:
+                self._woken.clear()
+                self._look_at = None
+                if await self._sync():
+                    break
+                await self._wait()
+            for task in self._probes.values():
+                task.cancel()
+
+    async def _wait(self) -> None:
+        now = self._on.clock.seconds()
+        pause = _REFRESH_S if self._look_at is None else max(self._look_at - now, 0.01)
+        try:
+            async with asyncio.timeout(min(pause, _REFRESH_S)):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    def _look_in(self, seconds: float) -> None:
+        at = self._on.clock.seconds() + seconds
+        self._look_at = at if self._look_at is None else min(self._look_at, at)
+
+    async def _sync(self) -> bool:
+        """One look at the pod; whether it is over and done with."""
+        seen = await self._look()
+        if self._is_gone or self.pod.metadata.deletion_timestamp is not None:
+            self._ends = True
+        if not self._ends:
+            decision = decide(self.pod, seen, self._on.clock.seconds())
+            self._told_waiting = {**self._waiting, **decision.waiting}
+            if decision.ends:
+                self._ends = True
+                self._end_reason = "DeadlineExceeded" if is_overdue(self.pod, self._on.clock.seconds()) else ""
+            else:
+                self._report_backoffs(decision.waiting)
+                await self._report_soon(seen)
+                if await self._act(decision.steps, seen):
+                    seen = await self._look()
+                    self._told_waiting = dict(self._waiting)
+                if decision.look_at is not None:
+                    self._look_in(decision.look_at - self._on.clock.seconds())
+                await self._keep_volumes()
+                self._keep_probes(seen)
+                await self._report(seen)
+                return False
+        self._keep_probes(seen)
+        return await self._end(seen)
+
+    async def _look(self) -> Seen:
+        sandboxes, containers = await self._on.listing.of(self.pod.metadata.uid)
+        ready = [each for each in sandboxes if each.ready]
+        records: dict[str, tuple[Record, ...]] = {}
+        for each in sorted(containers, key=lambda one: (one.attempt, one.created_at), reverse=True):
+            records[each.name] = (*records.get(each.name, ()), self._record(each))
+        running = {name for name, found in records.items() if found[0].state == RUNNING}
+        return Seen(
+            sandbox=ready[-1].id if ready else "",
+            sandbox_attempt=max((each.attempt for each in sandboxes), default=-1),
+            old_sandboxes=tuple(each.id for each in sandboxes if not each.ready),
+            records=records,
+            started=frozenset(name for name in running if name in self._started or self._counts_as_started(name)),
+            failing=self._failing,
+            waiting=self._waiting,
+            backoffs=self._backoffs,
+        )
+
+    def _counts_as_started(self, name: str) -> bool:
+        container = self.pod.container(name)
+        return container is not None and container.startup_probe is None
+
+    def _record(self, container: port.Container) -> Record:
+        message = container.message
+        if container.state == port.State.EXITED:
+            if container.id not in self._messages:
+                self._messages[container.id] = self._termination_message(container)
+            message = message or self._messages[container.id]
+        return Record(
+            id=container.id,
+            name=container.name,
+            attempt=container.attempt,
+            state=container.state.value,
+            created_at=container.created_at,
+            started_at=container.started_at,
+            finished_at=container.finished_at,
+            exit_code=container.exit_code,
+            reason=container.reason,
+            message=message,
+            image=container.image,
+            image_id=container.image_id,
+        )
+
+    def _termination_message(self, container: port.Container) -> str:
+        path = container.annotations.get(TERMINATION_FILE, "")
+        text = ""
+        if path:
+            try:
+                with Path(path).open("rb") as file:
+                    text = file.read(_MESSAGE_BYTES_MAX).decode(errors="replace")
+            except OSError:
+                text = ""
+        policy = container.annotations.get("io.kubernetes.container.terminationMessagePolicy")
+        if not text and policy == "FallbackToLogsOnError" and container.exit_code != 0:
+            text = tail_of(self.log_folder() / container.name / f"{container.attempt}.log")
+        return text
+
+    def log_folder(self) -> Path:
+        """Where the logs of the pod are."""
+        metadata = self.pod.metadata
+        return self._on.log_folder / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
+
+    # --- acting ---
+
+    async def _act(self, steps: tuple[MakeSandbox | Start | Stop, ...], seen: Seen) -> bool:
+        """Carry steps out; whether anything was done."""
+        for step in steps:
+            match step:
+                case MakeSandbox():
+                    if not await self._make_sandbox(step):
+                        return True
+                    # What to start in it is decided anew.
+                    self._woken.set()
+                case Start():
+                    await self._start(step, seen.sandbox)
+                case Stop():
+                    self._stop(step)
+        return bool(steps)
+
+    def _facts(self) -> PodFacts:
+        ips = self._on.host_ips
+        return PodFacts(host_ips=ips, pod_ips=ips, allocatable=self._on.allocatable)
+
+    async def _make_sandbox(self, step: MakeSandbox) -> bool:
+        """Volumes, devices, then the sandbox itself; whether it is there."""
+        pod = self.pod
+        try:
+            await self._set_up_volumes()
+            await self._on.devices.prepare(self._raw)
+            await self._on.runtime.run_sandbox(sandbox_spec(pod, step.attempt, self.log_folder()))
+        except MountFailure as error:
+            self._failed("FailedMount", str(error))
+            return False
+        except RuntimeFailure as error:
+            self._failed("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
+            return False
+        except (ApiError, PrepareFailed) as error:
+            self._failed("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
+            return False
+        self._on.listing.stale()
+        self._retry_s = _RETRY_FIRST_S
+        return True
+
+    async def _set_up_volumes(self) -> Mapping[str, Path]:
+        self._volumes = await self._on.volumes.set_up(self.pod, self._facts())
+        self._refresh_at = self._on.clock.seconds() + _REFRESH_S
+        return self._volumes
+
+    async def _keep_volumes(self) -> None:
+        """What volumes are made of changes now and then."""
+        if self._volumes is None or self._on.clock.seconds() < self._refresh_at:
+            return
+        try:
+            await self._set_up_volumes()
+        except MountFailure as error:
+            self._refresh_at = self._on.clock.seconds() + _REFRESH_S
+            self._on.reports.tell(self.pod, "Warning", "FailedMount", str(error))
+
+    def _failed(self, reason: str, note: str) -> None:
+        self._on.reports.tell(self.pod, "Warning", reason, note)
+        self._look_in(self._retry_s)
+        self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+
+    async def _start(self, step: Start, sandbox: str) -> None:
+        """Make and start a container; what goes wrong becomes its waiting state."""
+        pod, name = self.pod, step.name
+        container = pod.container(name)
+        assert container is not None, f"pod {pod.key} has a container {name}"
+        self._failing.pop(name, None)
+        self._started.discard(name)
+        self._ready.discard(name)
+        try:
+            id_ = await self._create(container, step, sandbox)
+            self._on.reports.tell(pod, "Normal", "Created", "Container created", name)
+            if step.backoff is not None:
+                self._backoffs[name] = step.backoff
+            try:
+                await self._on.runtime.start_container(id_)
+            finally:
+                self._on.listing.stale()
+            self._on.reports.tell(pod, "Normal", "Started", "Container started", name)
+        except RuntimeFailure as error:
+            self._start_failed(container, error)
+            return
+        self._waiting.pop(name, None)
+        await self._after_start(container, id_)
+
+    async def _create(self, container: Container, step: Start, sandbox: str) -> str:
+        pod, runtime = self.pod, self._on.runtime
+        image_id = await runtime.ensure_image(container.image, container.image_pull_policy, pod_name(pod))
+        text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
+        self._on.reports.tell(pod, "Normal", "Pulled", text, container.name)
+        volumes = self._volumes
+        if volumes is None:
+            try:
+                volumes = await self._set_up_volumes()
+            except MountFailure as error:
+                raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
+        try:
+            devices = self._on.devices.cdi_devices(self._raw, container.name)
+        except PrepareFailed as error:
+            raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
+        spec = await self._on.specs.make(
+            pod,
+            container,
+            step,
+            image_id=image_id,
+            facts=self._facts(),
+            volumes=volumes,
+            folder=self._on.volumes.pod_folder(pod.metadata.uid),
+            cdi_devices=devices,
+        )
+        return await runtime.create_container(sandbox, spec)
+
+    def _start_failed(self, container: Container, error: RuntimeFailure) -> None:
+        name, now = container.name, self._on.clock.seconds()
+        before = self._backoffs.get(name)
+        delay = BACKOFF_FIRST_S if before is None else min(before.delay_s * 2, BACKOFF_MAX_S)
+        self._backoffs[name] = Backoff(delay_s=delay, since=now)
+        self._waiting[name] = Waiting(reason=error.reason, message=str(error), until=now + delay)
+        self._on.reports.tell(self.pod, "Warning", "Failed", f"Error: {error}", name)
+        self._look_in(delay)
+
+    async def _after_start(self, container: Container, id_: str) -> None:
+        hook = container.lifecycle.post_start if container.lifecycle is not None else None
+        if hook is None:
+            return
+        try:
+            await self._run_hook(container, id_, hook, grace_of(self.pod))
+        except ActionFailure as error:
+            self._on.reports.tell(
+                self.pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {error}", container.name
+            )
+            self._failing[container.name] = "FailedPostStartHook"
+            self._woken.set()
+
+    async def _run_hook(self, container: Container, id_: str, hook: Any, timeout_s: float) -> None:
+        address = self._on.host_ips[0]
+        if hook.exec is not None:
+            await self._on.actions.run_command(id_, hook.exec.command, timeout_s)
+        elif hook.http_get is not None:
+            await self._on.actions.request(hook.http_get, container, address, timeout_s)
+        elif hook.tcp_socket is not None:
+            await self._on.actions.dial(hook.tcp_socket, container, address, timeout_s)
+        elif hook.sleep is not None:
+            await self._on.clock.sleep(min(hook.sleep.seconds, timeout_s))
+
+    # --- stopping ---
+
+    def _stop(self, step: Stop) -> None:
+        """Stop a container beside the work, unless that is under way and ends soon enough."""
+        due = self._on.clock.seconds() + step.grace_s
+        if step.id in self._stops and self._stops[step.id] <= due:
+            return
+        if step.id not in self._stops:
+            self._on.reports.tell(self.pod, "Normal", "Killing", step.message, step.name)
+        self._stops[step.id] = due
+        assert self._tasks is not None, "the worker runs"
+        self._tasks.create_task(self._stop_container(step))
+
+    async def _stop_container(self, step: Stop) -> None:
+        container = self.pod.container(step.name)
+        hook = container.lifecycle.pre_stop if container is not None and container.lifecycle is not None else None
+        grace = step.grace_s
+        if container is not None and hook is not None:
+            began = self._on.clock.monotonic()
+            try:
+                async with asyncio.timeout(grace):
+                    await self._run_hook(container, step.id, hook, grace)
+            except (ActionFailure, TimeoutError) as error:
+                text = f"PreStopHook failed: {error or 'timed out'}"
+                self._on.reports.tell(self.pod, "Warning", "FailedPreStopHook", text, step.name)
+            grace = max(grace - (self._on.clock.monotonic() - began), _HOOK_REST_S)
+        try:
+            await self._on.runtime.stop_container(step.id, grace)
+        except RuntimeFailure as error:
+            _log.warning("pod %s: container %s is not stopped: %s", self.pod.key, step.name, error)
+            self._stops.pop(step.id, None)
+            self._look_in(_RETRY_MAX_S)
+        self._on.listing.stale()
+        self._woken.set()
+
+    async def _end(self, seen: Seen) -> bool:
+        """Bring a pod to its end, one stage after the other; whether nothing is left."""
+        for step in ending(self.pod, seen, grace_of(self.pod)):
+            self._stop(step)
+        if seen.running():
+            await self._report(seen)
+            return False
+        if not self._is_final:
+            try:
+                if seen.sandbox:
+                    await self._on.runtime.stop_sandbox(seen.sandbox)
+                    self._on.listing.stale()
+                await self._on.devices.unprepare(self._raw)
+            except (RuntimeFailure, ApiError, PrepareFailed) as error:
+                self._failed("FailedToUnprepareDynamicResources", f"{error}")
+                return False
+            self._is_final = True
+            seen = await self._look()
+        if not self._is_gone:
+            if not await self._report(seen):
+                self._look_in(_RETRY_FIRST_S)
+                return False
+            if self.pod.metadata.deletion_timestamp is None and not self._is_gone:
+                return False
+            if not await self._on.reports.delete(self.pod):
+                self._look_in(_RETRY_FIRST_S)
+                return False
+        await self._clean_up()
+        return True
+
+    async def _clean_up(self) -> None:
+        sandboxes, containers = await self._on.listing.of(self.pod.metadata.uid)
+        for container in containers:
+            await self._on.runtime.remove_container(container.id)
+        for sandbox in sandboxes:
+            await self._on.runtime.remove_sandbox(sandbox.id)
+        self._on.listing.stale()
+        await asyncio.to_thread(shutil.rmtree, self.log_folder(), ignore_errors=True)
+        self._on.volumes.tear_down(self.pod.metadata.uid)
+
+    # --- probes ---
+
+    def _keep_probes(self, seen: Seen) -> None:
+        running = {found[0].id: name for name, found in seen.records.items() if found[0].state == RUNNING}
+        for id_ in [each for each in self._probes if each not in running or self._ends]:
+            self._probes.pop(id_).cancel()
+        for id_, name in running.items():
+            container = self.pod.container(name)
+            if id_ in self._probes or container is None or self._ends:
+                continue
+            if container.readiness_probe is None:
+                self._ready.add(name)
+            if container.startup_probe is None:
+                self._started.add(name)
+            if container.startup_probe or container.liveness_probe or container.readiness_probe:
+                prober = Prober(
+                    self._on.actions,
+                    self._on.clock,
+                    self._on.ids,
+                    container,
+                    id_,
+                    self._on.host_ips[0],
+                    ProbeReports(changed=self._probe_changed, failed=self._probe_failed),
+                )
+                assert self._tasks is not None, "the worker runs"
+                self._probes[id_] = self._tasks.create_task(prober.run())
+
+    def _probe_changed(self, answer: Answer) -> None:
+        name = answer.container
+        if answer.kind == READINESS:
+            (self._ready.add if answer.success else self._ready.discard)(name)
+        elif answer.kind == STARTUP and answer.success:
+            self._started.add(name)
+        elif not answer.success:
+            word = "liveness" if answer.kind == LIVENESS else "startup"
+            self._failing[name] = f"Container {name} failed {word} probe, will be restarted"
+        self._woken.set()
+
+    def _probe_failed(self, name: str, kind: str, text: str) -> None:
+        self._on.reports.tell(self.pod, "Warning", "Unhealthy", f"{kind} probe failed: {text}", name)
+
+    # --- telling ---
+
+    def _report_backoffs(self, waiting: Mapping[str, Waiting]) -> None:
+        for name, why in waiting.items():
+            if why.reason == "CrashLoopBackOff" and self._told_backoffs.get(name) != why.until:
+                self._told_backoffs[name] = why.until
+                note = f"Back-off restarting failed container {name} in pod {pod_title(self.pod)}"
+                self._on.reports.tell(self.pod, "Warning", "BackOff", note, name)
+
+    def _status(self, seen: Seen) -> dict[str, Any]:
+        facts = Facts(
+            now=self._on.clock.seconds(),
+            host_ips=self._on.host_ips,
+            pod_ips=self._on.host_ips if seen.sandbox or seen.records else (),
+            runtime=self._on.runtime_name,
+            waiting={} if self._ends else self._told_waiting,
+            ready=frozenset(self._ready) if not self._ends else frozenset(),
+            is_final=self._is_final,
+            reason=self._end_reason,
+            message=DEADLINE_TEXT if self._end_reason else "",
+            device_health=self._on.devices.health(self._raw),
+        )
+        return pod_status(self.pod, seen, facts)
+
+    async def _report_soon(self, seen: Seen) -> None:
+        """The first sign that the pod has arrived, beside the work."""
+        if self.pod.status.start_time is None and self._tasks is not None:
+            self._tasks.create_task(self._report(seen))
+            await asyncio.sleep(0)
+
+    async def _report(self, seen: Seen) -> bool:
+        """Write the status if it has changed; whether the API has it now."""
+        async with self._reporting:
+            if self._is_gone:
+                return True
+            status = self._status(seen)
+            if is_same(status, self._raw.get("status") or {}):
+                return True
+            try:
+                written = await self._on.reports.write_status(self.pod, status)
+            except ApiError as error:
+                _log.warning("pod %s: status not written: %s", self.pod.key, error)
+                self._look_in(_RETRY_FIRST_S)
+                return False
+            if written is None:
+                return False
+            self._take(written)
+            return True
+
+    def _take(self, written: Object) -> None:
+        """What we wrote is the newest that we know, unless the watch was faster."""
+        if written["metadata"].get("uid") != self.pod.metadata.uid:
+            return
+        old, new = (each["metadata"].get("resourceVersion", "") for each in (self._raw, written))
+        if not (old.isdigit() and new.isdigit()) or int(new) > int(old):
+            deleted = self.pod.metadata.deletion_timestamp
+            self._raw, self.pod = written, decode_pod(written)
+            if deleted is None and self.pod.metadata.deletion_timestamp is not None:
+                self._woken.set()

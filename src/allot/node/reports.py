@@ -1,0 +1,73 @@
+"""What the agent tells about pods: their status in the API, and events in the kubelet's name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from allot.client.api import Client, PatchType
+from allot.client.errors import ApiError, Conflict, NotFound
+from allot.client.events import EventRecorder, Reference
+from allot.core.model.pods_v1 import Pod
+
+_log = logging.getLogger("allot.node")
+
+Object = dict[str, Any]
+
+
+class Reports:
+    """Writes to the API about pods."""
+
+    def __init__(self, client: Client, events: EventRecorder) -> None:
+        self._pods = client.resource("", "v1", "pods", namespaced=True)
+        self._events = events
+
+    def tell(self, pod: Pod, type_: str, reason: str, note: str, container: str = "") -> None:
+        """An event about a pod, or about one of its containers."""
+        path = ""
+        if container:
+            fields = (
+                ("initContainers", pod.spec.init_containers),
+                ("containers", pod.spec.containers),
+                ("ephemeralContainers", pod.spec.ephemeral_containers),
+            )
+            field = next(
+                (name for name, found in fields if any(each.name == container for each in found)), "containers"
+            )
+            path = f"spec.{field}{{{container}}}"
+        metadata = pod.metadata
+        about = Reference(
+            api_version="v1",
+            kind="Pod",
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            field_path=path,
+        )
+        self._events.record(about, type_, reason, reason, note)
+
+    async def write_status(self, pod: Pod, status: Mapping[str, Any]) -> Object | None:
+        """Write a pod's status; the pod as it is then, None if it is no longer there. ApiError if it cannot be written."""
+        metadata = pod.metadata
+        patch = {"metadata": {"uid": metadata.uid}, "status": status}
+        try:
+            return await self._pods.patch(
+                metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+            )
+        except (NotFound, Conflict):
+            # Gone, or another one with the same name: the watch tells more.
+            return None
+
+    async def delete(self, pod: Pod) -> bool:
+        """Remove a pod that has ended on its node; whether it is gone."""
+        metadata = pod.metadata
+        try:
+            await self._pods.delete(metadata.name, metadata.namespace, uid=metadata.uid, grace_period_seconds=0)
+        except (NotFound, Conflict):
+            return True
+        except ApiError as error:
+            _log.warning("pod %s: not deleted: %s", pod.key, error)
+            return False
+        return True
