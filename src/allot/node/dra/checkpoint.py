@@ -1,0 +1,266 @@
+"""What the agent must not forget: the claims that are used on this node, and how their devices are.
+
+Both files are the kubelet's (1.37): `dra_manager_state`, whose inner JSON text carries a CRC-32, and `dra_health_state`. A node can
+so be handed from one to the other. A file is replaced at once and forced to the disk, so that a power cut or kill -9 leaves
+either the old or the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from allot.core.lifecycle.device_health import TIMEOUT_S, UNKNOWN, DeviceHealth, DriverHealth
+from allot.core.lifecycle.preparation import ClaimRecord, DriverRecord, PreparedDevice, Records
+
+CLAIMS_FILE = "dra_manager_state"
+HEALTH_FILE = "dra_health_state"
+_KIND = "DRACheckpoint"
+_API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
+_SUFFIX = ".new"
+
+
+class CheckpointCorrupt(Exception):
+    """The record of prepared claims cannot be read. hint: what to do about it."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: checkpoint is corrupted: {why}; which claims are prepared on this node is not known")
+        self.hint = (
+            f"drain the node, make sure that its drivers hold no claims, remove {path} and start the agent again"
+        )
+
+
+class _Device(msgspec.Struct, frozen=True, kw_only=True):
+    pool: str = msgspec.field(name="PoolName", default="")
+    device: str = msgspec.field(name="DeviceName", default="")
+    share_id: str | None = msgspec.field(name="ShareID", default=None)
+    request_names: tuple[str, ...] | None = msgspec.field(name="RequestNames", default=None)
+    cdi_ids: tuple[str, ...] | None = msgspec.field(name="CDIDeviceIDs", default=None)
+
+
+class _Driver(msgspec.Struct, frozen=True, kw_only=True):
+    devices: tuple[_Device, ...] | None = msgspec.field(name="Devices", default=None)
+    skipped: tuple[str, ...] | msgspec.UnsetType = msgspec.field(name="skipNodeOperations", default=msgspec.UNSET)
+
+
+class _Claim(msgspec.Struct, frozen=True, kw_only=True):
+    uid: str = msgspec.field(name="ClaimUID")
+    name: str = msgspec.field(name="ClaimName")
+    namespace: str = msgspec.field(name="Namespace")
+    pod_uids: Mapping[str, Mapping[str, str]] | None = msgspec.field(name="PodUIDs", default=None)
+    drivers: Mapping[str, _Driver] | None = msgspec.field(name="DriverState", default=None)
+
+
+class _Inner(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str = ""
+    api_version: str = msgspec.field(name="apiVersion", default="")
+    claims: tuple[_Claim, ...] | None = msgspec.field(name="ClaimInfoStateList", default=None)
+
+
+class _Outer(msgspec.Struct, frozen=True, kw_only=True):
+    data: str = msgspec.field(name="Data")
+    checksum: int = msgspec.field(name="Checksum")
+
+
+# --- claims ---
+
+
+def encode_claims(records: Records) -> bytes:
+    """The file's content."""
+    claims = tuple(
+        _Claim(
+            uid=record.uid,
+            name=record.name,
+            namespace=record.namespace,
+            pod_uids={uid: {} for uid in record.pod_uids},
+            drivers={
+                driver: _Driver(
+                    devices=tuple(
+                        _Device(
+                            pool=device.pool,
+                            device=device.device,
+                            share_id=device.share_id,
+                            request_names=device.request_names or None,
+                            cdi_ids=device.cdi_ids or None,
+                        )
+                        for device in part.devices
+                    )
+                    or None,
+                    skipped=part.skipped or msgspec.UNSET,
+                )
+                for driver, part in record.drivers.items()
+            },
+        )
+        for record in records.values()
+    )
+    inner = msgspec.json.encode(_Inner(kind=_KIND, api_version=_API_VERSION, claims=claims))
+    return msgspec.json.encode(_Outer(data=inner.decode(), checksum=zlib.crc32(inner)))
+
+
+def decode_claims(path: Path, content: bytes) -> dict[str, ClaimRecord]:
+    """The records by key; CheckpointCorrupt if the content is damaged or of another kind."""
+    try:
+        outer = msgspec.json.decode(content, type=_Outer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointCorrupt(path, str(error)) from error
+    raw = outer.data.encode()
+    if zlib.crc32(raw) != outer.checksum:
+        raise CheckpointCorrupt(path, f"its checksum is {outer.checksum}, that of its content {zlib.crc32(raw)}")
+    try:
+        inner = msgspec.json.decode(raw, type=_Inner)
+    except msgspec.DecodeError as error:
+        raise CheckpointCorrupt(path, str(error)) from error
+    if (inner.kind, inner.api_version) != (_KIND, _API_VERSION):
+        raise CheckpointCorrupt(
+            path, f"it is a {inner.kind!r} of {inner.api_version!r}, expected {_KIND} of {_API_VERSION}"
+        )
+    records = [_record(claim) for claim in inner.claims or ()]
+    return {record.key: record for record in records}
+
+
+def _record(claim: _Claim) -> ClaimRecord:
+    return ClaimRecord(
+        namespace=claim.namespace,
+        name=claim.name,
+        uid=claim.uid,
+        pod_uids=tuple(sorted(claim.pod_uids or ())),
+        drivers={
+            driver: DriverRecord(
+                devices=tuple(
+                    PreparedDevice(
+                        pool=device.pool,
+                        device=device.device,
+                        share_id=device.share_id,
+                        request_names=device.request_names or (),
+                        cdi_ids=device.cdi_ids or (),
+                    )
+                    for device in part.devices or ()
+                ),
+                skipped=part.skipped or (),
+            )
+            for driver, part in sorted((claim.drivers or {}).items())
+        },
+    )
+
+
+# --- health ---
+
+
+class _Health(msgspec.Struct, frozen=True, kw_only=True):
+    pool: str = msgspec.field(name="PoolName", default="")
+    device: str = msgspec.field(name="DeviceName", default="")
+    health: str = msgspec.field(name="Health", default=UNKNOWN)
+    updated: datetime = msgspec.field(name="LastUpdated", default=datetime.fromtimestamp(0, UTC))
+    timeout_ns: int = msgspec.field(name="HealthCheckTimeout", default=0)
+    message: str = msgspec.field(name="Message", default="")
+
+
+class _Devices(msgspec.Struct, frozen=True, kw_only=True):
+    devices: Mapping[str, _Health] | None = msgspec.field(name="Devices", default=None)
+
+
+def encode_health(health: Mapping[str, DriverHealth]) -> bytes:
+    """The file's content."""
+    value = {
+        driver: _Devices(
+            devices={
+                f"{pool}/{device}": _Health(
+                    pool=pool,
+                    device=device,
+                    health=said.health,
+                    updated=datetime.fromtimestamp(said.updated_at, UTC),
+                    timeout_ns=int(said.timeout_s * 1e9),
+                    message=said.message,
+                )
+                for (pool, device), said in devices.items()
+            }
+        )
+        for driver, devices in health.items()
+    }
+    return msgspec.json.encode(value)
+
+
+def decode_health(content: bytes) -> dict[str, DriverHealth]:
+    """What was known by driver. ValueError if the content is damaged; nothing depends on it."""
+    value = msgspec.json.decode(content, type=dict[str, _Devices])
+    return {
+        driver: {
+            (each.pool, each.device): DeviceHealth(
+                health=each.health,
+                message=each.message,
+                timeout_s=each.timeout_ns / 1e9 if each.timeout_ns > 0 else TIMEOUT_S,
+                updated_at=each.updated.timestamp(),
+            )
+            for each in (devices.devices or {}).values()
+        }
+        for driver, devices in value.items()
+    }
+
+
+# --- the file ---
+
+
+class StateFile:
+    """A file that follows a state. Several changes at once cost one write: who comes while the file is being written waits for
+    the next write, which has all changes until then."""
+
+    def __init__(self, path: Path, encode: Callable[[], bytes]) -> None:
+        self.path = path
+        self._encode = encode
+        self._writing: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    def read(self) -> bytes | None:
+        """The content, None if there is no file. What a writer that was killed has left is removed."""
+        self.path.with_name(self.path.name + _SUFFIX).unlink(missing_ok=True)
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    async def write(self) -> None:
+        """Return when the state as of now is on the disk; OSError if that fails. It is written even if the caller gives up."""
+        if self._next is None:
+            # Not in a task group: nobody owns it, all who wait for it hear what became of it.
+            self._next = asyncio.get_running_loop().create_task(self._write_after(self._writing))
+            self._next.add_done_callback(_look_at)
+        await asyncio.shield(self._next)
+
+    async def _write_after(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait((before,))
+        self._writing, self._next = self._next, None
+        content = self._encode()
+        await asyncio.to_thread(replace_file, self.path, content)
+
+    async def settle(self) -> None:
+        """Wait for writes that are under way."""
+        under_way = [task for task in (self._writing, self._next) if task is not None and not task.done()]
+        if under_way:
+            await asyncio.wait(under_way)
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Who waited has heard of a failure; if nobody did, that is not reported a second time."""
+    if not task.cancelled():
+        task.exception()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give a file a content at once and for good."""
+    beside = path.with_name(path.name + _SUFFIX)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    beside.replace(path)

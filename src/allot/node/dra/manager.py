@@ -1,0 +1,381 @@
+"""Makes the claims of pods ready on this node and gives them back: the one thing of this package that the agent calls.
+
+Order is what makes it safe to be killed at any moment: everything is checked before anything is recorded; a claim is recorded on
+disk before its driver is asked for the first time, and forgotten on disk after the driver has given it back. Whether a claim is
+prepared is known for this run only: after a restart drivers are asked again, which they have to bear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from allot.client.api import Client
+from allot.client.errors import ApiError
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.lifecycle.preparation import (
+    PREPARE,
+    UNPREPARE,
+    ClaimRecord,
+    Entry,
+    Plan,
+    Records,
+    Refused,
+    cdi_ids,
+    check_answers,
+    check_claim,
+    claim_keys_of,
+    entries_of,
+    inactive_pods,
+    plan_prepare,
+    plan_unprepare,
+    whole_claims_of_container,
+    with_devices,
+)
+from allot.core.model.core_v1 import ResourceStatus
+from allot.core.model.pods_v1 import Pod
+from allot.core.model.resource_v1 import ResourceClaim
+from allot.node.dra.checkpoint import CLAIMS_FILE, StateFile, decode_claims, encode_claims
+from allot.node.dra.health import LOOK_S, REDIAL_S, HealthBook
+from allot.node.dra.metrics import DraMetrics
+from allot.node.dra.plugins import CALL_TIMEOUT_S, CallFailed, NotUsable, Plugin, Plugins, choose_service
+from allot.node.dra.registration import PERIOD_S, Registry
+from allot.node.dra.slices import DELAY_S, SliceWiper
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.process.supervise import supervise
+
+_log = logging.getLogger("allot.node.dra")
+
+PLUGIN_TYPE = "DRAPlugin"
+RECONCILE_S = 60.0
+CHANGES_MAX = 1000
+FAILED_REASON = "FailedPrepareDynamicResources"
+_DRIVER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DRIVER_NAME_MAX = 63
+
+
+class PrepareFailed(Exception):
+    """The claims of a pod are not ready. The message is the kubelet's; the agent tries again."""
+
+    @property
+    def note(self) -> str:
+        """What an event with FAILED_REASON says about it."""
+        return f"Failed to prepare dynamic resources: {self}"
+
+
+class UnprepareFailed(Exception):
+    """The claims of a pod are not given back yet. The message is the kubelet's; the pod must not end before they are."""
+
+
+class NotPrepared(Exception):
+    """A container uses a claim that is not prepared here."""
+
+
+class Periods(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how long, in seconds. The defaults are the kubelet's."""
+
+    call_s: float = CALL_TIMEOUT_S
+    registration_s: float = PERIOD_S
+    reconcile_s: float = RECONCILE_S
+    wipe_s: float = DELAY_S
+    redial_s: float = REDIAL_S
+    stale_s: float = LOOK_S
+
+
+class DeviceManager:
+    """The claims of one node. Run it, or no driver can register.
+
+    root: the kubelet's folder, with `plugins_registry` and the state files. active_pods: uids of pods that may still use
+    claims, None as long as that is not known. CheckpointCorrupt if an earlier run left a damaged file.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        root: Path,
+        clock: Clock,
+        ids: Ids,
+        *,
+        active_pods: Callable[[], frozenset[str] | None],
+        gates: FeatureGates = DEFAULT_GATES,
+        metrics: CollectorRegistry | None = None,
+        periods: Periods = Periods(),  # noqa: B008
+    ) -> None:
+        self._claims = client.typed(ResourceClaim)
+        self._clock = clock
+        self._active_pods = active_pods
+        self._gates = gates
+        self._periods = periods
+        root.mkdir(parents=True, exist_ok=True)
+        self._records: dict[str, ClaimRecord] = {}
+        self._file = StateFile(root / CLAIMS_FILE, lambda: encode_claims(self._records))
+        content = self._file.read()
+        if content is not None:
+            self._records = decode_claims(self._file.path, content)
+        # Changes of the records, and up to which of them the file is written.
+        self._version = 0
+        self._written = 0
+        self.metrics = DraMetrics(metrics if metrics is not None else CollectorRegistry(), lambda: self._records)
+        self._wiper = SliceWiper(client, node, clock, ids, delay_s=periods.wipe_s)
+        self.plugins = Plugins(self._driver_changed)
+        self.registry = Registry(root / "plugins_registry", {PLUGIN_TYPE: self}, clock, period_s=periods.registration_s)
+        self._changes: asyncio.Queue[str] = asyncio.Queue(CHANGES_MAX)
+        self._health = HealthBook(
+            root,
+            lambda: self._records,
+            self._health_changed,
+            clock,
+            with_message="ResourceHealthStatusMessage" in gates,
+            redial_s=periods.redial_s,
+            look_s=periods.stale_s,
+        )
+        self._tasks: asyncio.TaskGroup | None = None
+        self._plugin_tasks: dict[Plugin, list[asyncio.Task[None]]] = {}
+
+    # --- what the agent asks ---
+
+    @property
+    def records(self) -> Records:
+        """All claims that are recorded, by namespace and name."""
+        return self._records
+
+    async def prepare(self, pod: Pod) -> None:
+        """Make all claims of a pod ready, before its sandbox is made; PrepareFailed. Costs nothing for what is ready already."""
+        started = self._clock.monotonic()
+        is_error = True
+        try:
+            await self._prepare(pod)
+            is_error = False
+        except (Refused, NotUsable) as error:
+            raise PrepareFailed(f"prepare dynamic resources: {error}") from error
+        finally:
+            self._measure("PrepareResources", is_error, started)
+
+    async def unprepare(self, pod: Pod) -> None:
+        """Give back what a pod had, after its containers have ended and before that is told; UnprepareFailed. Can be repeated."""
+        started = self._clock.monotonic()
+        is_error = True
+        try:
+            await self._unprepare(pod.metadata.uid, claim_keys_of(self._records, pod))
+            is_error = False
+        except (Refused, NotUsable) as error:
+            raise UnprepareFailed(f"unprepare dynamic resources: {error}") from error
+        finally:
+            self._measure("UnprepareResources", is_error, started)
+
+    def cdi_devices(self, pod: Pod, container_name: str) -> tuple[str, ...]:
+        """The CDI devices of a container; NotPrepared."""
+        container = pod.container(container_name)
+        if container is None:
+            raise NotPrepared(f"pod {pod.key} has no container {container_name!r}")
+        try:
+            return cdi_ids(self._records, pod, container)
+        except Refused as error:
+            raise NotPrepared(str(error)) from error
+
+    def claims_of_container(self, pod: Pod, container_name: str) -> tuple[ClaimRecord, ...]:
+        """The recorded claims of a container with all of their devices."""
+        container = pod.container(container_name)
+        try:
+            return () if container is None else whole_claims_of_container(self._records, pod, container)
+        except Refused:
+            return ()
+
+    def uses_claims(self, pod_uid: str) -> bool:
+        """Whether something is still recorded for a pod: then it has not ended, whatever else has."""
+        return any(pod_uid in record.pod_uids for record in self._records.values())
+
+    def health(self, pod: Pod) -> Mapping[str, tuple[ResourceStatus, ...]]:
+        """allocatedResourcesStatus of the containers of a pod, by their names; those without claims are left out."""
+        return self._health.of_pod(pod) if "ResourceHealthStatus" in self._gates else {}
+
+    async def health_changes(self) -> AsyncIterator[str]:
+        """The uid of a pod each time the health of its devices changed."""
+        while True:
+            yield await self._changes.get()
+
+    async def run(self) -> None:
+        """Until cancelled: drivers come and go, what pods left behind is given back, slices without a driver are deleted."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for name, run in (
+                    ("deleting ResourceSlices", self._wiper.run),
+                    ("registering plugins", self.registry.run),
+                    ("device health", self._health.run),
+                    ("reconciling claims", self._reconcile_for_ever),
+                ):
+                    tasks.create_task(supervise(name, run, self._clock))
+        finally:
+            self._tasks = None
+            for plugin in self.plugins.instances():
+                await plugin.close()
+            await self._file.settle()
+            await self._health.settle()
+
+    # --- prepare ---
+
+    async def _prepare(self, pod: Pod) -> None:
+        claims = [await self._fetch(pod, entry.claim_name, entry) for entry in entries_of(pod)]
+        if not claims:
+            return
+        for claim in claims:
+            for driver, part in claim.drivers.items():
+                # Also for a claim that is prepared: without its driver something is wrong with the node.
+                if not part.skips(PREPARE):
+                    self.plugins.choose(driver)
+        plan = plan_prepare(self._records, pod.metadata.uid, claims)
+        self._record(plan.changed)
+        for driver in plan.skips:
+            self.metrics.prepare_skips.add(driver)
+        await self._save("checkpoint ResourceClaim cache")
+        await self._in_parallel(plan, self._prepare_batch)
+        keys = [record.key for record in plan.claims]
+        self._record([msgspec.structs.replace(self._known(key), is_prepared=True) for key in keys])
+        await self._save("checkpoint ResourceClaim state")
+
+    async def _fetch(self, pod: Pod, name: str, entry: Entry) -> ClaimRecord:
+        try:
+            claim = await self._claims.get(name, pod.metadata.namespace)
+        except ApiError as error:
+            raise Refused(f"fetch ResourceClaim {name}: {error.message}") from error
+        return check_claim(pod, entry, claim, self._gates)
+
+    async def _prepare_batch(self, driver: str, batch: Sequence[ClaimRecord]) -> None:
+        try:
+            answers = await self.plugins.choose(driver).prepare(batch)
+        except CallFailed as error:
+            raise Refused(f"{PREPARE}: {error}") from error
+        check_answers(PREPARE, batch, {uid: error for uid, (error, _) in answers.items()})
+        self._record([with_devices(self._known(each.key), driver, answers[each.uid][1]) for each in batch])
+
+    def _known(self, key: str) -> ClaimRecord:
+        record = self._records.get(key)
+        if record is None:
+            # Given back in the meantime, because the pod was taken for gone.
+            raise Refused(f"internal error: unable to get claim info for ResourceClaim {key}")
+        return record
+
+    # --- unprepare ---
+
+    async def _unprepare(self, pod_uid: str, keys: Sequence[str]) -> None:
+        plan = plan_unprepare(self._records, pod_uid, keys)
+        self._record(plan.changed)
+        for driver in plan.skips:
+            self.metrics.unprepare_skips.add(driver)
+        await self._in_parallel(plan, self._unprepare_batch)
+        for record in plan.claims:
+            del self._records[record.key]
+        self._version += len(plan.claims)
+        await self._save("checkpoint ResourceClaim state")
+
+    async def _unprepare_batch(self, driver: str, batch: Sequence[ClaimRecord]) -> None:
+        try:
+            errors = await self.plugins.choose(driver).unprepare(batch)
+        except CallFailed as error:
+            raise Refused(f"{UNPREPARE}: {error}") from error
+        check_answers(UNPREPARE, batch, errors)
+
+    async def _reconcile_for_ever(self) -> None:
+        while True:
+            await self.reconcile()
+            await self._clock.sleep(self._periods.reconcile_s)
+
+    async def reconcile(self) -> None:
+        """Give back what pods have left that are gone without a word: force-deleted, or while no agent ran."""
+        active = self._active_pods()
+        if active is None:
+            return
+        pods = inactive_pods(self._records, active)
+        results = await asyncio.gather(
+            *(self._unprepare(uid, keys) for uid, keys in pods.items()), return_exceptions=True
+        )
+        for uid, result in zip(pods, results, strict=True):
+            if isinstance(result, Refused | NotUsable):
+                _log.info("claims of pod %s, which is gone, are not given back yet: %s", uid, result)
+            elif isinstance(result, BaseException):
+                raise result
+
+    # --- records ---
+
+    def _record(self, changed: Sequence[ClaimRecord]) -> None:
+        for record in changed:
+            if self._records.get(record.key) != record:
+                self._records[record.key] = record
+                self._version += 1
+
+    async def _save(self, what: str) -> None:
+        version = self._version
+        if version == self._written:
+            return
+        try:
+            await self._file.write()
+        except OSError as error:
+            raise Refused(f"{what}: {error}") from error
+        self._written = max(self._written, version)
+
+    async def _in_parallel(self, plan: Plan, run: Callable[[str, Sequence[ClaimRecord]], Awaitable[None]]) -> None:
+        """All drivers at once. What one did stays done if another fails; the first failure by name is told."""
+        if len(plan.batches) == 1:
+            for driver, batch in plan.batches.items():
+                await run(driver, batch)
+            return
+        calls = (run(driver, batch) for driver, batch in plan.batches.items())
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    def _measure(self, operation: str, is_error: bool, started: float) -> None:
+        took = self._clock.monotonic() - started
+        self.metrics.operations.observe(took, operation, "true" if is_error else "false")
+
+    # --- plugins ---
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """For the registry: whether a plugin can be used."""
+        if len(name) > _DRIVER_NAME_MAX or not _DRIVER_NAME.fullmatch(name):
+            raise NotUsable(
+                f"invalid name of DRA driver plugin {name!r} at endpoint {endpoint}: expected a DNS subdomain"
+            )
+        choose_service(name, endpoint, versions)
+
+    def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """For the registry: take a plugin on."""
+        if self._tasks is None:
+            raise NotUsable("the agent is shutting down")
+        plugin = Plugin(name, endpoint, versions, self._clock, calls=self.metrics.calls, timeout_s=self._periods.call_s)
+        self.plugins.add(plugin)
+        runs = [lambda: plugin.watch_connection(lambda: self._driver_changed(name))]
+        if plugin.health_service and "ResourceHealthStatus" in self._gates:
+            runs.append(lambda: self._health.listen(plugin))
+        self._plugin_tasks[plugin] = [
+            self._tasks.create_task(supervise(f"connection to {name} at {endpoint}", run, self._clock)) for run in runs
+        ]
+
+    async def deregister(self, name: str, endpoint: str) -> None:
+        """For the registry: a plugin has gone."""
+        plugin = self.plugins.remove(name, endpoint)
+        if plugin is not None:
+            for task in self._plugin_tasks.pop(plugin, ()):
+                task.cancel()
+            if self._tasks is not None:
+                # An instance that makes room for a newer one may finish what it was asked.
+                self._tasks.create_task(plugin.close(self._periods.call_s))
+
+    def _driver_changed(self, driver: str) -> None:
+        self._wiper.driver_changed(driver, self.plugins.is_usable(driver))
+
+    def _health_changed(self, pods: Sequence[str]) -> None:
+        for uid in pods:
+            if self._changes.full():
+                _log.warning("nobody asks for changes of health; that of pod %s is dropped", uid)
+            else:
+                self._changes.put_nowait(uid)
