@@ -52,3 +52,11 @@ def result_or_none(name: str, ask: Callable[[], Answer]) -> Answer | None:
     except Exception:
         _log.exception("%s failed", name)
         return None
+
+
+async def answer_or_failure(ask: Callable[[], Awaitable[Answer]]) -> Answer | Exception:
+    """The answer, or what was raised instead, for code of others whose failure is an answer too."""
+    try:
+        return await ask()
+    except Exception as failure:
+        return failure

@@ -1,0 +1,23 @@
+"""Calling a driver's methods: plain functions in a thread, so that slow hardware holds nobody up, others where they are."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+
+async def call(method: Callable[..., Any], *arguments: Any) -> Any:
+    """What the method answers; what it raises is raised."""
+    if inspect.iscoroutinefunction(method):
+        return await method(*arguments)
+    answer = await asyncio.to_thread(_listed, method, arguments)
+    # A plain function may return an awaitable, such as a wrapped coroutine function does.
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _listed(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    answer = method(*arguments)
+    # A generator does its work when it is read, which belongs in the thread.
+    return list(answer) if inspect.isgenerator(answer) else answer

@@ -1,0 +1,74 @@
+"""The CDI spec files of a driver: one per prepared claim, and one for what all its containers get.
+
+Knows the folder and its own files in it, by their names. Does not touch files of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allot.driver.cdi import Edits, build_spec, check_kind, qualified
+from allot.driver.files import remove_file, replace_file
+
+COMMON = "common"
+_MODE = 0o644
+
+
+class CdiFiles:
+    """Spec files of one driver. kind: `vendor/class` of its devices."""
+
+    def __init__(self, directory: Path, kind: str) -> None:
+        check_kind(kind)
+        self.kind = kind
+        self._directory = directory
+        self._prefix = kind.replace("/", "-") + "_"
+
+    def claim_path(self, claim_uid: str) -> Path:
+        """The file of a claim."""
+        return self._directory / f"{self._prefix}{claim_uid}.json"
+
+    def device_name(self, claim_uid: str, device: str, share_id: str | None = None) -> str:
+        """What a device of a claim is called: claims never meet in a name."""
+        return f"{claim_uid}-{device}-{share_id}" if share_id else f"{claim_uid}-{device}"
+
+    def spec_of(self, edits: Mapping[str, Edits]) -> dict[str, Any]:
+        """The spec of a claim; CdiError if it makes none."""
+        return build_spec(self.kind, edits)
+
+    def write_claim(self, claim_uid: str, spec: Mapping[str, Any]) -> None:
+        """Write the spec of a claim."""
+        replace_file(self.claim_path(claim_uid), msgspec.json.encode(spec), _MODE)
+
+    def has_claim(self, claim_uid: str) -> bool:
+        """Whether the file of a claim is there."""
+        return self.claim_path(claim_uid).exists()
+
+    def remove_claim(self, claim_uid: str) -> None:
+        """Remove the spec of a claim."""
+        remove_file(self.claim_path(claim_uid))
+
+    def write_common(self, edits: Edits) -> str:
+        """Write what every container gets; its CDI name."""
+        spec = build_spec(self.kind, {COMMON: edits})
+        replace_file(self.claim_path(COMMON), msgspec.json.encode(spec), _MODE)
+        return qualified(self.kind, COMMON)
+
+    def open(self) -> None:
+        """Make the folder, and remove what writers that died have left."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for path in self._directory.glob(f".{self._prefix}*.new"):
+            remove_file(path)
+
+    def sweep(self, claim_uids: Collection[str]) -> tuple[str, ...]:
+        """Remove the files of all other claims; which they were."""
+        removed = []
+        for path in sorted(self._directory.glob(f"{self._prefix}*.json")):
+            claim_uid = path.name.removeprefix(self._prefix).removesuffix(".json")
+            if claim_uid != COMMON and claim_uid not in claim_uids:
+                remove_file(path)
+                removed.append(claim_uid)
+        return tuple(removed)

@@ -1,0 +1,115 @@
+"""The base of every driver. A subclass says what devices there are and how they are prepared; `run` does the rest.
+
+Each method may be a plain function, which runs in a thread, or `async def`, which runs on the event loop and must not block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from enum import IntEnum
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.core.model.resource_v1 import Device
+from allot.driver.cdi import Edits
+from allot.driver.claims import Claim, DeviceStatus, Preparation, Prepared, PreparedClaim
+from allot.driver.configuration import ConfigKind
+
+Devices = Iterable[Device] | Pool | Iterable[Pool]
+Answer = Preparation | Iterable[Prepared] | None
+
+
+class Health(IntEnum):
+    """How a device is. The numbers are those of the protocol."""
+
+    UNKNOWN = 0
+    HEALTHY = 1
+    UNHEALTHY = 2
+
+
+class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The health of a device. pool: the node's own unless given."""
+
+    name: str
+    health: Health = Health.HEALTHY
+    message: str = ""
+    pool: str = ""
+
+
+class Node(Protocol):
+    """What a running driver is told and can do. Safe to use from any thread."""
+
+    @property
+    def name(self) -> str:
+        """The node that the driver runs on."""
+
+    def prepared(self) -> tuple[PreparedClaim, ...]:
+        """The claims that are prepared now, or were begun."""
+
+    def changed(self) -> None:
+        """Devices or their health have changed: look at them now."""
+
+    def set_status(self, claim: Claim | PreparedClaim, device: str, status: DeviceStatus, pool: str = "") -> None:
+        """Tell something about a device in its claim's status, soon."""
+
+
+class Driver:
+    """A driver for the devices of one node."""
+
+    # The driver's name in slices, classes and claims: a DNS name that belongs to its author.
+    name: ClassVar[str] = ""
+    # The kinds of parameters that claims and classes may give.
+    configs: ClassVar[tuple[ConfigKind, ...]] = ()
+    # Whether claims are prepared one after the other.
+    serialize: ClassVar[bool] = True
+    # How often devices are looked at without being asked to; 0: never.
+    rescan_s: ClassVar[float] = 60.0
+    # After how long without news the kubelet holds a device's health for unknown. It hears at least twice as often.
+    health_timeout_s: ClassVar[float] = 30.0
+    # The class part of CDI names: `k8s.<driver name>/<this>`.
+    cdi_class: ClassVar[str] = "claim"
+    # Whether containers find a file that describes their devices (KEP-5304).
+    has_device_metadata: ClassVar[bool] = False
+    # A pool that is the driver's on all nodes together, instead of the node's own pools.
+    cluster_pool: ClassVar[str] = ""
+
+    node: Node
+
+    def devices(self) -> Devices | Awaitable[Devices]:
+        """What there is: devices (they make a pool named as the node), or pools. Best first."""
+        raise NotImplementedError(f"{type(self).__name__}.devices")
+
+    def prepare(self, claim: Claim) -> Answer | Awaitable[Answer]:
+        """Set up the devices of a claim. May be called again after a failure or a crash. PrepareError refuses."""
+        raise NotImplementedError(f"{type(self).__name__}.prepare")
+
+    def unprepare(self, claim: PreparedClaim) -> Awaitable[None] | None:
+        """Undo what `prepare` did, all or part of it. The claim's object may be gone."""
+
+    def health(self) -> Iterable[DeviceHealth] | Awaitable[Iterable[DeviceHealth]]:
+        """How the devices are. Not overridden: health is not reported."""
+        raise NotImplementedError(f"{type(self).__name__}.health")
+
+    def edits_for_all(self) -> Edits:
+        """What every container with a device of this driver gets, besides what `prepare` says."""
+        return Edits()
+
+    def start(self) -> Awaitable[None] | None:
+        """The checkpoint is read (`self.node.prepared()`), nobody has asked for anything yet: clear up what is unknown."""
+
+    def rebooted(self, claims: tuple[PreparedClaim, ...]) -> Awaitable[None] | None:
+        """These claims were prepared before the machine was started again, and are forgotten. Before `start`."""
+
+    def stop(self) -> Awaitable[None] | None:
+        """Nobody will ask for anything any more. What is prepared stays prepared."""
+
+    @property
+    def reports_health(self) -> bool:
+        """Whether the driver has a `health` of its own."""
+        return _own(self.health) is not Driver.health
+
+
+def _own(method: Callable[..., Any]) -> Any:
+    return getattr(method, "__func__", method)

@@ -1,0 +1,378 @@
+"""A running driver: everything of this package put together, from the first file to the last socket.
+
+Order of a start: folders, checkpoint, driver, CDI files, service socket, registration socket, slices. Order of a stop: the
+registration socket first, so that the kubelet asks no more; then what is being done; then the rest. Slices stay: the kubelet
+removes them if the driver does not come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from allot.client.api import Client
+from allot.client.errors import ApiError, NotFound
+from allot.client.typed import TypedResource
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.core.model.resource_v1 import Device, ResourceClaim
+from allot.core.validation.names import check_driver_name
+from allot.driver.callbacks import call
+from allot.driver.cdi_files import CdiFiles
+from allot.driver.checkpoint import BOOT_ID_FILE, Checkpoint, CheckpointError, Phase, read_boot_id
+from allot.driver.claims import AllocatedDevice, Claim, DeviceStatus, PreparedClaim, prepared_claim
+from allot.driver.driver import Driver
+from allot.driver.endpoint import endpoint
+from allot.driver.health import HealthBoard
+from allot.driver.metadata import MetadataFiles
+from allot.driver.metrics import DriverMetrics
+from allot.driver.preparing import ClaimName, Outcome, Preparer
+from allot.driver.publishing import REPAIR_DELAY_S, SlicePublisher
+from allot.driver.service import (
+    HEALTH_V1,
+    HEALTH_V1ALPHA1,
+    KUBELET_PATIENCE_S,
+    V1,
+    V1BETA1,
+    DraService,
+    Registration,
+    health_handlers,
+)
+from allot.driver.sockets import SocketPathError, registration_socket, service_socket
+from allot.driver.status import StatusWriter
+from allot.driver.turns import Turns
+from allot.process.clock import Clock, SystemClock
+from allot.process.ids import Ids, SystemIds
+from allot.process.supervise import answer_or_failure, supervise
+
+_log = logging.getLogger("allot.driver")
+
+# After the kubelet says that the driver is registered: it may have cleared away the slices as it started.
+_REGISTERED_SYNC_S = 1.0
+_STALE_CHECK_S = 300.0
+_STOP_S = 30.0
+
+
+class DriverFailed(Exception):
+    """The driver cannot start or go on."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a driver runs. Folders that are not given are below the kubelet's."""
+
+    node_name: str
+    kubelet_root: Path = Path("/var/lib/kubelet")
+    registry_directory: Path | None = None
+    data_directory: Path | None = None
+    cdi_directory: Path = Path("/var/run/cdi")
+    # The UID of the driver's pod: sockets carry it, and two instances can run during an update.
+    pod_uid: str = ""
+    boot_id_file: Path = BOOT_ID_FILE
+    # For /healthz and /metrics; -1: nowhere, 0: any.
+    address: str = "127.0.0.1"
+    port: int = -1
+    versions: tuple[str, ...] = (V1, V1BETA1)
+    health_versions: tuple[str, ...] = (HEALTH_V1, HEALTH_V1ALPHA1)
+    repair_delay_s: float = REPAIR_DELAY_S
+
+
+class Plugin:
+    """A driver that runs on a node. Use `running`."""
+
+    def __init__(self, driver: Driver, client: Client, options: Options, clock: Clock, ids: Ids) -> None:
+        problems = check_driver_name(driver.name, "name")
+        if problems:
+            raise DriverFailed(f"driver {driver.name!r}: {problems[0].error}")
+        self.driver = driver
+        self.options = options
+        # Of /healthz and /metrics, once they are served.
+        self.address = ""
+        self.registry = CollectorRegistry()
+        self.metrics = DriverMetrics(self.registry, driver.name)
+        self._clock = clock
+        self._client = client
+        data = options.data_directory or options.kubelet_root / "plugins" / driver.name
+        registry = options.registry_directory or options.kubelet_root / "plugins_registry"
+        self._folders = (registry, data, options.cdi_directory)
+        try:
+            self.registration_path = registration_socket(registry, driver.name, options.pod_uid)
+            self.service_path = service_socket(data, options.pod_uid)
+        except SocketPathError as error:
+            raise DriverFailed(f"driver {driver.name}: {error}") from error
+        self.checkpoint = Checkpoint(data / "checkpoint", read_boot_id(options.boot_id_file))
+        self._cdi = CdiFiles(options.cdi_directory, f"k8s.{driver.name}/{driver.cdi_class}")
+        self._metadata = MetadataFiles(driver.name, data, options.cdi_directory) if driver.has_device_metadata else None
+        token = options.pod_uid or ids.new_uid()
+        self._turns = Turns(data / "serialize.lock", token, clock, self.checkpoint.reload)
+        self.publisher = SlicePublisher(
+            client,
+            driver.name,
+            options.node_name,
+            self.metrics,
+            clock,
+            ids,
+            cluster_pool=driver.cluster_pool,
+            repair_delay_s=options.repair_delay_s,
+        )
+        self._status = StatusWriter(client, driver.name, self.metrics, clock, ids)
+        self.board = HealthBoard(driver, options.node_name, self.metrics, clock)
+        self._claims: TypedResource[ResourceClaim] | None = None
+        self._pools: dict[str, Pool] = {}
+        self._rescan_wanted = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        versions = (*options.versions, *(options.health_versions if driver.reports_health else ()))
+        self.registration = Registration(
+            driver.name, str(self.service_path), versions, lambda: self.publisher.sync_after(_REGISTERED_SYNC_S)
+        )
+
+    # --- what the driver sees (`driver.Node`) ---
+
+    @property
+    def name(self) -> str:
+        """The node."""
+        return self.options.node_name
+
+    def prepared(self) -> tuple[PreparedClaim, ...]:
+        """Claims that are prepared or begun."""
+        return tuple(prepared_claim(record) for record in self.checkpoint)
+
+    def changed(self) -> None:
+        """Look at devices and health now."""
+
+        def look() -> None:
+            self._rescan_wanted.set()
+            self.board.look()
+
+        self._loop.call_soon_threadsafe(look)
+
+    def set_status(self, claim: Claim | PreparedClaim, device: str, status: DeviceStatus, pool: str = "") -> None:
+        """Tell something about a device in its claim's status."""
+        for held in claim.devices:
+            if held.name == device and pool in ("", held.pool):
+                key = (held.pool, held.name, held.share_id or "")
+                name = (claim.namespace, claim.name, claim.uid)
+                self._loop.call_soon_threadsafe(self._status.set, name, key, status)
+
+    # --- life ---
+
+    @asynccontextmanager
+    async def start(self) -> AsyncIterator[None]:
+        """Run for as long as the context is open."""
+        try:
+            for folder in self._folders:
+                folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._turns.open()
+        except OSError as error:
+            raise DriverFailed(f"driver {self.driver.name}: {error.filename}: {error.strerror}".lower()) from error
+        self.driver.node = self
+        async with AsyncExitStack() as stack:
+            stack.callback(self._turns.close)
+            await self._restore()
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            background = self._start_tasks(tasks)
+            preparer = self._preparer(tasks)
+            await self._rescan()
+            servers = await self._serve(preparer)
+            try:
+                yield
+            finally:
+                await self._stop(preparer, servers, background)
+
+    async def _restore(self) -> None:
+        """Bring memory, files and driver to what the checkpoint says."""
+        try:
+            async with self._turns.turn():
+                earlier = self.checkpoint.open()
+                self._cdi.open()
+                if earlier:
+                    _log.warning("the machine was started again: %d prepared claims are forgotten", len(earlier))
+                    await call(self.driver.rebooted, tuple(prepared_claim(record) for record in earlier))
+                await call(self.driver.start)
+                self._cdi.sweep({record.uid for record in self.checkpoint} | set(self.checkpoint.unreadable))
+                for record in self.checkpoint:
+                    if record.spec is not None and not self._cdi.has_claim(record.uid):
+                        self._cdi.write_claim(record.uid, record.spec)
+                if self._metadata is not None:
+                    self._metadata.sweep([(record.uid, record.namespace, record.name) for record in self.checkpoint])
+        except CheckpointError as error:
+            raise DriverFailed(f"driver {self.driver.name}: {error}") from error
+        for reason in self.checkpoint.unreadable.values():
+            _log.error("%s", reason)
+
+    def _start_tasks(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        runs = [
+            ("slices", self.publisher.run),
+            ("claim status", self._status.run),
+            ("devices", self._rescan_loop),
+            ("stale claims", self._stale_loop),
+        ]
+        if self.driver.reports_health:
+            runs.append(("health", self.board.run))
+        return [
+            tasks.create_task(supervise(f"{self.driver.name}: {name}", run, self._clock), name=name)
+            for name, run in runs
+        ]
+
+    def _preparer(self, tasks: asyncio.TaskGroup) -> Preparer:
+        common = self.driver.edits_for_all()
+        common_ids = () if common.is_empty else (self._cdi.write_common(common),)
+
+        def spawn(work: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
+            return tasks.create_task(work)
+
+        def set_status(claim: ClaimName, device: AllocatedDevice, status: DeviceStatus) -> None:
+            key = (device.pool, device.name, device.share_id or "")
+            self._status.set((claim.namespace, claim.name, claim.uid), key, status)
+
+        self.metrics.watch_claims(lambda: len(self.checkpoint))
+        self.metrics.watch_devices(lambda: sum(len(pool.devices) for pool in self.publisher.pools))
+        self.preparer = Preparer(
+            self.driver,
+            checkpoint=self.checkpoint,
+            cdi=self._cdi,
+            common_cdi_ids=common_ids,
+            metadata=self._metadata,
+            turns=self._turns,
+            fetch=self._fetch,
+            pools=lambda: self._pools,
+            rescan=self._rescan,
+            set_status=set_status,
+            spawn=spawn,
+            metrics=self.metrics,
+            clock=self._clock,
+        )
+        return self.preparer
+
+    async def _serve(self, preparer: Preparer) -> tuple[grpc.aio.Server, grpc.aio.Server]:
+        service = grpc.aio.server()
+        dra = DraService(preparer, self._clock)
+        handlers = [dra.handlers(version) for version in self.options.versions]
+        if self.driver.reports_health:
+            handlers += [health_handlers(version, self.board) for version in self.options.health_versions]
+        service.add_generic_rpc_handlers(tuple(handlers))
+        registrar = grpc.aio.server()
+        registrar.add_generic_rpc_handlers((self.registration.handlers(),))
+        for server, path in ((service, self.service_path), (registrar, self.registration_path)):
+            path.unlink(missing_ok=True)
+            try:
+                server.add_insecure_port(f"unix:{path}")
+            except RuntimeError as error:
+                raise DriverFailed(f"driver {self.driver.name}: cannot listen on {path}") from error
+            await server.start()
+        return service, registrar
+
+    async def _stop(
+        self,
+        preparer: Preparer,
+        servers: tuple[grpc.aio.Server, grpc.aio.Server],
+        background: Iterable[asyncio.Task[None]],
+    ) -> None:
+        service, registrar = servers
+        self.registration_path.unlink(missing_ok=True)
+        await registrar.stop(1.0)
+        await self.board.close()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await preparer.drain()
+        except TimeoutError:
+            _log.warning("claims are still being prepared; they are taken up again by the next start")
+            preparer.abandon()
+        await service.stop(1.0)
+        self.service_path.unlink(missing_ok=True)
+        for task in background:
+            task.cancel()
+        failure = await answer_or_failure(lambda: call(self.driver.stop))
+        if isinstance(failure, Exception):
+            _log.error("the driver failed to stop", exc_info=failure)
+
+    # --- devices ---
+
+    async def _rescan_loop(self) -> None:
+        while True:
+            self._rescan_wanted.clear()
+            try:
+                async with asyncio.timeout(self.driver.rescan_s or None):
+                    await self._rescan_wanted.wait()
+            except TimeoutError:
+                pass
+            await self._rescan()
+
+    async def _rescan(self) -> None:
+        """Ask the driver what there is; what it said before stays when it fails."""
+        answer = await answer_or_failure(lambda: call(self.driver.devices))
+        if isinstance(answer, Exception):
+            _log.error("the driver does not tell its devices", exc_info=answer)
+            self.metrics.problem("devices")
+            return
+        try:
+            pools = as_pools(answer, self.options.node_name, bool(self.driver.cluster_pool))
+        except TypeError as error:
+            _log.error("devices of driver %s: %s", self.driver.name, error)
+            self.metrics.problem("devices")
+            return
+        self._pools = {pool.name: pool for pool in pools}
+        self.publisher.set(pools)
+
+    # --- claims ---
+
+    async def _fetch(self, namespace: str, name: str) -> ResourceClaim:
+        if self._claims is None:
+            self._claims = await self._client.typed_as_served(ResourceClaim)
+        return await self._claims.get(name, namespace)
+
+    async def _stale_loop(self) -> None:
+        """Unprepare what was begun and whose claim is gone: nobody might ever ask for it."""
+        while True:
+            await self._clock.sleep(_STALE_CHECK_S)
+            for record in self.checkpoint:
+                if record.phase is Phase.STARTED and await self._is_gone(record.namespace, record.name, record.uid):
+                    name = ClaimName(record.namespace, record.name, record.uid)
+                    await self.preparer.unprepare(name, self._clock.monotonic() + KUBELET_PATIENCE_S)
+
+    async def _is_gone(self, namespace: str, name: str, uid: str) -> bool:
+        try:
+            return (await self._fetch(namespace, name)).metadata.uid != uid
+        except NotFound:
+            return True
+        except ApiError:
+            return False
+
+
+def as_pools(answer: Any, node_name: str, is_cluster_wide: bool = False) -> tuple[Pool, ...]:
+    """What a driver's `devices` returned, as pools with a place. TypeError if it is something else."""
+    given = (answer,) if isinstance(answer, Pool) else tuple(answer)
+    if all(isinstance(each, Device) for each in given):
+        given = (Pool(name=node_name, devices=given),)
+    pools = []
+    for pool in given:
+        if not isinstance(pool, Pool):
+            raise TypeError(f"devices returned {type(pool).__name__}, expected devices only or pools only")
+        has_place = pool.node_name or pool.node_selector or pool.all_nodes or pool.per_device_node_selection
+        pools.append(pool if has_place or is_cluster_wide else msgspec.structs.replace(pool, node_name=node_name))
+    return tuple(pools)
+
+
+@asynccontextmanager
+async def running(
+    driver: Driver, client: Client, options: Options, *, clock: Clock | None = None, ids: Ids | None = None
+) -> AsyncIterator[Plugin]:
+    """A driver that runs while the context is open. DriverFailed if it cannot."""
+    plugin = Plugin(driver, client, options, clock or SystemClock(), ids or SystemIds())
+    async with plugin.start(), AsyncExitStack() as stack:
+        served = endpoint(
+            options.address, options.port, plugin.registry, plugin.registration_path, plugin.service_path, driver.name
+        )
+        try:
+            plugin.address = await stack.enter_async_context(served)
+        except OSError as error:
+            where = f"{options.address}:{options.port}"
+            raise DriverFailed(f"driver {driver.name}: cannot listen on {where}: {error.strerror}") from error
+        yield plugin

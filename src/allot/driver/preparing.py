@@ -1,0 +1,441 @@
+"""Preparing and unpreparing claims: each by itself, each once, and what was answered is answered again.
+
+A claim is recorded as begun before the driver is called and as completed afterwards, so that after a crash at any point it is
+known what may be set up. A claim that is being prepared goes on when the kubelet's patience ends; who asks again meets the
+same work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from allot.client.errors import ApiError, NotFound, Unreachable
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.core.model.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim
+from allot.driver.callbacks import call
+from allot.driver.cdi import CdiError, qualified
+from allot.driver.cdi_files import CdiFiles
+from allot.driver.checkpoint import Checkpoint, CheckpointError, Phase, Record, RecordedDevice
+from allot.driver.claims import (
+    AllocatedDevice,
+    Claim,
+    DeviceStatus,
+    Preparation,
+    Prepared,
+    PrepareError,
+    as_preparation,
+    prepared_claim,
+)
+from allot.driver.configuration import ConfigError, configs_for, decode_configs
+from allot.driver.driver import Driver
+from allot.driver.metadata import MetadataFiles
+from allot.driver.metrics import DriverMetrics
+from allot.driver.overlap import find_overlap
+from allot.driver.turns import Turns
+from allot.process.clock import Clock
+from allot.process.supervise import answer_or_failure
+
+_log = logging.getLogger("allot.driver")
+
+ERROR_LENGTH_MAX = 4000
+
+
+class Failure(Exception):
+    """Why a claim is not prepared or unprepared, in words for its pod."""
+
+
+class ClaimName(msgspec.Struct, frozen=True):
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"ResourceClaim {self.namespace}/{self.name}"
+
+
+class FetchClaim(Protocol):
+    """Reads a claim from the API server."""
+
+    async def __call__(self, namespace: str, name: str) -> ResourceClaim:
+        """The claim; ApiError."""
+
+
+Outcome = tuple[RecordedDevice, ...] | Failure
+
+
+class Preparer:
+    """Prepares and unprepares the claims of a driver."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        checkpoint: Checkpoint,
+        cdi: CdiFiles,
+        common_cdi_ids: tuple[str, ...],
+        metadata: MetadataFiles | None,
+        turns: Turns,
+        fetch: FetchClaim,
+        pools: Callable[[], Mapping[str, Pool]],
+        rescan: Callable[[], Awaitable[None]],
+        set_status: Callable[[ClaimName, AllocatedDevice, DeviceStatus], None],
+        spawn: Callable[[Coroutine[Any, Any, Outcome]], asyncio.Task[Outcome]],
+        metrics: DriverMetrics,
+        clock: Clock,
+    ) -> None:
+        self._driver = driver
+        self._checkpoint = checkpoint
+        self._cdi = cdi
+        self._common_cdi_ids = common_cdi_ids
+        self._metadata = metadata
+        self._turns = turns
+        self._fetch = fetch
+        self._pools = pools
+        self._rescan = rescan
+        self._set_status = set_status
+        self._spawn = spawn
+        self._metrics = metrics
+        self._clock = clock
+        # What is being done, by operation and claim UID; and the claim that is with the driver now, for messages.
+        self._under_way: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        self._claim_locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        self._busy_with = ""
+
+    # --- for the service ---
+
+    async def prepare(self, claim: ClaimName, deadline: float) -> Outcome:
+        """The devices of a claim once they are ready, by the deadline (on the monotonic clock)."""
+        return await self._joined("prepare", claim, deadline, self._prepare)
+
+    async def unprepare(self, claim: ClaimName, deadline: float) -> Outcome:
+        """Undo; no devices when that is done."""
+        return await self._joined("unprepare", claim, deadline, self._unprepare)
+
+    async def drain(self) -> None:
+        """Wait for what is being done."""
+        while self._under_way:
+            await asyncio.wait(tuple(self._under_way.values()))
+
+    def abandon(self) -> None:
+        """Wait no longer for what is being done; the checkpoint tells that it was begun."""
+        for task in tuple(self._under_way.values()):
+            task.cancel()
+
+    async def _joined(
+        self, operation: str, claim: ClaimName, deadline: float, work: Callable[[ClaimName], Awaitable[Outcome]]
+    ) -> Outcome:
+        key = (operation, claim.uid)
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._spawn(self._measured(operation, claim, work))
+            self._under_way[key] = task
+            task.add_done_callback(lambda _task: self._under_way.pop(key, None))
+        left = max(deadline - self._clock.monotonic(), 0.0)
+        done, _ = await asyncio.wait((task,), timeout=left)
+        if not done:
+            waits = f" (the driver is busy with {self._busy_with})" if self._busy_with not in ("", str(claim)) else ""
+            return Failure(f"{claim}: {operation} is not finished in time and goes on{waits}; ask again")
+        return task.result()
+
+    async def _measured(
+        self, operation: str, claim: ClaimName, work: Callable[[ClaimName], Awaitable[Outcome]]
+    ) -> Outcome:
+        started = self._clock.monotonic()
+        lock, users = self._claim_locks.setdefault(claim.uid, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                answer = await answer_or_failure(lambda: work(claim))
+        finally:
+            users.pop()
+            if not users:
+                self._claim_locks.pop(claim.uid, None)
+        outcome = _told(answer, operation, claim)
+        self._metrics.observe(operation, self._clock.monotonic() - started, isinstance(outcome, Failure))
+        return outcome
+
+    # --- preparing ---
+
+    async def _prepare(self, name: ClaimName) -> Outcome:
+        object_ = await self._fetched(name)
+        if object_ is None:
+            # The API server cannot be asked; what is prepared stays so.
+            async with self._turns.turn():
+                record = self._completed(name.uid)
+                if record is None:
+                    raise Failure(f"{name}: the API server cannot be reached")
+                return record.devices
+        results = _own_results(self._driver.name, name, object_)
+        devices = await self._allocated(name, object_, results)
+        async with self._turns.turn():
+            record = self._completed(name.uid)
+            if record is not None:
+                if _is_for(record, devices):
+                    return record.devices
+                # Allocated anew without having been unprepared; what was set up is for other devices.
+                await self._undo(record, name)
+            begun = self._begin(name, devices)
+            if self._driver.serialize:
+                return await self._carry_out(name, object_, devices, begun)
+        answer = await self._ask(name, object_, devices, begun)
+        async with self._turns.turn():
+            return self._finish(name, object_, devices, answer)
+
+    async def _fetched(self, name: ClaimName) -> ResourceClaim | None:
+        try:
+            object_ = await self._fetch(name.namespace, name.name)
+        except NotFound:
+            raise Failure(f"{name}: not found") from None
+        except Unreachable as error:
+            if self._checkpoint.get(name.uid) is not None:
+                return None
+            raise Failure(f"{name}: fetch: {error}") from None
+        except ApiError as error:
+            raise Failure(f"{name}: fetch: {error}") from None
+        if object_.metadata.uid != name.uid:
+            raise Failure(f"{name}: got replaced: has UID {object_.metadata.uid}, expected {name.uid}")
+        if object_.status.allocation is None:
+            raise Failure(f"{name}: not allocated")
+        return object_
+
+    async def _allocated(
+        self, name: ClaimName, object_: ResourceClaim, results: list[DeviceRequestAllocationResult]
+    ) -> tuple[AllocatedDevice, ...]:
+        allocation = object_.status.allocation
+        assert allocation is not None
+        try:
+            configs = decode_configs(self._driver.name, allocation.devices.config, self._driver.configs)
+        except ConfigError as error:
+            raise Failure(f"{name}: {error}") from None
+        declared = self._declared(results)
+        if None in declared and self._completed(name.uid) is None:
+            await self._rescan()
+            declared = self._declared(results)
+            for result, device in zip(results, declared, strict=True):
+                if device is None:
+                    raise Failure(f"{name}: device {result.device} of pool {result.pool}: the driver does not have it")
+        return tuple(
+            AllocatedDevice(
+                request=result.request,
+                pool=result.pool,
+                name=result.device,
+                share_id=result.share_id,
+                admin_access=bool(result.admin_access),
+                consumed_capacity=result.consumed_capacity,
+                binding_conditions=result.binding_conditions,
+                configs=configs_for(result.request, configs),
+                declared=device,
+            )
+            for result, device in zip(results, declared, strict=True)
+        )
+
+    def _declared(self, results: list[DeviceRequestAllocationResult]) -> list[Device | None]:
+        pools = self._pools()
+        found: list[Device | None] = []
+        for result in results:
+            pool = pools.get(result.pool)
+            devices = pool.devices if pool is not None else ()
+            found.append(next((device for device in devices if device.name == result.device), None))
+        return found
+
+    def _completed(self, uid: str) -> Record | None:
+        """The record of a claim that is ready, its CDI file included."""
+        record = self._checkpoint.get(uid)
+        if record is None or record.phase is not Phase.COMPLETED:
+            return None
+        if record.spec is not None and not self._cdi.has_claim(uid):
+            self._cdi.write_claim(uid, record.spec)
+        return record
+
+    def _begin(self, name: ClaimName, devices: tuple[AllocatedDevice, ...]) -> Record:
+        for uid, reason in self._checkpoint.unreadable.items():
+            if uid != name.uid:
+                raise Failure(
+                    f"{name}: {reason}; until claim {uid} is unprepared it is not known which devices are free"
+                )
+        recorded = tuple(
+            RecordedDevice(
+                request=device.request,
+                pool=device.pool,
+                device=device.name,
+                share_id=device.share_id,
+                admin_access=device.admin_access,
+            )
+            for device in devices
+        )
+        overlap = find_overlap(name.uid, recorded, self._checkpoint, self._pools())
+        if overlap:
+            raise Failure(f"{name}: {overlap}")
+        earlier = self._checkpoint.get(name.uid)
+        record = Record(
+            uid=name.uid,
+            namespace=name.namespace,
+            name=name.name,
+            phase=Phase.STARTED,
+            devices=recorded,
+            state=earlier.state if earlier is not None else None,
+        )
+        self._checkpoint.put(record)
+        return record
+
+    async def _carry_out(
+        self, name: ClaimName, object_: ResourceClaim, devices: tuple[AllocatedDevice, ...], begun: Record
+    ) -> Outcome:
+        return self._finish(name, object_, devices, await self._ask(name, object_, devices, begun))
+
+    async def _ask(
+        self, name: ClaimName, object_: ResourceClaim, devices: tuple[AllocatedDevice, ...], begun: Record
+    ) -> Preparation:
+        def save(state: Any) -> None:
+            record = self._checkpoint.get(name.uid)
+            assert record is not None, f"{name} is being prepared and has no record"
+            self._checkpoint.put(msgspec.structs.replace(record, state=state))
+
+        claim = Claim(object_, devices, save, begun.state)
+        self._busy_with = str(name)
+        try:
+            return as_preparation(await call(self._driver.prepare, claim))
+        finally:
+            self._busy_with = ""
+
+    def _finish(
+        self, name: ClaimName, object_: ResourceClaim, devices: tuple[AllocatedDevice, ...], answer: Preparation
+    ) -> Outcome:
+        prepared = _by_device(name, devices, answer)
+        edits = {}
+        names = {}
+        for device in devices:
+            given = prepared.get(_key(device))
+            if given is not None and not given.edits.is_empty:
+                names[_key(device)] = self._cdi.device_name(name.uid, device.name, device.share_id)
+                edits[names[_key(device)]] = given.edits
+        spec = self._cdi.spec_of(edits) if edits else None
+        if spec is not None:
+            self._cdi.write_claim(name.uid, spec)
+        else:
+            self._cdi.remove_claim(name.uid)
+        metadata_ids = self._metadata.write(object_, devices, prepared) if self._metadata is not None else {}
+        recorded = []
+        for device in devices:
+            given = prepared.get(_key(device))
+            ids: list[str] = []
+            if given is not None:
+                ids += [*self._common_cdi_ids, *given.cdi_ids]
+                if _key(device) in names:
+                    ids.append(qualified(self._cdi.kind, names[_key(device)]))
+            # Once per request: a container that asks for it gets the file.
+            metadata_id = metadata_ids.pop(device.base_request, "")
+            if metadata_id:
+                ids.append(metadata_id)
+            recorded.append(
+                RecordedDevice(
+                    request=device.request,
+                    pool=device.pool,
+                    device=device.name,
+                    share_id=device.share_id,
+                    admin_access=device.admin_access,
+                    cdi_ids=tuple(ids),
+                )
+            )
+        begun = self._checkpoint.get(name.uid)
+        state = answer.state if answer.state is not None or begun is None else begun.state
+        record = Record(
+            uid=name.uid,
+            namespace=name.namespace,
+            name=name.name,
+            phase=Phase.COMPLETED,
+            devices=tuple(recorded),
+            spec=spec,
+            metadata_requests=tuple(dict.fromkeys(device.base_request for device in devices)) if self._metadata else (),
+            state=state,
+        )
+        self._checkpoint.put(record)
+        for device in devices:
+            given = prepared.get(_key(device))
+            if given is not None and given.status is not None:
+                self._set_status(name, device, given.status)
+        return record.devices
+
+    # --- unpreparing ---
+
+    async def _unprepare(self, name: ClaimName) -> Outcome:
+        async with self._turns.turn():
+            record = self._checkpoint.get(name.uid)
+            if record is None:
+                if name.uid not in self._checkpoint.unreadable:
+                    return ()
+                record = Record(uid=name.uid, namespace=name.namespace, name=name.name, phase=Phase.STARTED)
+            if self._driver.serialize:
+                await self._undo(record, name)
+                return ()
+        await self._undo(record, name)
+        return ()
+
+    async def _undo(self, record: Record, name: ClaimName) -> None:
+        self._busy_with = str(name)
+        try:
+            await call(self._driver.unprepare, prepared_claim(record))
+        finally:
+            self._busy_with = ""
+        # The record goes last: whatever is left behind by a crash is found again with its help.
+        self._cdi.remove_claim(record.uid)
+        if self._metadata is not None:
+            self._metadata.remove(record.uid, record.namespace, record.name, record.metadata_requests)
+        self._checkpoint.remove(record.uid)
+
+
+def _own_results(driver: str, name: ClaimName, object_: ResourceClaim) -> list[DeviceRequestAllocationResult]:
+    assert object_.status.allocation is not None
+    results = [result for result in object_.status.allocation.devices.results if result.driver == driver]
+    if not results:
+        raise Failure(f"{name}: no device of driver {driver} is allocated")
+    return results
+
+
+def _key(device: AllocatedDevice) -> tuple[str, str, str, str]:
+    return device.request, device.pool, device.name, device.share_id or ""
+
+
+def _is_for(record: Record, devices: tuple[AllocatedDevice, ...]) -> bool:
+    recorded = {(each.request, each.pool, each.device, each.share_id or "") for each in record.devices}
+    return recorded == {_key(device) for device in devices}
+
+
+def _by_device(
+    name: ClaimName, devices: tuple[AllocatedDevice, ...], answer: Preparation
+) -> dict[tuple[str, str, str, str], Prepared]:
+    known = {_key(device) for device in devices}
+    prepared: dict[tuple[str, str, str, str], Prepared] = {}
+    for each in answer.devices:
+        key = _key(each.device)
+        if key not in known:
+            raise Failure(f"{name}: the driver prepared device {each.device.name}, which the claim does not hold")
+        if key in prepared:
+            raise Failure(f"{name}: the driver prepared device {each.device.name} twice")
+        prepared[key] = each
+    return prepared
+
+
+def _told(answer: Outcome | Exception, operation: str, name: ClaimName) -> Outcome:
+    """The outcome for the kubelet; failures that nobody expected also go to the log, with where they happened."""
+    match answer:
+        case tuple() | Failure():
+            return answer
+        case PrepareError():
+            text = f"{name}: {answer}"
+        case CdiError() | CheckpointError():
+            text = f"{name}: {answer}"
+        case OSError():
+            _log.error("%s of %s failed", operation, name, exc_info=answer)
+            text = f"{name}: {operation}: {answer}"
+        case _:
+            _log.error("%s of %s failed", operation, name, exc_info=answer)
+            text = f"{name}: {operation} failed in the driver: {type(answer).__name__}: {answer}"
+    return Failure(text if len(text) <= ERROR_LENGTH_MAX else text[: ERROR_LENGTH_MAX - 3] + "...")

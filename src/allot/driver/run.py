@@ -1,0 +1,143 @@
+"""`run(driver)`: the main function of a driver. Options from the command line and the environment, signals, exit codes.
+
+Data of the node come from the environment that the DaemonSet sets: NODE_NAME, POD_UID.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from allot.client.api import Client
+from allot.client.http import HttpTransport
+from allot.client.kubeconfig import KubeconfigError, connection_from_environment
+from allot.driver.driver import Driver
+from allot.driver.plugin import DriverFailed, Options, running
+from allot.driver.publishing import REPAIR_DELAY_S
+from allot.driver.service import HEALTH_V1, HEALTH_V1ALPHA1, V1, V1BETA1
+from allot.process.clock import SystemClock
+from allot.process.ids import SystemIds
+from allot.process.interpreter import tune
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_FORCED = 130
+
+
+def run(driver: Driver, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a driver until SIGTERM or SIGINT, then exit."""
+    given = _parser(driver).parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    if not given.node_name:
+        _fail("no node name: set NODE_NAME or give --node-name", EXIT_USAGE)
+    options = Options(
+        node_name=given.node_name,
+        kubelet_root=given.kubelet_root,
+        registry_directory=given.registry_dir,
+        data_directory=given.data_dir,
+        cdi_directory=given.cdi_dir,
+        pod_uid=given.pod_uid,
+        boot_id_file=given.boot_id_file,
+        address=given.bind_address,
+        port=given.port,
+        versions=tuple(given.versions.split(",")),
+        health_versions=tuple(given.health_versions.split(",")),
+        repair_delay_s=given.repair_delay,
+    )
+    tune()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_run(driver, options, given.kubeconfig))
+    except (DriverFailed, KubeconfigError) as error:
+        _fail(str(error), EXIT_FAILED)
+    except BaseExceptionGroup as group:
+        known = group.subgroup(DriverFailed)
+        if known is None:
+            raise
+        _fail(str(_first(known)), EXIT_FAILED)
+    sys.exit(0)
+
+
+def _parser(driver: Driver) -> argparse.ArgumentParser:
+    environ = os.environ
+    defaults = Options(node_name="")
+    parser = argparse.ArgumentParser(description=f"The DRA driver {driver.name}.")
+    add = parser.add_argument
+    add("--node-name", default=environ.get("NODE_NAME", ""), help="this node [$NODE_NAME]")
+    add("--pod-uid", default=environ.get("POD_UID", ""), help="the driver's pod, for rolling updates [$POD_UID]")
+    add("--kubeconfig", type=Path, default=None, help="how to reach the API server [$KUBECONFIG, or in the cluster]")
+    add("--kubelet-root", type=Path, default=defaults.kubelet_root, help="the kubelet's folder [%(default)s]")
+    add("--registry-dir", type=Path, help="where the kubelet looks for drivers [KUBELET_ROOT/plugins_registry]")
+    add("--data-dir", type=Path, help="the driver's folder [KUBELET_ROOT/plugins/NAME]")
+    add("--cdi-dir", type=Path, default=defaults.cdi_directory, help="where CDI specs are written [%(default)s]")
+    add("--boot-id-file", type=Path, default=defaults.boot_id_file, help="what tells one boot from another")
+    add("--bind-address", default=defaults.address, help="where to serve /healthz and /metrics [%(default)s]")
+    add("--port", type=int, default=defaults.port, help="the port for these; 0 takes a free one, -1 none [%(default)s]")
+    add("--versions", default=f"{V1},{V1BETA1}", help="versions of the plugin API to serve [%(default)s]")
+    add("--health-versions", default=f"{HEALTH_V1},{HEALTH_V1ALPHA1}", help="of the health API [%(default)s]")
+    add(
+        "--repair-delay",
+        type=float,
+        default=REPAIR_DELAY_S,
+        help="seconds until others' changes are undone [%(default)s]",
+    )
+    return parser
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+async def _run(driver: Driver, options: Options, kubeconfig: Path | None) -> None:
+    clock, ids = SystemClock(), SystemIds()
+    connection = connection_from_environment(os.environ, kubeconfig=kubeconfig)
+    transport = HttpTransport(connection, clock, ids, environ=os.environ, user_agent=driver.name)
+    client = Client(transport)
+    stop = asyncio.Event()
+    _on_signals(stop)
+    try:
+        async with running(driver, client, options, clock=clock, ids=ids) as plugin:
+            sys.stderr.write(f"{driver.name}: ready on {options.node_name}")
+            sys.stderr.write(f", health and metrics: {plugin.address}\n" if plugin.address else "\n")
+            sys.stderr.flush()
+            await stop.wait()
+            sys.stderr.write(f"{driver.name}: stopping\n")
+    finally:
+        await client.close()
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    """The first signal stops cleanly, the second at once."""
+
+    def received() -> None:
+        if stop.is_set():
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, received)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"error: {message}\n")
+    sys.exit(code)

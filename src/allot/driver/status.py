@@ -1,0 +1,129 @@
+"""What a driver tells about devices in the status of their claims, by server-side apply as the driver's own field manager.
+
+Told in the background: a claim is ready whether or not its status is written. An apply says everything that its manager wants
+to be there, so what was told before, also by an earlier instance of the driver, is said again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client
+from allot.client.backoff import Backoff
+from allot.client.errors import ApiError, NotFound, ServerFault, TooManyRequests, Unreachable
+from allot.core.model.codec import encode
+from allot.core.model.meta import RawJSON
+from allot.core.model.resource_v1 import AllocatedDeviceStatus, ResourceClaim, ResourceClaimStatus
+from allot.driver.claims import DeviceStatus
+from allot.driver.metrics import DriverMetrics
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+
+_log = logging.getLogger("allot.driver")
+
+# Claims whose status waits to be written; a driver has far fewer devices.
+_CLAIMS_MAX = 4096
+
+DeviceKey = tuple[str, str, str]
+
+
+class StatusWriter:
+    """Writes the status of claims, one after the other."""
+
+    def __init__(self, client: Client, driver: str, metrics: DriverMetrics, clock: Clock, ids: Ids) -> None:
+        self._client = client
+        self._driver = driver
+        self._metrics = metrics
+        self._clock = clock
+        self._backoff = Backoff(clock, ids)
+        # (namespace, name, uid) -> (pool, device, share) -> what to tell.
+        self._waiting: dict[tuple[str, str, str], dict[DeviceKey, DeviceStatus]] = {}
+        self._news = asyncio.Event()
+
+    def set(self, claim: tuple[str, str, str], device: DeviceKey, status: DeviceStatus) -> None:
+        """Tell something about a device of a claim (namespace, name, uid), soon."""
+        if claim not in self._waiting and len(self._waiting) >= _CLAIMS_MAX:
+            _log.warning("status of claim %s/%s: too many others wait, not told", claim[0], claim[1])
+            self._metrics.problem("status")
+            return
+        self._waiting.setdefault(claim, {})[device] = status
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write what is to be told."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                claim = next(iter(self._waiting))
+                devices = self._waiting.pop(claim)
+                try:
+                    await self._write(claim, devices)
+                except (Unreachable, ServerFault, TooManyRequests) as error:
+                    self._waiting[claim] = {**devices, **self._waiting.get(claim, {})}
+                    await self._report(claim, error)
+                    await self._clock.sleep(max(self._backoff.next_s(), error.retry_after_s or 0.0))
+                except NotFound:
+                    continue
+                except ApiError as error:
+                    # The same would be refused again.
+                    await self._report(claim, error)
+
+    async def _report(self, claim: tuple[str, str, str], error: ApiError) -> None:
+        _log.warning("status of claim %s/%s: %s", claim[0], claim[1], error)
+        self._metrics.problem("status")
+
+    async def _write(self, claim: tuple[str, str, str], devices: dict[DeviceKey, DeviceStatus]) -> None:
+        namespace, name, uid = claim
+        typed = await self._client.typed_as_served(ResourceClaim)
+        present = await typed.get(name, namespace)
+        if present.metadata.uid != uid or present.status.allocation is None:
+            return
+        held = {
+            (result.pool, result.device, result.share_id or "")
+            for result in present.status.allocation.devices.results
+            if result.driver == self._driver
+        }
+        told = {
+            (status.pool, status.device, status.share_id or ""): status
+            for status in present.status.devices
+            if status.driver == self._driver
+        }
+        for key, status in devices.items():
+            told[key] = self._told(key, status, told.get(key))
+        entries = tuple(told[key] for key in sorted(told) if key in held)
+        body: dict[str, Any] = encode(
+            ResourceClaim(status=ResourceClaimStatus(devices=entries)), typed.resource.api_version
+        )
+        body["metadata"] = {"name": name, "namespace": namespace, "uid": uid}
+        body.pop("spec", None)
+        await typed.resource.apply(body, self._driver, namespace, force=True, subresource="status")
+        self._backoff.reset()
+
+    def _told(
+        self, key: DeviceKey, status: DeviceStatus, before: AllocatedDeviceStatus | None
+    ) -> AllocatedDeviceStatus:
+        times = {(each.type, each.status): each.last_transition_time for each in (before.conditions if before else ())}
+        conditions = tuple(
+            msgspec.structs.replace(
+                each,
+                last_transition_time=each.last_transition_time
+                or times.get((each.type, each.status))
+                or self._clock.now(),
+                reason=each.reason or "Reported",
+            )
+            for each in status.conditions
+        )
+        return AllocatedDeviceStatus(
+            driver=self._driver,
+            pool=key[0],
+            device=key[1],
+            share_id=key[2] or None,
+            conditions=conditions,
+            data=RawJSON(status.data) if status.data is not None else None,
+            network_data=status.network,
+        )
