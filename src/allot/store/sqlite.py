@@ -31,6 +31,8 @@ from allot.store.timeline import Limits
 
 # Bounds how long one group takes, not how many writes can wait.
 GROUP_MAX = 2_000
+# So many that wait are written at once; with fewer it pays to see who else comes.
+GROUP_WORTH = 8
 # Callers wait for their writes, so this many are waiting only if something is wrong with the disk.
 WAITING_MAX = 100_000
 
@@ -199,7 +201,8 @@ class SqliteStore(TimelineReads):
     def _finish(self, writes: list[_Write], error: StoreUnavailable | None) -> None:
         """A group is on disk, or is not and never will be."""
         self._writing = False
-        self._hand_over()
+        if len(self._waiting) >= GROUP_WORTH:
+            self._hand_over()
         for write in writes:
             event = write.event
             del self._pending[event.entry.key]
@@ -213,6 +216,8 @@ class SqliteStore(TimelineReads):
             for waiter in write.settled:
                 if not waiter.done():
                     waiter.set_result(None)
+        # Those that have their answers now often write again at once: one group with them is less work than two.
+        asyncio.get_running_loop().call_soon(self._hand_over)
         dropped = self._timeline.trim()
         if dropped and not self._closed:
             self._jobs.put(_Prune(dropped, self._timeline.compacted, None))
