@@ -45,7 +45,7 @@ from allot.node.dra.checkpoint import CLAIMS_FILE, StateFile, decode_claims, enc
 from allot.node.dra.health import LOOK_S, REDIAL_S, HealthBook
 from allot.node.dra.metrics import DraMetrics
 from allot.node.dra.plugins import CALL_TIMEOUT_S, CallFailed, NotUsable, Plugin, Plugins, choose_service
-from allot.node.dra.registration import PERIOD_S, Registry
+from allot.node.dra.registration import PAUSE_FIRST_S, PERIOD_S, Registry
 from allot.node.dra.slices import DELAY_S, SliceWiper
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -83,6 +83,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
     call_s: float = CALL_TIMEOUT_S
     registration_s: float = PERIOD_S
+    registration_pause_s: float = PAUSE_FIRST_S
     reconcile_s: float = RECONCILE_S
     wipe_s: float = DELAY_S
     redial_s: float = REDIAL_S
@@ -126,7 +127,13 @@ class DeviceManager:
         self.metrics = DraMetrics(metrics if metrics is not None else CollectorRegistry(), lambda: self._records)
         self._wiper = SliceWiper(client, node, clock, ids, delay_s=periods.wipe_s)
         self.plugins = Plugins(self._driver_changed)
-        self.registry = Registry(root / "plugins_registry", {PLUGIN_TYPE: self}, clock, period_s=periods.registration_s)
+        self.registry = Registry(
+            root / "plugins_registry",
+            {PLUGIN_TYPE: self},
+            clock,
+            period_s=periods.registration_s,
+            pause_first_s=periods.registration_pause_s,
+        )
         self._changes: asyncio.Queue[str] = asyncio.Queue(CHANGES_MAX)
         self._health = HealthBook(
             root,

@@ -100,10 +100,12 @@ def plan_registrations(
     return Steps(unregister, tuple(register))
 
 
-def next_failure(before: Failing | None, identity: Identity, why: str, now: float) -> Failing:
+def next_failure(
+    before: Failing | None, identity: Identity, why: str, now: float, first_s: float = PAUSE_FIRST_S
+) -> Failing:
     """A failure, with twice the pause of the one before."""
     if before is None or before.identity != identity:
-        pause = PAUSE_FIRST_S
+        pause = first_s
     else:
         pause = min(before.pause_s * 2, PAUSE_MAX_S)
     return Failing(identity, pause, now + pause, why)
@@ -144,12 +146,19 @@ class Registry:
     """Keeps what is registered the same as what is there."""
 
     def __init__(
-        self, folder: Path, handlers: Mapping[str, Handler], clock: Clock, *, period_s: float = PERIOD_S
+        self,
+        folder: Path,
+        handlers: Mapping[str, Handler],
+        clock: Clock,
+        *,
+        period_s: float = PERIOD_S,
+        pause_first_s: float = PAUSE_FIRST_S,
     ) -> None:
         self._folder = folder
         self._handlers = handlers
         self._clock = clock
         self._period_s = period_s
+        self._pause_first_s = pause_first_s
         self._actual: dict[str, Registered] = {}
         self._failing: dict[str, Failing] = {}
         self._busy: set[str] = set()
@@ -195,7 +204,8 @@ class Registry:
         try:
             await self._try_register(path, identity)
         except (RegistrationFailed, CallFailed) as error:
-            failure = next_failure(self._failing.get(path), identity, str(error), self._clock.monotonic())
+            now = self._clock.monotonic()
+            failure = next_failure(self._failing.get(path), identity, str(error), now, self._pause_first_s)
             self._failing[path] = failure
             _log.warning("%s, trying again in %.1f s", error, failure.pause_s)
         else:
