@@ -227,15 +227,12 @@ class Committer:
                 raise _giving_way(claim, text)
 
     def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
-        """Claims that were allocated before: a scheduler that ended may not have come to look whether others had the devices
-        first. Nobody can tell now who was first, so the pod that is not bound gives way."""
+        """Claims that were allocated before: whoever did that may not have come to look yet whether others had the devices
+        first, or has ended before. Nobody can tell now who was first, so the pod that is not bound gives way."""
         known = {claim_id(claim) for claim in allocated}
         for id_ in self._claims.claims_of(pod):
             claim = self._claims.claim(*id_)
             if id_ in known or claim is None or claim.status.allocation is None:
-                continue
-            if any(consumer.uid != pod.metadata.uid for consumer in claim.status.reserved_for):
-                # In use: whoever was bound with it has looked.
                 continue
             text = self._held_by_others(id_)
             if text:
@@ -336,7 +333,7 @@ class Committer:
         try:
             async with asyncio.timeout(SEEN_TIMEOUT_S):
                 for claim in gives_way:
-                    await self.claim_writes.deallocate(self._claims.claim(*claim_id(claim)) or claim)
+                    await self._give_back(self._claims.claim(*claim_id(claim)) or claim, placement.pod.metadata.uid)
                 for claim in made:
                     await self.claim_writes.delete(claim)
                 if placement.node_allocatable:
@@ -346,6 +343,13 @@ class Committer:
         except (ApiError, TimeoutError) as error:
             # What is left is found by the pod's next attempt, or by the claim controller if the pod is gone.
             _log.warning("pod %s/%s: %s", placement.pod.metadata.namespace, placement.pod.metadata.name, error)
+
+    async def _give_back(self, claim: api.ResourceClaim, uid: str) -> None:
+        """The last one who counts on an allocation takes it back, others only their reservation."""
+        if any(consumer.uid != uid for consumer in claim.status.reserved_for):
+            await self.claim_writes.unreserve(claim, uid)
+        else:
+            await self.claim_writes.deallocate(claim)
 
     async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object], version: str = "") -> str:
         """The pod's version afterwards. version: what it has to be before."""
