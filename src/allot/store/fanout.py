@@ -13,6 +13,8 @@ from typing import Protocol
 
 from allot.store.port import Event, Progress
 
+_FOLDERS_MAX = 10_000
+
 
 class History(Protocol):
     """Where a watch that is behind reads on."""
@@ -84,6 +86,8 @@ class Fanout:
         # Prefixes end with a part of a key (a kind, a namespace of a kind), so a changed key looks up itself up to each of its
         # slashes instead of comparing with every watch. The few that do not are looked up by their lengths.
         self._odd_lengths: Counter[int] = Counter()
+        # Folder of a key -> who watches it or something above it; forgotten when somebody comes or goes.
+        self._watching: dict[str, tuple[set[TimelineWatch], ...]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -102,6 +106,7 @@ class Fanout:
     def _join(self, watch: TimelineWatch) -> None:
         same = self._watches.setdefault(watch.prefix, set())
         if watch not in same:
+            self._watching.clear()
             same.add(watch)
             if not watch.prefix.endswith("/"):
                 self._odd_lengths[len(watch.prefix)] += 1
@@ -113,6 +118,7 @@ class Fanout:
         watch.closed = True
         same = self._watches.get(watch.prefix)
         if same is not None and watch in same:
+            self._watching.clear()
             same.remove(watch)
             if not same:
                 del self._watches[watch.prefix]
@@ -126,15 +132,27 @@ class Fanout:
     def deliver(self, event: Event) -> None:
         """Bring a change to the watches on prefixes of its key."""
         key, watches = event.entry.key, self._watches
-        slash = key.find("/")
-        while slash >= 0:
-            same = watches.get(key[: slash + 1])
-            if same is not None:
-                self._deliver_to(same, event)
-            slash = key.find("/", slash + 1)
+        folder = key[: key.rfind("/") + 1]
+        watching = self._watching.get(folder)
+        if watching is None:
+            if len(self._watching) >= _FOLDERS_MAX:
+                self._watching.clear()
+            watching = self._watching[folder] = self._watches_above(folder)
+        for same in watching:
+            self._deliver_to(same, event)
         for length in self._odd_lengths:
             if length <= len(key):
                 self._deliver_to(watches.get(key[:length], ()), event)
+
+    def _watches_above(self, folder: str) -> tuple[set[TimelineWatch], ...]:
+        found = []
+        slash = folder.find("/")
+        while slash >= 0:
+            same = self._watches.get(folder[: slash + 1])
+            if same is not None:
+                found.append(same)
+            slash = folder.find("/", slash + 1)
+        return tuple(found)
 
     def _deliver_to(self, watches: Iterable[TimelineWatch], event: Event) -> None:
         for watch in watches:

@@ -41,7 +41,13 @@ WATCHED = (
 )
 # Where the store keeps them: `/registry/<plural>/`.
 _FOLDERS = frozenset(plural for _, plural in WATCHED)
+_RBAC_FOLDERS = frozenset(_RBAC_KINDS.values())
 _ROOT_LENGTH = len("/registry/")
+
+
+def is_followed(key: str) -> bool:
+    """Whether the store keeps a role or binding under a key."""
+    return key[_ROOT_LENGTH : key.find("/", _ROOT_LENGTH)] in _RBAC_FOLDERS
 
 
 class Authorizer:

@@ -7,7 +7,10 @@ must be gone when the answer arrives. What other servers on the same store write
 
 from __future__ import annotations
 
-from allot.apiserver.access.authorizer import Authorizer
+from collections.abc import Coroutine
+from typing import Any
+
+from allot.apiserver.access.authorizer import Authorizer, is_followed
 from allot.store.port import Entry, Object, Page, Store, Watch
 
 
@@ -30,30 +33,32 @@ class FollowedStore:
         """The newest revision."""
         return await self._store.revision()
 
-    async def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> Coroutine[Any, Any, Entry | None]:
         """The present state of a key."""
-        return await self._store.get(key)
+        return self._store.get(key)
 
     async def list(self, prefix: str, *, limit: int = 0, continue_key: str = "", revision: int | None = None) -> Page:
         """Entries below a prefix."""
         return await self._store.list(prefix, limit=limit, continue_key=continue_key, revision=revision)
 
-    async def create(self, key: str, object_: Object) -> Entry:
+    def create(self, key: str, object_: Object) -> Coroutine[Any, Any, Entry]:
         """Add a key."""
-        entry = await self._store.create(key, object_)
-        self._authorizer.apply_write(entry)
-        return entry
+        writing = self._store.create(key, object_)
+        return self._applied(writing) if is_followed(key) else writing
 
-    async def update(self, key: str, object_: Object, expected: int) -> Entry:
+    def update(self, key: str, object_: Object, expected: int) -> Coroutine[Any, Any, Entry]:
         """Replace a key."""
-        entry = await self._store.update(key, object_, expected)
-        self._authorizer.apply_write(entry)
-        return entry
+        writing = self._store.update(key, object_, expected)
+        return self._applied(writing) if is_followed(key) else writing
 
-    async def delete(self, key: str, expected: int) -> Entry:
+    def delete(self, key: str, expected: int) -> Coroutine[Any, Any, Entry]:
         """Remove a key."""
-        entry = await self._store.delete(key, expected)
-        self._authorizer.apply_write(entry, deleted=True)
+        writing = self._store.delete(key, expected)
+        return self._applied(writing, deleted=True) if is_followed(key) else writing
+
+    async def _applied(self, writing: Coroutine[Any, Any, Entry], *, deleted: bool = False) -> Entry:
+        entry = await writing
+        self._authorizer.apply_write(entry, deleted=deleted)
         return entry
 
     def last_change(self, folder: str) -> int | None:

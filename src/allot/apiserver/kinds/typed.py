@@ -31,6 +31,7 @@ from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 Clock = Callable[[], str | None]
 
 _CLAIM, _TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
+_EMPTY: Object = {}
 
 
 class TypedStrategy:
@@ -117,7 +118,7 @@ class ClaimStrategy(TypedStrategy):
 
     def read(self, object_: Object) -> Object:
         """The claim with defaults, in the storage version."""
-        if not self._same_version or "status" in object_ or "spec" not in object_:
+        if not self._same_version or object_.get("status", _EMPTY) != _EMPTY or "spec" not in object_:
             return super().read(object_)
         key = exact_key(object_["spec"])
         spec = self._read.get(key)
