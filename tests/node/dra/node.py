@@ -17,7 +17,6 @@ from allot.client.errors import Forbidden
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import node_user
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.core.model.pods_v1 import Pod, decode_pod
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.node.dra.manager import DeviceManager, Periods
 from allot.process.clock import Clock, SystemClock
@@ -101,7 +100,7 @@ class Node:
         drivers: Sequence[str] = ("gpu.example.com",),
         reserve: bool = True,
         results: Sequence[dict[str, Any]] | None = None,
-    ) -> Pod:
+    ) -> Any:
         """A pod on this node with claims that are allocated and reserved for it; those that are there are shared."""
         made = await self.cluster.create(
             "pods", pod_object(name, claims=[by_name(each, each) for each in claims], node=NODE)
@@ -110,10 +109,9 @@ class Node:
             await self.claim(each, [made] if reserve else [], drivers=drivers, results=results)
             # The authorizer follows what pods use with a little delay.
             await until(lambda each=each: self._may_read(each))
-        pod = decode_pod(made)
         assert self.active is not None
-        self.active.add(pod.metadata.uid)
-        return pod
+        self.active.add(made["metadata"]["uid"])
+        return made
 
     async def _may_read(self, claim: str) -> bool:
         try:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -38,9 +40,9 @@ from allot.core.lifecycle.preparation import (
     whole_claims_of_container,
     with_devices,
 )
-from allot.core.model.core_v1 import ResourceStatus
-from allot.core.model.pods_v1 import Pod
+from allot.core.model.pods_v1 import Container, Pod, decode_pod
 from allot.core.model.resource_v1 import ResourceClaim
+from allot.node.devices import PrepareFailed
 from allot.node.dra.checkpoint import CLAIMS_FILE, StateFile, decode_claims, encode_claims
 from allot.node.dra.health import LOOK_S, REDIAL_S, HealthBook
 from allot.node.dra.metrics import DraMetrics
@@ -56,26 +58,8 @@ _log = logging.getLogger("allot.node.dra")
 PLUGIN_TYPE = "DRAPlugin"
 RECONCILE_S = 60.0
 CHANGES_MAX = 1000
-FAILED_REASON = "FailedPrepareDynamicResources"
 _DRIVER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DRIVER_NAME_MAX = 63
-
-
-class PrepareFailed(Exception):
-    """The claims of a pod are not ready. The message is the kubelet's; the agent tries again."""
-
-    @property
-    def note(self) -> str:
-        """What an event with FAILED_REASON says about it."""
-        return f"Failed to prepare dynamic resources: {self}"
-
-
-class UnprepareFailed(Exception):
-    """The claims of a pod are not given back yet. The message is the kubelet's; the pod must not end before they are."""
-
-
-class NotPrepared(Exception):
-    """A container uses a claim that is not prepared here."""
 
 
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,45 +138,45 @@ class DeviceManager:
         """All claims that are recorded, by namespace and name."""
         return self._records
 
-    async def prepare(self, pod: Pod) -> None:
-        """Make all claims of a pod ready, before its sandbox is made; PrepareFailed. Costs nothing for what is ready already."""
+    async def prepare(self, pod: Mapping[str, Any]) -> None:
+        """Make all claims of a pod ready, before its sandbox is made; PrepareFailed. Costs little for what is ready already."""
+        with self._operation("prepare", "PrepareResources"):
+            await self._prepare(decode_pod(pod))
+
+    async def unprepare(self, pod: Mapping[str, Any]) -> None:
+        """Give back what a pod had, after its containers have ended and before that is told; PrepareFailed. Can be repeated."""
+        with self._operation("unprepare", "UnprepareResources"):
+            decoded = decode_pod(pod)
+            await self._unprepare(decoded.metadata.uid, claim_keys_of(self._records, decoded))
+
+    @contextmanager
+    def _operation(self, verb: str, name: str) -> Iterator[None]:
         started = self._clock.monotonic()
         is_error = True
         try:
-            await self._prepare(pod)
+            yield
             is_error = False
-        except (Refused, NotUsable) as error:
-            raise PrepareFailed(f"prepare dynamic resources: {error}") from error
+        except (Refused, NotUsable, ValueError) as error:
+            raise PrepareFailed(f"{verb} dynamic resources: {error}") from error
         finally:
-            self._measure("PrepareResources", is_error, started)
+            took = self._clock.monotonic() - started
+            self.metrics.operations.observe(took, name, "true" if is_error else "false")
 
-    async def unprepare(self, pod: Pod) -> None:
-        """Give back what a pod had, after its containers have ended and before that is told; UnprepareFailed. Can be repeated."""
-        started = self._clock.monotonic()
-        is_error = True
-        try:
-            await self._unprepare(pod.metadata.uid, claim_keys_of(self._records, pod))
-            is_error = False
-        except (Refused, NotUsable) as error:
-            raise UnprepareFailed(f"unprepare dynamic resources: {error}") from error
-        finally:
-            self._measure("UnprepareResources", is_error, started)
-
-    def cdi_devices(self, pod: Pod, container_name: str) -> tuple[str, ...]:
-        """The CDI devices of a container; NotPrepared."""
-        container = pod.container(container_name)
+    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
+        """The CDI devices of a container; PrepareFailed if it uses a claim that is not prepared here."""
+        decoded = decode_pod(pod)
+        container = decoded.container(container_name)
         if container is None:
-            raise NotPrepared(f"pod {pod.key} has no container {container_name!r}")
+            raise PrepareFailed(f"pod {decoded.key} has no container {container_name!r}")
         try:
-            return cdi_ids(self._records, pod, container)
+            return cdi_ids(self._records, decoded, container)
         except Refused as error:
-            raise NotPrepared(str(error)) from error
+            raise PrepareFailed(str(error)) from error
 
-    def claims_of_container(self, pod: Pod, container_name: str) -> tuple[ClaimRecord, ...]:
+    def claims_of_container(self, pod: Pod, container: Container) -> tuple[ClaimRecord, ...]:
         """The recorded claims of a container with all of their devices."""
-        container = pod.container(container_name)
         try:
-            return () if container is None else whole_claims_of_container(self._records, pod, container)
+            return whole_claims_of_container(self._records, pod, container)
         except Refused:
             return ()
 
@@ -200,9 +184,12 @@ class DeviceManager:
         """Whether something is still recorded for a pod: then it has not ended, whatever else has."""
         return any(pod_uid in record.pod_uids for record in self._records.values())
 
-    def health(self, pod: Pod) -> Mapping[str, tuple[ResourceStatus, ...]]:
+    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
         """allocatedResourcesStatus of the containers of a pod, by their names; those without claims are left out."""
-        return self._health.of_pod(pod) if "ResourceHealthStatus" in self._gates else {}
+        if "ResourceHealthStatus" not in self._gates:
+            return {}
+        found = self._health.of_pod(decode_pod(pod))
+        return {name: msgspec.to_builtins(statuses, builtin_types=()) for name, statuses in found.items()}
 
     async def health_changes(self) -> AsyncIterator[str]:
         """The uid of a pod each time the health of its devices changed."""
@@ -339,10 +326,6 @@ class DeviceManager:
         for result in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
-
-    def _measure(self, operation: str, is_error: bool, started: float) -> None:
-        took = self._clock.monotonic() - started
-        self.metrics.operations.observe(took, operation, "true" if is_error else "false")
 
     # --- plugins ---
 
