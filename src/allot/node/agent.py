@@ -26,7 +26,7 @@ from allot.node.objects import Objects
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
-from allot.node.runtimes.port import Container, Runtime, Sandbox
+from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
 from allot.node.volumes import Volumes
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -130,7 +130,7 @@ class NodeAgent:
         await self._runtime.open()
         try:
             status = await self._runtime.status()
-            self._services = self._make_services(status.name)
+            self._services = self._make_services(status)
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(supervise("events", self._events.run, self._clock))
@@ -146,7 +146,7 @@ class NodeAgent:
         finally:
             await self._runtime.close()
 
-    def _make_services(self, runtime_name: str) -> Services:
+    def _make_services(self, status: RuntimeStatus) -> Services:
         return Services(
             clock=self._clock,
             ids=self._ids,
@@ -159,7 +159,8 @@ class NodeAgent:
             actions=Actions(self._runtime),
             log_folder=self._options.log_folder,
             host_ips=(self._options.node.address,),
-            runtime_name=runtime_name,
+            runtime_name=status.name,
+            pulls_images=status.pulls_images,
             allocatable=self._allocatable,
         )
 

@@ -6,7 +6,7 @@ A line is `time stream tag text`; the tag P says that the line goes on in the ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -60,7 +60,7 @@ def tail_of(path: Path) -> str:
     return text[-_TAIL_BYTES:].decode(errors="replace")
 
 
-async def read_log(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
     """A log piece by piece; when followed, until the container has ended. OSError if there is none."""
     left = options.limit_bytes
     with path.open("rb") as file:
@@ -68,7 +68,7 @@ async def read_log(path: Path, options: LogOptions, is_running: Callable[[], boo
             file.seek(_tail_start(file, options.tail) if options.tail else file.seek(0, 2))
         rest = b""
         while True:
-            running = is_running()
+            running = not options.follow or await is_running()
             block = file.read(_BLOCK_BYTES)
             if not block:
                 if not options.follow or not running:

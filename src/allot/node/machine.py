@@ -45,6 +45,11 @@ def read_machine(root: Path) -> Machine:
     )
 
 
+def memory_total_bytes() -> int:
+    """All memory."""
+    return _memory().get("MemTotal", 0)
+
+
 def memory_available_bytes() -> int:
     """What could be used without swapping."""
     return _memory().get("MemAvailable", 0)

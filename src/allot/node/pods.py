@@ -83,6 +83,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     log_folder: Path
     host_ips: tuple[str, ...]
     runtime_name: str
+    pulls_images: bool
     allocatable: Mapping[str, Any]
 
 
@@ -339,6 +340,8 @@ class PodWorker:
         pod, runtime = self.pod, self._on.runtime
         image_id = await runtime.ensure_image(container.image, container.image_pull_policy, pod_name(pod))
         text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
+        if not self._on.pulls_images:
+            text = f'Container image "{container.image}" is not needed: runtime {self._on.runtime_name} runs what this machine has'
         self._on.reports.tell(pod, "Normal", "Pulled", text, container.name)
         volumes = self._volumes
         if volumes is None:

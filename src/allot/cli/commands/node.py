@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from functools import partial
@@ -18,6 +19,7 @@ from allot.cli.component import CannotRun, Component, ComponentOptions, run_comp
 from allot.cli.errors import Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.output import talk
+from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.node.agent import AgentOptions, NodeAgent
@@ -25,6 +27,9 @@ from allot.node.devices import NoDevices
 from allot.node.machine import own_address, read_machine
 from allot.node.registration import PODS_MAX, NodeOptions
 from allot.node.runtimes.process import ProcessRuntime
+from allot.node.server import NodeServer
+from allot.node.serving.authorization import Authorization
+from allot.node.serving.certificates import server_context
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -164,8 +169,8 @@ def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, 
 async def _work(options: NodeArguments, gates: FeatureGates, component: Component) -> None:  # noqa: ARG001
     root = options.root_dir.absolute()
     _make(root)
-    server = urlsplit(component.connection.server)
-    address = options.node_ip or own_address(server.hostname or "127.0.0.1")
+    api = urlsplit(component.connection.server)
+    address = options.node_ip or own_address(api.hostname or "127.0.0.1")
     agent_options = AgentOptions(
         node=NodeOptions(
             name=options.name,
@@ -183,7 +188,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         component.clock,
         component.ids,
         address=address,
-        environment=_environment(server.hostname or "", server.port or 443),
+        environment=_environment(api.hostname or "", api.port or 443),
     )
     informers = Informers(component.client, component.clock, component.ids)
     agent = NodeAgent(
@@ -197,9 +202,37 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         NoDevices(),
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(informers.run())
-        tasks.create_task(agent.run())
+    authorization = Authorization(component.client, component.clock, options.name)
+    server = NodeServer(agent, runtime, authorization, component.registry, component.clock)
+    context = server_context(
+        root / "pki", options.name, address, _authority(component.connection), component.clock.seconds()
+    )
+    try:
+        async with server.serving(options.address, options.kubelet_port, context) as port:
+            agent.port = port
+            talk(f"serving https://{address}:{port}")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(informers.run())
+                tasks.create_task(agent.run())
+    except OSError as error:
+        raise _cannot_listen(error, options) from None
+
+
+def _authority(connection: Connection) -> bytes:
+    """Whose certificates clients of the agent show: those of the API server's authority."""
+    if connection.ca_data or connection.ca_file is None:
+        return connection.ca_data
+    try:
+        return connection.ca_file.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"certificates {connection.ca_file}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _cannot_listen(error: OSError, options: NodeArguments) -> CannotRun:
+    where = f"{options.address}:{options.kubelet_port}"
+    if error.errno == errno.EADDRINUSE:
+        return CannotRun(f"cannot listen on {where}: the port is in use", "choose another one with --port")
+    return CannotRun(f"cannot serve on {where}: {(error.strerror or str(error)).lower()}")
 
 
 def _environment(host: str, port: int) -> dict[str, str]:

@@ -72,6 +72,15 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     allow_privilege_escalation: bool = True
 
 
+class HostPort(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of the node that leads to a port of the pod."""
+
+    container_port: int
+    host_port: int
+    protocol: str = "TCP"
+    host_ip: str = ""
+
+
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A sandbox to be made."""
 
@@ -89,6 +98,11 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     dns_searches: tuple[str, ...] = ()
     dns_options: tuple[str, ...] = ()
     runtime_handler: str = ""
+    # Whether one of its containers is to be privileged.
+    privileged: bool = False
+    sysctls: Mapping[str, str] = {}
+    host_ports: tuple[HostPort, ...] = ()
+    cgroup_parent: str = ""
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +173,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = True
     network_ready: bool = True
     message: str = ""
+    # Without, containers are made of what the machine has.
+    pulls_images: bool = True
 
 
 class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True):

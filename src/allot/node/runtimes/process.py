@@ -228,7 +228,7 @@ class ProcessRuntime:
 
     async def status(self) -> RuntimeStatus:
         """Always ready."""
-        return RuntimeStatus(name=NAME, version=VERSION)
+        return RuntimeStatus(name=NAME, version=VERSION, pulls_images=False)
 
     async def ensure_image(self, image: str, pull_policy: str, pod: PodName) -> str:  # noqa: ARG002 - the port's signature
         """Nothing is pulled; the image is what its name says."""

@@ -622,9 +622,12 @@ def _exec(folder: str, tty: bool, command: list[str]) -> NoReturn:
         if spec["mounts"]:
             _enter(running["pid"])
         _become({**spec, "command": command})
-    except (StartFailure, OSError, ValueError) as error:
+    except StartFailure as error:
         os.write(2, f"{error}\n".encode())
-    os._exit(126 if not isinstance(sys.exc_info()[1], StartFailure) else 127)
+        os._exit(127)
+    except (OSError, ValueError) as error:
+        os.write(2, f"{error}\n".encode())
+        os._exit(126)
 
 
 def _enter(pid: int) -> None:

@@ -1,0 +1,224 @@
+"""What the agent serves to the API server and to scrapers: logs, exec, attach, ports, pods, health and metrics.
+
+The paths are the kubelet's. Everything but the health of the process needs a right on the node (`serving.authorization`).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+
+from allot.core.lifecycle.times import seconds_of
+from allot.core.model.pods_v1 import Pod
+from allot.node.agent import NodeAgent
+from allot.node.logs import LogOptions, read_log
+from allot.node.metrics import resource_metrics
+from allot.node.pods import PodWorker
+from allot.node.runtimes.port import Container, Runtime, RuntimeFailure, State, Streams
+from allot.node.serving.authorization import Authorization
+from allot.node.serving.commands import Wanted, forward_ports, run_command
+from allot.node.serving.http import HttpError, Request, serving
+from allot.process.clock import Clock
+from allot.process.metrics import CONTENT_TYPE
+
+_TRUE = ("1", "true", "True", "TRUE", "t")
+
+Route = Callable[[Request, tuple[str, ...]], Awaitable[None]]
+
+
+class NodeServer:
+    """The agent's HTTPS endpoint."""
+
+    def __init__(
+        self,
+        agent: NodeAgent,
+        runtime: Runtime,
+        authorization: Authorization,
+        registry: CollectorRegistry,
+        clock: Clock,
+    ) -> None:
+        self._agent = agent
+        self._runtime = runtime
+        self._authorization = authorization
+        self._registry = registry
+        self._clock = clock
+        # By the first part of the path: how many parts follow, and who answers.
+        self._routes: dict[str, tuple[int, Route]] = {
+            "healthz": (0, self._healthz),
+            "pods": (0, self._pods),
+            "metrics": (0, self._metrics),
+            "containerLogs": (3, self._logs),
+            "exec": (3, self._exec),
+            "attach": (3, self._attach),
+            "portForward": (2, self._port_forward),
+        }
+
+    @asynccontextmanager
+    async def serving(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
+        """Serve until the block ends; the port."""
+        async with serving(host, port, context, self._handle) as number:
+            yield number
+
+    async def _handle(self, request: Request) -> None:
+        await self._authorization.check(request)
+        first, *rest = request.path.strip("/").split("/")
+        if first == "metrics" and rest == ["resource"]:
+            await self._resource_metrics(request)
+            return
+        found = self._routes.get(first)
+        # A pod may be named by its uid too: /exec/namespace/name/uid/container.
+        if found is not None and first != "metrics" and len(rest) == found[0] + 1 and found[0]:
+            del rest[2]
+        if found is None or len(rest) != found[0]:
+            raise HttpError(404, "404 page not found")
+        await found[1](request, tuple(rest))
+
+    # --- about the node ---
+
+    async def _healthz(self, request: Request, _rest: tuple[str, ...]) -> None:
+        await request.answer(200, b"ok")
+
+    async def _pods(self, request: Request, _rest: tuple[str, ...]) -> None:
+        listed = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self._agent.pods()}
+        await request.answer(200, msgspec.json.encode(listed), "application/json")
+
+    async def _metrics(self, request: Request, _rest: tuple[str, ...]) -> None:
+        await request.answer(200, generate_latest(self._registry), CONTENT_TYPE)
+
+    async def _resource_metrics(self, request: Request) -> None:
+        usage = await self._runtime.usage()
+        _, containers = await self._runtime.list()
+        text = resource_metrics(usage, containers, int(self._clock.seconds() * 1000))
+        await request.answer(200, text.encode(), CONTENT_TYPE)
+
+    # --- about pods ---
+
+    def _worker(self, namespace: str, name: str) -> PodWorker:
+        worker = self._agent.worker(namespace, name)
+        if worker is None:
+            raise HttpError(404, f'pod "{name}" does not exist')
+        return worker
+
+    async def _containers(self, pod: Pod, name: str) -> tuple[Container, ...]:
+        """The containers of a name that there have been, the newest first."""
+        if pod.container(name) is None:
+            raise HttpError(404, f'container "{name}" not found in pod "{pod.metadata.name}"')
+        _, found = await self._agent.listing.of(pod.metadata.uid)
+        same = (each for each in found if each.name == name)
+        return tuple(sorted(same, key=lambda each: (each.attempt, each.created_at), reverse=True))
+
+    async def _running(self, namespace: str, name: str, container: str) -> Container:
+        worker = self._worker(namespace, name)
+        found = await self._containers(worker.pod, container)
+        if not found or found[0].state != State.RUNNING:
+            raise HttpError(404, f'unable to upgrade connection: container not found ("{container}")')
+        return found[0]
+
+    async def _logs(self, request: Request, rest: tuple[str, ...]) -> None:
+        namespace, name, container = rest
+        worker = self._worker(namespace, name)
+        found = await self._containers(worker.pod, container)
+        begun = [each for each in found if each.state != State.CREATED]
+        if request.get("previous") in _TRUE:
+            if len(begun) < 2:
+                text = f'previous terminated container "{container}" in pod "{name}" not found'
+                raise HttpError(400, text)
+            chosen = begun[1]
+        elif not begun:
+            text = f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'
+            raise HttpError(400, text)
+        else:
+            chosen = begun[0]
+        options = _log_options(request, self._clock.seconds())
+        path = worker.log_folder() / container / f"{chosen.attempt}.log"
+        await self._stream_log(request, path, options, partial(self._is_running, worker.pod, chosen.id))
+
+    async def _is_running(self, pod: Pod, container_id: str) -> bool:
+        _, found = await self._agent.listing.of(pod.metadata.uid)
+        return any(each.id == container_id and each.state == State.RUNNING for each in found)
+
+    async def _stream_log(
+        self, request: Request, path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]
+    ) -> None:
+        try:
+            pieces = read_log(path, options, is_running)
+            await request.start_stream("text/plain")
+            async for piece in pieces:
+                await request.piece(piece)
+        except OSError as error:
+            if isinstance(error, ConnectionError | TimeoutError):
+                raise
+            await request.piece(f"failed to read the log: {(error.strerror or str(error)).lower()}\n".encode())
+        await request.piece(b"")
+
+    async def _exec(self, request: Request, rest: tuple[str, ...]) -> None:
+        container = await self._running(*rest)
+        command = request.all("command")
+        if not command:
+            raise HttpError(400, "you must specify at least 1 command")
+        wanted = _wanted(request)
+
+        async def start() -> Streams:
+            return await self._runtime.exec(container.id, command, tty=wanted.tty, stdin=wanted.stdin)
+
+        await run_command(request, wanted, start)
+
+    async def _attach(self, request: Request, rest: tuple[str, ...]) -> None:
+        container = await self._running(*rest)
+        await run_command(request, _wanted(request), partial(self._runtime.attach, container.id))
+
+    async def _port_forward(self, request: Request, rest: tuple[str, ...]) -> None:
+        pod = self._worker(*rest).pod
+
+        async def connect(port: int) -> Streams:
+            sandboxes, _ = await self._agent.listing.of(pod.metadata.uid)
+            ready = [each for each in sandboxes if each.ready]
+            if not ready:
+                raise RuntimeFailure("PortForwardError", f'pod "{pod.metadata.name}" has no sandbox')
+            return await self._runtime.connect(ready[-1].id, port)
+
+        await forward_ports(request, connect)
+
+
+def _wanted(request: Request) -> Wanted:
+    asked = {name: request.get(name) in _TRUE for name in ("input", "output", "error", "tty")}
+    # A terminal has one output.
+    wanted = Wanted(
+        stdin=asked["input"], stdout=asked["output"], stderr=asked["error"] and not asked["tty"], tty=asked["tty"]
+    )
+    if not (wanted.stdin or wanted.stdout or wanted.stderr):
+        raise HttpError(400, "you must specify at least 1 of stdin, stdout, stderr")
+    return wanted
+
+
+def _log_options(request: Request, now: float) -> LogOptions:
+    def number(name: str, least: int) -> int | None:
+        text = request.get(name)
+        if not text:
+            return None
+        if not text.isdigit() or int(text) < least:
+            raise HttpError(400, f'invalid {name}: "{text}"')
+        return int(text)
+
+    since: float | None = None
+    if (seconds := number("sinceSeconds", 1)) is not None:
+        since = now - seconds
+    elif request.get("sinceTime"):
+        try:
+            since = seconds_of(request.get("sinceTime"))
+        except ValueError:
+            raise HttpError(400, f'invalid sinceTime: "{request.get("sinceTime")}"') from None
+    return LogOptions(
+        follow=request.get("follow") in _TRUE,
+        timestamps=request.get("timestamps") in _TRUE,
+        since=since,
+        tail=number("tailLines", 0),
+        limit_bytes=number("limitBytes", 1),
+        stream=request.get("stream") or "All",
+    )

@@ -1,0 +1,70 @@
+"""The certificate with which the agent serves: self-signed, made once and kept, as the kubelet's is by default."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_DAYS = 365
+_RENEW_DAYS = 30
+
+
+def server_context(folder: Path, name: str, address: str, authority: bytes, now: float) -> ssl.SSLContext:
+    """TLS with our certificate; clients may show one of the cluster's authority (PEM, may be empty)."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
+    if not _is_good(certificate, key, now):
+        _make(certificate, key, name, address, now)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["http/1.1"])
+    if authority:
+        context.load_verify_locations(cadata=authority.decode())
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _is_good(certificate: Path, key: Path, now: float) -> bool:
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError):
+        return False
+    left = found.not_valid_after_utc - datetime.fromtimestamp(now, UTC)
+    return key.exists() and left > timedelta(days=_RENEW_DAYS)
+
+
+def _make(certificate: Path, key: Path, name: str, address: str, now: float) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}@{int(now)}"[:64])])
+    names = [x509.DNSName(name), x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address))]
+    begins = datetime.fromtimestamp(now, UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins - timedelta(minutes=5))
+        .not_valid_after(begins + timedelta(days=_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    handle = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(
+            private.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))

@@ -1,0 +1,349 @@
+"""Remote commands (exec, attach) and forwarded ports over WebSockets and SPDY, in the protocols that kubectl speaks.
+
+Moves bytes between a client and a program (`runtimes.port.Streams`). How the command ended is told as a Status on a stream of
+its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from allot.node.runtimes.port import RuntimeFailure, Streams
+from allot.node.serving.http import HttpError, Request
+from allot.node.serving.spdy import Pipe, SpdySession, SpdyStream, StreamPipe
+from allot.node.serving.websockets import WebSocket, wants_websocket
+
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+_COMMAND_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_PORT_PROTOCOL = "portforward.k8s.io"
+_TUNNEL = f"SPDY/3.1+{_PORT_PROTOCOL}"
+_STREAMS_S = 30.0
+_PROTOCOL_HEADER = "x-stream-protocol-version"
+
+Connect = Callable[[int], Awaitable[Streams]]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which streams a client asks for."""
+
+    stdin: bool
+    stdout: bool
+    stderr: bool
+    tty: bool
+
+
+class _Channels(Protocol):
+    """A client of a remote command."""
+
+    async def say(self, channel: int, data: bytes) -> None:
+        """Something for the client."""
+
+    def heard(self) -> AsyncIterator[tuple[int, bytes]]:
+        """(channel, data) from the client; empty data on stdin is its end."""
+
+    async def end(self) -> None:
+        """Everything is said."""
+
+
+def status_of(code: int) -> dict[str, Any]:
+    """How a command ended."""
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+def failure_of(text: str) -> dict[str, Any]:
+    """Why a command could not be run."""
+    return {"metadata": {}, "status": "Failure", "message": text, "reason": "InternalError", "code": 500}
+
+
+async def run_command(request: Request, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> None:
+    """Connect a client with a program until one of them ends. Nothing is started before the client is understood."""
+    if wants_websocket(request):
+        socket = await WebSocket.accept(request, _COMMAND_PROTOCOLS)
+        await _converse(_SocketChannels(socket), wanted, start)
+        return
+    if not request.header("upgrade").lower().startswith("spdy/3.1"):
+        raise HttpError(400, "unable to upgrade: expected a WebSocket or SPDY/3.1")
+    offered = [each.strip() for each in request.header(_PROTOCOL_HEADER).split(",")]
+    protocol = next((each for each in _COMMAND_PROTOCOLS if each in offered), "")
+    if not protocol:
+        raise HttpError(403, f"unable to upgrade: none of {', '.join(offered)} is supported")
+    await request.upgrade("SPDY/3.1", {"X-Stream-Protocol-Version": protocol})
+    session = SpdySession(StreamPipe(request.reader, request.writer))
+    reading = asyncio.ensure_future(session.run())
+    try:
+        channels = _SpdyChannels()
+        await channels.collect(session, wanted)
+        await _converse(channels, wanted, start)
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _converse(channels: _Channels, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> None:
+    try:
+        streams = await start()
+    except RuntimeFailure as error:
+        await channels.say(_ERROR, msgspec.json.encode(failure_of(str(error))))
+        await channels.end()
+        return
+    listening = asyncio.ensure_future(_listen(channels, streams, wanted))
+    talking = asyncio.ensure_future(_talk(channels, streams, wanted))
+    try:
+        # A client that leaves ends the conversation; one that only has no more input does not.
+        await asyncio.wait((talking, listening), return_when=asyncio.FIRST_COMPLETED)
+        if not talking.done():
+            return
+        await talking
+        code = await streams.exit_code()
+        await channels.say(_ERROR, msgspec.json.encode(status_of(code)))
+        await channels.end()
+    except (ConnectionError, TimeoutError):
+        pass
+    finally:
+        for task in (listening, talking):
+            task.cancel()
+        await asyncio.gather(listening, talking, return_exceptions=True)
+        await streams.close()
+
+
+async def _listen(channels: _Channels, streams: Streams, wanted: Wanted) -> None:
+    async for channel, data in channels.heard():
+        if channel == _STDIN and wanted.stdin:
+            await streams.write(data)
+        elif channel == _RESIZE:
+            try:
+                size = msgspec.json.decode(data)
+                await streams.resize(int(size["Width"]), int(size["Height"]))
+            except (msgspec.DecodeError, KeyError, TypeError, ValueError, OSError, struct.error):
+                continue
+
+
+async def _talk(channels: _Channels, streams: Streams, wanted: Wanted) -> None:
+    async for channel, data in streams.output():
+        if (channel == _STDOUT and wanted.stdout) or (channel == _STDERR and wanted.stderr):
+            await channels.say(channel, data)
+
+
+class _SocketChannels:
+    """Channels over a WebSocket: the first byte of a message says which."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+
+    async def say(self, channel: int, data: bytes) -> None:
+        await self._socket.send(bytes((channel,)) + data)
+
+    async def heard(self) -> AsyncIterator[tuple[int, bytes]]:
+        # Clients take the first message as the sign that they can begin.
+        await self.say(_STDOUT, b"")
+        async for message in self._socket.messages():
+            if not message:
+                continue
+            if message[0] == _CLOSE:
+                if message[1:2] == bytes((_STDIN,)):
+                    yield _STDIN, b""
+            elif message[0] != _STDIN or len(message) > 1:
+                yield message[0], message[1:]
+
+    async def end(self) -> None:
+        await self._socket.close()
+
+
+class _SpdyChannels:
+    """Channels over SPDY: each is a stream, and its headers say which."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, SpdyStream] = {}
+        self._session: SpdySession | None = None
+
+    async def collect(self, session: SpdySession, wanted: Wanted) -> None:
+        """Wait until the client has opened what it asked for."""
+        self._session = session
+        expected = 1 + wanted.stdin + wanted.stdout + (wanted.stderr and not wanted.tty) + wanted.tty
+        async with asyncio.timeout(_STREAMS_S):
+            while len(self._streams) < expected:
+                stream = await session.opened.get()
+                if stream is None:
+                    raise ConnectionResetError("the client has left")
+                self._streams[stream.headers.get("streamtype", "")] = stream
+
+    async def say(self, channel: int, data: bytes) -> None:
+        stream = self._streams.get({_STDOUT: "stdout", _STDERR: "stderr", _ERROR: "error"}[channel])
+        if stream is not None:
+            await stream.write(data)
+
+    async def heard(self) -> AsyncIterator[tuple[int, bytes]]:
+        said: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(16)
+
+        async def follow(channel: int, stream: SpdyStream) -> None:
+            async for data in stream.received():
+                await said.put((channel, data))
+            await said.put((channel, b""))
+
+        async def until_left() -> None:
+            # The client is there as long as its connection is: the session tells when it ends.
+            assert self._session is not None, "streams are collected first"
+            while await self._session.opened.get() is not None:
+                pass
+            await said.put(None)
+
+        follows = [(_STDIN, "stdin"), (_RESIZE, "resize")]
+        tasks = [
+            asyncio.ensure_future(follow(code, self._streams[name])) for code, name in follows if name in self._streams
+        ]
+        tasks.append(asyncio.ensure_future(until_left()))
+        try:
+            while (found := await said.get()) is not None:
+                yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def end(self) -> None:
+        for stream in self._streams.values():
+            await stream.close()
+
+
+# --- ports ---
+
+
+class _SocketPipe:
+    """SPDY inside the messages of a WebSocket."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._messages = socket.messages()
+        self._held = bytearray()
+
+    async def read_exactly(self, count: int) -> bytes:
+        while len(self._held) < count:
+            try:
+                self._held += await anext(self._messages)
+            except StopAsyncIteration:
+                raise asyncio.IncompleteReadError(bytes(self._held), count) from None
+        data = bytes(self._held[:count])
+        del self._held[:count]
+        return data
+
+    async def write(self, data: bytes) -> None:
+        await self._socket.send(data)
+
+
+async def forward_ports(request: Request, connect: Connect) -> None:
+    """Connect a client with ports of a pod, for as long as it stays."""
+    if wants_websocket(request):
+        socket = await WebSocket.accept(request, (_TUNNEL, *_COMMAND_PROTOCOLS))
+        if socket.protocol == _TUNNEL:
+            await _forward(_SocketPipe(socket), connect)
+        else:
+            ports = [int(each) for value in request.all("port") for each in value.split(",") if each.isdigit()]
+            await _forward_channels(socket, ports, connect)
+        return
+    if not request.header("upgrade").lower().startswith("spdy/3.1"):
+        raise HttpError(400, "unable to upgrade: expected a WebSocket or SPDY/3.1")
+    await request.upgrade("SPDY/3.1", {"X-Stream-Protocol-Version": _PORT_PROTOCOL})
+    await _forward(StreamPipe(request.reader, request.writer), connect)
+
+
+async def _forward(pipe: Pipe, connect: Connect) -> None:
+    session = SpdySession(pipe)
+    # Request id -> the stream that has come first of its two.
+    halves: dict[str, SpdyStream] = {}
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(session.run())
+        conversations: set[asyncio.Task[None]] = set()
+        while (stream := await session.opened.get()) is not None:
+            id_ = stream.headers.get("requestid", "")
+            other = halves.pop(id_, None)
+            if other is None:
+                halves[id_] = stream
+                continue
+            data, errors = (stream, other) if stream.headers.get("streamtype") == "data" else (other, stream)
+            task = tasks.create_task(_forward_one(session, data, errors, connect))
+            conversations.add(task)
+            task.add_done_callback(conversations.discard)
+        for task in conversations:
+            task.cancel()
+
+
+async def _forward_one(session: SpdySession, data: SpdyStream, errors: SpdyStream, connect: Connect) -> None:
+    port = data.headers.get("port", "")
+    try:
+        streams = await connect(int(port) if port.isdigit() else 0)
+    except RuntimeFailure as error:
+        text = f"an error occurred forwarding {port}: {error}"
+        await _quietly(errors.write(text.encode()))
+        await _quietly(errors.close())
+        await _quietly(data.close())
+        return
+
+    async def to_port() -> None:
+        async for said in data.received():
+            await streams.write(said)
+        await streams.write(b"")
+
+    sending = asyncio.ensure_future(to_port())
+    try:
+        async for _, said in streams.output():
+            await data.write(said)
+        await data.close()
+        await errors.close()
+    except (ConnectionError, TimeoutError):
+        pass
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await streams.close()
+        session.forget(data)
+        session.forget(errors)
+
+
+async def _forward_channels(socket: WebSocket, ports: list[int], connect: Connect) -> None:
+    """The older way over WebSockets: two channels per port, each beginning with the port's number."""
+    opened: dict[int, Streams] = {}
+
+    async def tell(position: int, streams: Streams) -> None:
+        async for _, said in streams.output():
+            await _quietly(socket.send(bytes((2 * position,)) + said))
+
+    tasks = []
+    for position, port in enumerate(ports[:127]):
+        for channel in (2 * position, 2 * position + 1):
+            await socket.send(bytes((channel,)) + struct.pack("<H", port))
+        try:
+            opened[position] = await connect(port)
+        except RuntimeFailure as error:
+            await socket.send(bytes((2 * position + 1,)) + str(error).encode())
+            continue
+        tasks.append(asyncio.ensure_future(tell(position, opened[position])))
+    try:
+        async for message in socket.messages():
+            streams = opened.get(message[0] // 2) if message else None
+            if streams is not None and len(message) > 1:
+                await streams.write(message[1:])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for streams in opened.values():
+            await streams.close()
+
+
+async def _quietly(doing: Awaitable[None]) -> None:
+    try:
+        await doing
+    except (ConnectionError, TimeoutError):
+        pass

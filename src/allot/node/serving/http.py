@@ -1,0 +1,187 @@
+"""A small HTTPS server: one request per connection, answers whole or in pieces, and connections that change their protocol.
+
+The API server opens a connection per request and scrapers do well with that, so nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+_log = logging.getLogger("allot.node")
+
+HEAD_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 1024 * 1024
+_HEAD_S = 30.0
+_WRITE_S = 60.0
+_CLOSE_S = 5.0
+
+
+class HttpError(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Request:
+    """A request, with its connection for those who take it over."""
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        parts = urlsplit(target)
+        self.method = method
+        self.path = unquote(parts.path)
+        self.query = parse_qsl(parts.query, keep_blank_values=True)
+        self.headers = headers
+        self.body = body
+        self.reader = reader
+        self.writer = writer
+        self.is_answered = False
+
+    def get(self, name: str) -> str:
+        """The first value of a parameter."""
+        return next((value for key, value in self.query if key == name), "")
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """All values of a parameter."""
+        return tuple(value for key, value in self.query if key == name)
+
+    def header(self, name: str) -> str:
+        """A header, by its name in lower case."""
+        return self.headers.get(name, "")
+
+    @property
+    def peer_subject(self) -> dict[str, tuple[str, ...]]:
+        """Whom the client's certificate is for, empty without one. TLS has verified it."""
+        certificate: Any = self.writer.get_extra_info("peercert")
+        found: dict[str, tuple[str, ...]] = {}
+        for group in (certificate or {}).get("subject", ()):
+            for name, value in group:
+                found[name] = (*found.get(name, ()), value)
+        return found
+
+    # --- answers ---
+
+    async def answer(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+        """A whole answer."""
+        self._head(status, {"Content-Type": content_type, "Content-Length": str(len(body))})
+        self.writer.write(body if self.method != "HEAD" else b"")
+        await self.drain()
+
+    async def start_stream(self, content_type: str) -> None:
+        """An answer in pieces."""
+        self._head(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"})
+        await self.drain()
+
+    async def piece(self, data: bytes) -> None:
+        """The next piece; an empty one is the end."""
+        self.writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+        await self.drain()
+
+    async def upgrade(self, protocol: str, headers: Mapping[str, str]) -> None:
+        """From here on the connection speaks another protocol."""
+        self.is_answered = True
+        lines = ["HTTP/1.1 101 Switching Protocols", "Connection: Upgrade", f"Upgrade: {protocol}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode())
+        await self.drain()
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.is_answered = True
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode())
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough."""
+        async with asyncio.timeout(_WRITE_S):
+            await self.writer.drain()
+
+
+Handler = Callable[[Request], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(host: str, port: int, context: ssl.SSLContext, handler: Handler) -> AsyncIterator[int]:
+    """Serve until the block ends; the port. OSError if it cannot be had."""
+    tasks: set[asyncio.Task[Any]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "streams are served by tasks"
+        tasks.add(task)
+        try:
+            await _serve(reader, writer, handler)
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, ssl.SSLError):
+            pass  # the client has gone
+        except asyncio.CancelledError:
+            pass  # the server stops; whoever waits for the task need not hear of it
+        finally:
+            tasks.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(
+        connected, host, port, ssl=context, limit=HEAD_BYTES_MAX, ssl_handshake_timeout=10.0
+    )
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        for task in tuple(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tuple(tasks), timeout=_CLOSE_S)
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
+    try:
+        async with asyncio.timeout(_HEAD_S):
+            request = await _read(reader, writer)
+    except HttpError as error:
+        writer.write(f"HTTP/1.1 {error.status} Bad Request\r\nConnection: close\r\n\r\n{error}".encode())
+        return
+    try:
+        await handler(request)
+    except HttpError as error:
+        if not request.is_answered:
+            await request.answer(error.status, str(error).encode())
+    async with asyncio.timeout(_CLOSE_S):
+        await writer.drain()
+
+
+async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except asyncio.LimitOverrunError:
+        raise HttpError(431, "the head of the request is too long") from None
+    first, *lines = head.rstrip("\r\n").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise HttpError(400, "not a request")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise HttpError(400, "not a header")
+        key = name.strip().lower()
+        headers[key] = f"{headers[key]},{value.strip()}" if key in headers else value.strip()
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+        raise HttpError(413, "the body of the request is too long")
+    body = await reader.readexactly(int(length))
+    return Request(words[0], words[1], headers, body, reader, writer)
