@@ -1,0 +1,441 @@
+"""The runtime `cri`: containers in containerd, CRI-O or any other runtime with the container runtime interface v1 and CDI.
+
+Keeps nothing of its own: all that is known is asked of the runtime, so that an agent that was restarted finds everything. What is
+remembered in between only saves calls: the details of a container do not change as long as its state does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import grpc
+import msgspec
+
+from allot.node.runtimes import cri_messages as messages
+from allot.node.runtimes.cri_calls import CALL_S, PULL_S, CriCalls
+from allot.node.runtimes.cri_streams import CriStreams
+from allot.node.runtimes.port import (
+    Container,
+    ContainerSpec,
+    ContainerUsage,
+    PodName,
+    RuntimeFailure,
+    RuntimeStatus,
+    Sandbox,
+    SandboxSpec,
+    Streams,
+)
+from allot.process.clock import Clock
+from allot.wire import cri_pb2 as pb
+
+# The version of the interface's handshake, not of the runtime.
+_HANDSHAKE = "0.1.0"
+_SAID_BYTES_MAX = 10 * 1024
+_NANOSECONDS = 1_000_000_000
+
+
+class CriOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a runtime is, and how often it is asked."""
+
+    socket: str = "/run/containerd/containerd.sock"
+    # Between lists if the runtime tells nothing by itself, and if it does.
+    poll_s: float = 1.0
+    relist_s: float = 30.0
+
+
+class CriRuntime:
+    """Runs containers in a CRI runtime."""
+
+    def __init__(self, clock: Clock, options: CriOptions | None = None) -> None:
+        self._clock = clock
+        self._options = options or CriOptions()
+        self._calls = CriCalls(self._options.socket)
+        self._version = pb.VersionResponse()
+        # By id: how a sandbox was asked for, and its addresses as long as it is ready.
+        self._specs: dict[str, SandboxSpec] = {}
+        self._ips: dict[str, tuple[str, ...]] = {}
+        # The last known status of containers that have run.
+        self._statuses: dict[str, pb.ContainerStatus] = {}
+        self._owners: dict[str, str] = {}
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Connect; RuntimeFailure if that is no runtime to work with."""
+        self._calls.open()
+        await self._greet()
+
+    async def _greet(self) -> None:
+        self._version = await self._calls.runtime(
+            "Version", pb.VersionRequest(version=_HANDSHAKE), pb.VersionResponse, "RuntimeUnavailable"
+        )
+        if self._version.version != _HANDSHAKE:
+            raise RuntimeFailure(
+                "RuntimeUnavailable",
+                f"the container runtime at {self._calls.socket} speaks version {self._version.version!r} "
+                f"of the interface; {_HANDSHAKE!r} is needed",
+            )
+
+    async def close(self) -> None:
+        """Containers run on."""
+        await self._calls.close()
+
+    async def status(self) -> RuntimeStatus:
+        """What the runtime says of itself; not ready if it does not answer."""
+        try:
+            await self._greet()
+            answer = await self._calls.runtime("Status", pb.StatusRequest(), pb.StatusResponse, "RuntimeUnavailable")
+        except RuntimeFailure as error:
+            return self._status(ready=False, network_ready=False, message=str(error))
+        conditions = {each.type: each for each in answer.status.conditions}
+        problems = []
+        for kind in ("RuntimeReady", "NetworkReady"):
+            condition = conditions.get(kind)
+            if condition is None:
+                problems.append(f"the container runtime does not report {kind}")
+            elif not condition.status:
+                problems.append(
+                    f"container runtime not ready: {kind}=false reason:{condition.reason} message:{condition.message}"
+                )
+        return self._status(
+            ready=conditions["RuntimeReady"].status if "RuntimeReady" in conditions else False,
+            network_ready=conditions["NetworkReady"].status if "NetworkReady" in conditions else False,
+            message="; ".join(problems),
+        )
+
+    def _status(self, *, ready: bool, network_ready: bool, message: str) -> RuntimeStatus:
+        return RuntimeStatus(
+            name=self._version.runtime_name or "cri",
+            version=self._version.runtime_version.removeprefix("v"),
+            ready=ready,
+            network_ready=network_ready,
+            message=message,
+        )
+
+    # --- images ---
+
+    async def ensure_image(self, image: str, pull_policy: str, pod: PodName) -> str:
+        """Pull an image if its policy asks for that; its id."""
+        try:
+            reference = messages.with_tag(image)
+        except ValueError as error:
+            text = f'Failed to apply default image tag "{image}": {error}'
+            raise RuntimeFailure("InvalidImageName", text) from error
+        policy = messages.pull_wanted(image, pull_policy)
+        if policy != "Always":
+            found = await self._image(reference)
+            if found is not None:
+                return found.id
+            if policy == "Never":
+                text = f'Container image "{image}" is not present with pull policy of Never'
+                raise RuntimeFailure("ErrImageNeverPull", text)
+        request = pb.PullImageRequest(
+            image=pb.ImageSpec(image=reference),
+            sandbox_config=messages.sandbox_config(SandboxSpec(pod=pod)),
+        )
+        answer = await self._calls.images("PullImage", request, pb.PullImageResponse, "ErrImagePull", PULL_S)
+        return answer.image_ref
+
+    async def _image(self, reference: str) -> pb.Image | None:
+        request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
+        answer = await self._calls.images("ImageStatus", request, pb.ImageStatusResponse, "ImageInspectError")
+        return answer.image if answer.HasField("image") else None
+
+    # --- sandboxes ---
+
+    async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
+        """Make a sandbox."""
+        if spec.log_directory:
+            Path(spec.log_directory).mkdir(mode=0o755, parents=True, exist_ok=True)
+        request = pb.RunPodSandboxRequest(config=messages.sandbox_config(spec), runtime_handler=spec.runtime_handler)
+        reason = "CreatePodSandboxError"
+        made = await self._calls.runtime("RunPodSandbox", request, pb.RunPodSandboxResponse, reason, 2 * CALL_S)
+        self._specs[made.pod_sandbox_id] = spec
+        status = await self._sandbox_status(made.pod_sandbox_id)
+        if status is None:
+            raise RuntimeFailure(reason, f"sandbox {made.pod_sandbox_id} vanished right after it was made")
+        ips = messages.ips_of(status)
+        return Sandbox(
+            id=made.pod_sandbox_id,
+            pod=spec.pod,
+            attempt=spec.attempt,
+            ready=status.state == pb.SANDBOX_READY,
+            ips=ips,
+            created_at=status.created_at / _NANOSECONDS,
+        )
+
+    async def _sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus | None:
+        answer = await self._calls.runtime_if_there(
+            "PodSandboxStatus",
+            pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id),
+            pb.PodSandboxStatusResponse,
+            "RuntimeUnavailable",
+        )
+        return None if answer is None else answer.status
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Stop all that is in it and give back its network."""
+        await self._calls.runtime_if_there(
+            "StopPodSandbox",
+            pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id),
+            pb.StopPodSandboxResponse,
+            "KillPodSandboxError",
+            2 * CALL_S,
+        )
+
+    async def remove_sandbox(self, sandbox_id: str) -> None:
+        """Forget it and its containers."""
+        # Not every runtime removes a sandbox that is still ready.
+        await self.stop_sandbox(sandbox_id)
+        await self._calls.runtime_if_there(
+            "RemovePodSandbox",
+            pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id),
+            pb.RemovePodSandboxResponse,
+            "KillPodSandboxError",
+            2 * CALL_S,
+        )
+
+    # --- containers ---
+
+    async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
+        """Make a container with what its CDI devices add."""
+        reason = "CreateContainerError"
+        sandbox = await self._spec_of(sandbox_id)
+        image_user: tuple[int | None, str] = (None, "")
+        if spec.user.user is None and spec.user.group is not None:
+            image = await self._image(spec.image_id or spec.image)
+            if image is not None:
+                # An image that names nobody runs as root.
+                image_user = (None, image.username) if image.username else (image.uid.value, "")
+        if spec.log_path and sandbox.log_directory:
+            (Path(sandbox.log_directory) / spec.log_path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        request = pb.CreateContainerRequest(
+            pod_sandbox_id=sandbox_id,
+            config=messages.container_config(spec, sandbox, image_user),
+            sandbox_config=messages.sandbox_config(sandbox),
+        )
+        answer = await self._calls.runtime("CreateContainer", request, pb.CreateContainerResponse, reason)
+        return answer.container_id
+
+    async def _spec_of(self, sandbox_id: str) -> SandboxSpec:
+        """How a sandbox was asked for, by this agent or an earlier one."""
+        if sandbox_id not in self._specs:
+            request = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=sandbox_id))
+            reason = "CreateContainerError"
+            answer = await self._calls.runtime("ListPodSandbox", request, pb.ListPodSandboxResponse, reason)
+            if not answer.items:
+                raise RuntimeFailure(reason, f"sandbox {sandbox_id} is not there")
+            self._specs[sandbox_id] = messages.sandbox_spec(answer.items[0])
+        return self._specs[sandbox_id]
+
+    async def start_container(self, container_id: str) -> None:
+        """Start it."""
+        request = pb.StartContainerRequest(container_id=container_id)
+        await self._calls.runtime("StartContainer", request, pb.StartContainerResponse, "RunContainerError")
+
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        """Its stop signal, and SIGKILL after the grace period."""
+        grace = math.ceil(max(grace_seconds, 0.0))
+        await self._calls.runtime_if_there(
+            "StopContainer",
+            pb.StopContainerRequest(container_id=container_id, timeout=grace),
+            pb.StopContainerResponse,
+            "KillContainerError",
+            CALL_S + grace,
+        )
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget it; the runtime ends it if need be."""
+        await self._calls.runtime_if_there(
+            "RemoveContainer",
+            pb.RemoveContainerRequest(container_id=container_id),
+            pb.RemoveContainerResponse,
+            "KillContainerError",
+        )
+
+    # --- what is there ---
+
+    async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:
+        """Everything that is in the runtime."""
+        sandboxes, containers = await self._listed()
+        owners = {}
+        told = []
+        for sandbox in sandboxes:
+            self._specs.setdefault(sandbox.id, messages.sandbox_spec(sandbox))
+            made = messages.sandbox_of(sandbox, await self._ips_of(sandbox))
+            owners[sandbox.id] = made.pod
+            told.append(made)
+        described = []
+        for container in containers:
+            status = await self._status_of(container)
+            described.append(messages.container_of(container, status, owners))
+        self._forget({each.id for each in sandboxes}, {each.id for each in containers})
+        self._owners = {each.id: each.pod.uid for each in told} | {each.id: each.pod.uid for each in described}
+        return told, described
+
+    async def _listed(self) -> tuple[Sequence[pb.PodSandbox], Sequence[pb.Container]]:
+        call = self._calls.runtime
+        # Containers first: one that is seen has its sandbox in the list that is made afterwards.
+        containers = await call("ListContainers", pb.ListContainersRequest(), pb.ListContainersResponse, "ListError")
+        sandboxes = await call("ListPodSandbox", pb.ListPodSandboxRequest(), pb.ListPodSandboxResponse, "ListError")
+        return sandboxes.items, containers.containers
+
+    async def _ips_of(self, sandbox: pb.PodSandbox) -> tuple[str, ...]:
+        if sandbox.state != pb.SANDBOX_READY:
+            return self._ips.get(sandbox.id, ())
+        if sandbox.id not in self._ips:
+            status = await self._sandbox_status(sandbox.id)
+            if status is None:
+                return ()
+            self._ips[sandbox.id] = messages.ips_of(status)
+        return self._ips[sandbox.id]
+
+    async def _status_of(self, container: pb.Container) -> pb.ContainerStatus | None:
+        if container.state == pb.CONTAINER_CREATED:
+            return None
+        known = self._statuses.get(container.id)
+        # What has ended stays as it is; what runs has begun when it has begun.
+        if known is not None and known.state == container.state:
+            return known
+        answer = await self._calls.runtime_if_there(
+            "ContainerStatus",
+            pb.ContainerStatusRequest(container_id=container.id),
+            pb.ContainerStatusResponse,
+            "ListError",
+        )
+        if answer is None:
+            return known
+        self._statuses[container.id] = answer.status
+        return answer.status
+
+    def _forget(self, sandboxes: set[str], containers: set[str]) -> None:
+        for id_ in self._specs.keys() - sandboxes:
+            del self._specs[id_]
+        for id_ in self._ips.keys() - sandboxes:
+            del self._ips[id_]
+        for id_ in self._statuses.keys() - containers:
+            del self._statuses[id_]
+
+    async def changes(self) -> AsyncIterator[str]:
+        """Pods of which something has changed: what the runtime tells, and what lists show beyond that."""
+        seen: dict[str, tuple[str, int]] = {}
+        tells = True
+        while True:
+            # A stream is opened before the list, so that nothing happens between the two unseen.
+            stream = self._calls.events() if tells else None
+            try:
+                for uid in await self._differences(seen):
+                    yield uid
+                if stream is None:
+                    await self._clock.sleep(self._options.poll_s)
+                    continue
+                async for uid in self._told(stream):
+                    yield uid
+            except RuntimeFailure:
+                await self._clock.sleep(self._options.poll_s)
+            except grpc.aio.AioRpcError as error:
+                if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                    tells = False
+                else:
+                    await self._clock.sleep(self._options.poll_s)
+            finally:
+                if stream is not None:
+                    stream.cancel()
+
+    async def _told(
+        self, stream: grpc.aio.UnaryStreamCall[pb.GetEventsRequest, pb.ContainerEventResponse]
+    ) -> AsyncIterator[str]:
+        """Pods that the runtime tells about, until it is time for a list."""
+        until = self._clock.monotonic() + self._options.relist_s
+        next_event: asyncio.Task[object] | None = None
+        try:
+            while (left := until - self._clock.monotonic()) > 0:
+                if next_event is None:
+                    next_event = asyncio.ensure_future(stream.read())
+                await asyncio.wait((next_event,), timeout=left)
+                if not next_event.done():
+                    return
+                event, next_event = next_event.result(), None
+                if not isinstance(event, pb.ContainerEventResponse):
+                    # The runtime ended the stream.
+                    await self._clock.sleep(self._options.poll_s)
+                    return
+                uid = event.pod_sandbox_status.metadata.uid or self._owners.get(event.container_id, "")
+                if not uid:
+                    return
+                yield uid
+        finally:
+            if next_event is not None:
+                next_event.cancel()
+                await asyncio.gather(next_event, return_exceptions=True)
+
+    async def _differences(self, seen: dict[str, tuple[str, int]]) -> set[str]:
+        """Pods of which something was added, changed or removed since the last time."""
+        sandboxes, containers = await self._listed()
+        pods = {each.id: each.metadata.uid for each in sandboxes}
+        now: dict[str, tuple[str, int]] = {each.id: (each.metadata.uid, each.state) for each in sandboxes}
+        for each in containers:
+            uid = pods.get(each.pod_sandbox_id) or each.labels[messages.POD_UID]
+            now[each.id] = (uid, each.state)
+        changed = {pair[0] for id_, pair in now.items() if seen.get(id_) != pair}
+        changed |= {pair[0] for id_, pair in seen.items() if id_ not in now}
+        seen.clear()
+        seen.update(now)
+        return changed - {""}
+
+    # --- talking to containers ---
+
+    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
+        """Run a program and wait for it; TimeoutError if it takes too long."""
+        seconds = max(1, math.ceil(timeout_s))
+        request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=seconds)
+        answer = await self._calls.exec_sync(request, seconds + CALL_S)
+        return answer.exit_code, (answer.stdout + answer.stderr)[:_SAID_BYTES_MAX]
+
+    async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
+        """Run a program and talk to it."""
+        request = pb.ExecRequest(
+            container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
+        )
+        answer = await self._calls.runtime("Exec", request, pb.ExecResponse, "ExecError")
+        return await CriStreams.command(answer.url, stdin=stdin, tty=tty, what="ExecError")
+
+    async def attach(self, container_id: str) -> Streams:
+        """Talk to the container itself."""
+        request = pb.ListContainersRequest(filter=pb.ContainerFilter(id=container_id))
+        found = await self._calls.runtime("ListContainers", request, pb.ListContainersResponse, "AttachError")
+        if not found.containers:
+            raise RuntimeFailure("AttachError", f"container {container_id} is not there")
+        streams = found.containers[0].annotations[messages.STREAMS].split(",")
+        tty, stdin = "tty" in streams, "stdin" in streams
+        attach = pb.AttachRequest(container_id=container_id, stdin=stdin, tty=tty, stdout=True, stderr=not tty)
+        answer = await self._calls.runtime("Attach", attach, pb.AttachResponse, "AttachError")
+        return await CriStreams.command(answer.url, stdin=stdin, tty=tty, what="AttachError")
+
+    async def connect(self, sandbox_id: str, port: int) -> Streams:
+        """A connection to a port of the pod."""
+        request = pb.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[port])
+        answer = await self._calls.runtime("PortForward", request, pb.PortForwardResponse, "PortForwardError")
+        return await CriStreams.port(answer.url, port)
+
+    async def usage(self) -> Sequence[ContainerUsage]:
+        """What the running containers use now."""
+        answer = await self._calls.runtime(
+            "ListContainerStats", pb.ListContainerStatsRequest(), pb.ListContainerStatsResponse, "ListError"
+        )
+        return tuple(
+            ContainerUsage(
+                id=each.attributes.id,
+                processor_seconds=each.cpu.usage_core_nano_seconds.value / _NANOSECONDS,
+                memory_bytes=each.memory.working_set_bytes.value,
+                started_at=self._started_at(each.attributes.id),
+            )
+            for each in answer.stats
+        )
+
+    def _started_at(self, container_id: str) -> float:
+        status = self._statuses.get(container_id)
+        return 0.0 if status is None else status.started_at / _NANOSECONDS

@@ -1,0 +1,281 @@
+"""Between the port's words and the messages of the container runtime interface. Pure: no call is made here.
+
+What a restarted agent has to know is kept in the runtime itself: whose a sandbox or container is in the kubelet's labels, and what
+the interface does not give back (how the sandbox was asked for, whether a container has a terminal) in annotations of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allot.node.runtimes.port import (
+    Container,
+    ContainerSpec,
+    Mount,
+    PodName,
+    Resources,
+    Sandbox,
+    SandboxSpec,
+    State,
+    User,
+)
+from allot.wire import cri_pb2 as pb
+
+POD_NAME = "io.kubernetes.pod.name"
+POD_NAMESPACE = "io.kubernetes.pod.namespace"
+POD_UID = "io.kubernetes.pod.uid"
+CONTAINER_NAME = "io.kubernetes.container.name"
+RESTART_COUNT = "io.kubernetes.container.restartCount"
+# Ours: the sandbox as it was asked for, which each of its containers needs again, and the streams of a container.
+SANDBOX_SPEC = "allot.dev/sandbox"
+STREAMS = "allot.dev/streams"
+
+_NANOSECONDS = 1_000_000_000
+_SHARES_MIN, _SHARES_MAX, _SHARES_PER_CPU = 2, 262_144, 1024
+_PERIOD_US, _QUOTA_MIN_US = 100_000, 1000
+
+# Files of the kernel that a container does not see, and those that it may only read, unless it is privileged.
+_MASKED = (
+    *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi"),
+    *("/sys/firmware", "/sys/devices/virtual/powercap"),
+)
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+_PROPAGATION = {
+    "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,
+    "Bidirectional": pb.PROPAGATION_BIDIRECTIONAL,
+}
+_STATES = {
+    pb.CONTAINER_CREATED: State.CREATED,
+    pb.CONTAINER_RUNNING: State.RUNNING,
+    pb.CONTAINER_EXITED: State.EXITED,
+}
+_PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
+
+
+# --- what is asked for ---
+
+
+def sandbox_config(spec: SandboxSpec) -> pb.PodSandboxConfig:
+    """A sandbox to be made; given again with each of its containers."""
+    config = pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(
+            name=spec.pod.name, uid=spec.pod.uid, namespace=spec.pod.namespace, attempt=spec.attempt
+        ),
+        # A pod in the machine's network has the machine's name.
+        hostname="" if spec.host_network else spec.hostname,
+        log_directory=spec.log_directory,
+        labels={**spec.labels, **_pod_labels(spec.pod)},
+        annotations={**spec.annotations, SANDBOX_SPEC: _remembered(spec)},
+        linux=pb.LinuxPodSandboxConfig(
+            cgroup_parent=spec.cgroup_parent,
+            sysctls=spec.sysctls,
+            security_context=pb.LinuxSandboxSecurityContext(
+                namespace_options=_namespaces(spec),
+                privileged=spec.privileged,
+                seccomp=pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault),
+            ),
+        ),
+    )
+    if spec.dns_servers or spec.dns_searches or spec.dns_options:
+        config.dns_config.servers.extend(spec.dns_servers)
+        config.dns_config.searches.extend(spec.dns_searches)
+        config.dns_config.options.extend(spec.dns_options)
+    for port in spec.host_ports:
+        config.port_mappings.add(
+            protocol=_PROTOCOLS.get(port.protocol, pb.TCP),
+            container_port=port.container_port,
+            host_port=port.host_port,
+            host_ip=port.host_ip,
+        )
+    return config
+
+
+def container_config(
+    spec: ContainerSpec, sandbox: SandboxSpec, image_user: tuple[int | None, str] = (None, "")
+) -> pb.ContainerConfig:
+    """A container to be made. image_user: id or name of the image's own user, for a group that comes without a user."""
+    streams = ",".join(name for name, wanted in (("stdin", spec.stdin), ("tty", spec.tty)) if wanted)
+    return pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name=spec.name, attempt=spec.attempt),
+        image=pb.ImageSpec(image=spec.image_id or spec.image, user_specified_image=spec.image),
+        command=spec.command,
+        args=spec.args,
+        working_dir=spec.working_directory,
+        envs=[pb.KeyValue(key=key, value=value.encode()) for key, value in spec.environment.items()],
+        mounts=[_mount(each) for each in spec.mounts],
+        labels={**spec.labels, **_pod_labels(spec.pod), CONTAINER_NAME: spec.name},
+        annotations={RESTART_COUNT: str(spec.attempt), **spec.annotations, STREAMS: streams},
+        log_path=spec.log_path,
+        stdin=spec.stdin,
+        stdin_once=spec.stdin_once,
+        tty=spec.tty,
+        linux=pb.LinuxContainerConfig(
+            resources=_resources(spec.resources), security_context=_security(spec.user, sandbox, image_user)
+        ),
+        # Repeated names would be applied twice.
+        CDI_devices=[pb.CDIDevice(name=name) for name in dict.fromkeys(spec.cdi_devices)],
+    )
+
+
+def _pod_labels(pod: PodName) -> dict[str, str]:
+    return {POD_NAME: pod.name, POD_NAMESPACE: pod.namespace, POD_UID: pod.uid}
+
+
+def _remembered(spec: SandboxSpec) -> str:
+    # Labels and annotations are given back by the runtime, and can be long.
+    return msgspec.json.encode(msgspec.structs.replace(spec, labels={}, annotations={})).decode()
+
+
+def _namespaces(spec: SandboxSpec) -> pb.NamespaceOption:
+    return pb.NamespaceOption(
+        network=pb.NODE if spec.host_network else pb.POD,
+        pid=pb.NODE if spec.host_pid else pb.POD if spec.share_process_namespace else pb.CONTAINER,
+        ipc=pb.NODE if spec.host_ipc else pb.POD,
+    )
+
+
+def _mount(mount: Mount) -> pb.Mount:
+    return pb.Mount(
+        container_path=mount.container_path,
+        host_path=mount.host_path,
+        readonly=mount.read_only,
+        propagation=_PROPAGATION.get(mount.propagation, pb.PROPAGATION_PRIVATE),
+    )
+
+
+def _resources(resources: Resources) -> pb.LinuxContainerResources:
+    request = resources.cpu_milli_request
+    if request is None:
+        request = resources.cpu_milli_limit or 0
+    made = pb.LinuxContainerResources(
+        cpu_shares=min(max(request * _SHARES_PER_CPU // 1000, _SHARES_MIN), _SHARES_MAX),
+        oom_score_adj=resources.oom_score_adjust,
+        cpuset_cpus=resources.cpuset_cpus,
+    )
+    if resources.cpu_milli_limit:
+        made.cpu_period = _PERIOD_US
+        made.cpu_quota = max(resources.cpu_milli_limit * _PERIOD_US // 1000, _QUOTA_MIN_US)
+    if resources.memory_limit_bytes:
+        made.memory_limit_in_bytes = resources.memory_limit_bytes
+    return made
+
+
+def _security(user: User, sandbox: SandboxSpec, image_user: tuple[int | None, str]) -> pb.LinuxContainerSecurityContext:
+    made = pb.LinuxContainerSecurityContext(
+        capabilities=pb.Capability(add_capabilities=user.add_capabilities, drop_capabilities=user.drop_capabilities),
+        privileged=user.privileged,
+        namespace_options=_namespaces(sandbox),
+        readonly_rootfs=user.read_only_root,
+        supplemental_groups=user.supplemental_groups,
+        no_new_privs=not user.allow_privilege_escalation,
+        seccomp=pb.SecurityProfile(profile_type=pb.SecurityProfile.Unconfined),
+    )
+    if not user.privileged:
+        made.masked_paths.extend(_MASKED)
+        made.readonly_paths.extend(_READ_ONLY)
+    number, name = (user.user, "") if user.user is not None else image_user
+    if number is not None:
+        made.run_as_user.value = number
+    elif name:
+        made.run_as_username = name
+    if user.group is not None:
+        made.run_as_group.value = user.group
+    return made
+
+
+# --- what is there ---
+
+
+def sandbox_spec(sandbox: pb.PodSandbox) -> SandboxSpec:
+    """How a sandbox was asked for. One that another agent made is taken to have a kubelet's defaults."""
+    labels, annotations = dict(sandbox.labels), dict(sandbox.annotations)
+    remembered = annotations.pop(SANDBOX_SPEC, "")
+    try:
+        spec = msgspec.json.decode(remembered, type=SandboxSpec)
+    except msgspec.DecodeError:
+        metadata = sandbox.metadata
+        spec = SandboxSpec(
+            pod=_pod(metadata),
+            attempt=metadata.attempt,
+            hostname=metadata.name,
+            log_directory=f"/var/log/pods/{metadata.namespace}_{metadata.name}_{metadata.uid}",
+            runtime_handler=sandbox.runtime_handler,
+        )
+    return msgspec.structs.replace(spec, labels=labels, annotations=annotations)
+
+
+def sandbox_of(sandbox: pb.PodSandbox, ips: tuple[str, ...]) -> Sandbox:
+    """A sandbox of a list."""
+    return Sandbox(
+        id=sandbox.id,
+        pod=_pod(sandbox.metadata),
+        attempt=sandbox.metadata.attempt,
+        ready=sandbox.state == pb.SANDBOX_READY,
+        ips=ips,
+        created_at=sandbox.created_at / _NANOSECONDS,
+    )
+
+
+def ips_of(status: pb.PodSandboxStatus) -> tuple[str, ...]:
+    """A pod's addresses, the first one first; none in the machine's network."""
+    network = status.network
+    return tuple(filter(None, (network.ip, *(each.ip for each in network.additional_ips))))
+
+
+def container_of(listed: pb.Container, status: pb.ContainerStatus | None, owners: Mapping[str, PodName]) -> Container:
+    """A container of a list. status: None if it has not run; owners: pods by the id of their sandbox."""
+    labels = listed.labels
+    pod = owners.get(listed.pod_sandbox_id) or PodName(
+        uid=labels[POD_UID], namespace=labels[POD_NAMESPACE], name=labels[POD_NAME]
+    )
+    made = Container(
+        id=listed.id,
+        sandbox_id=listed.pod_sandbox_id,
+        pod=pod,
+        name=listed.metadata.name,
+        attempt=listed.metadata.attempt,
+        state=_STATES.get(listed.state, State.UNKNOWN),
+        image=listed.image.user_specified_image or listed.image.image,
+        image_id=listed.image_ref or listed.image_id,
+        created_at=listed.created_at / _NANOSECONDS,
+        annotations=dict(listed.annotations),
+    )
+    if status is None:
+        return made
+    return msgspec.structs.replace(
+        made,
+        state=_STATES.get(status.state, State.UNKNOWN),
+        image_id=status.image_ref or made.image_id,
+        started_at=status.started_at / _NANOSECONDS,
+        finished_at=status.finished_at / _NANOSECONDS,
+        exit_code=status.exit_code,
+        reason=status.reason,
+        message=status.message,
+    )
+
+
+def _pod(metadata: pb.PodSandboxMetadata) -> PodName:
+    return PodName(uid=metadata.uid, namespace=metadata.namespace, name=metadata.name)
+
+
+# --- names of images ---
+
+
+def with_tag(image: str) -> str:
+    """An image's name with the tag that it has when it has none; ValueError if it is no name."""
+    name, _, digest = image.partition("@")
+    if not name or any(letter.isspace() or not letter.isprintable() for letter in image) or name != name.strip("/:"):
+        raise ValueError(f'couldn\'t parse image name "{image}": invalid reference format')
+    last = name.rpartition("/")[2]
+    return image if digest or ":" in last else f"{image}:latest"
+
+
+def pull_wanted(image: str, policy: str) -> str:
+    """The pull policy that holds: a pod without one gets the API server's default."""
+    if policy:
+        return policy
+    return "Always" if with_tag(image).endswith(":latest") else "IfNotPresent"

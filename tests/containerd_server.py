@@ -1,0 +1,229 @@
+"""A real containerd for tests: found where scripts/fetch-containerd puts one, started in a folder of its own with an image made of
+a static busybox."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+IMAGE = "allot.test/busybox:1"
+_PROGRAMS = (
+    "sh",
+    "cat",
+    "echo",
+    "env",
+    "sleep",
+    "id",
+    "ls",
+    "nc",
+    "head",
+    "wc",
+    "stty",
+    "test",
+    "true",
+    "false",
+    "tar",
+    "stat",
+)
+
+
+def find_containerd() -> Path | None:
+    """The folder with containerd, runc, cni and busybox: ALLOT_CONTAINERD or that of scripts/fetch-containerd."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allot" / "containerd"
+    for folder in (os.environ.get("ALLOT_CONTAINERD"), cache):
+        if folder and (Path(folder) / "containerd").exists():
+            return Path(folder)
+    return None
+
+
+def why_not() -> str:
+    """Why containers cannot be run here; empty if they can."""
+    if find_containerd() is None:
+        return "no containerd found: run scripts/fetch-containerd, or set ALLOT_CONTAINERD to a folder with one"
+    if os.geteuid() != 0:
+        return "containerd needs root"
+    if not Path("/sys/fs/cgroup").is_dir() or "cgroup" not in Path("/proc/mounts").read_text():
+        return "no cgroups are mounted here"
+    if not os.access("/sys/fs/cgroup", os.W_OK):
+        return "cgroups cannot be written here"
+    probe = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"], capture_output=True, check=False)
+    return "" if probe.returncode == 0 else f"no namespaces can be made here: {probe.stderr.decode().strip()}"
+
+
+class ContainerdServer:
+    """One containerd in a folder, which has to have a short name. It can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        binaries = find_containerd()
+        assert binaries is not None, why_not()
+        self.binaries = binaries
+        self.folder = folder
+        self.socket = folder / "containerd.sock"
+        self.cdi = folder / "cdi"
+        self._process: subprocess.Popen[bytes] | None = None
+        for name in ("cdi", "net.d"):
+            (folder / name).mkdir(exist_ok=True)
+        (folder / "config.toml").write_text(self._config())
+        network = {
+            "cniVersion": "1.0.0",
+            "name": "allot-test",
+            "plugins": [
+                {
+                    "type": "ptp",
+                    "ipam": {
+                        "type": "host-local",
+                        "dataDir": str(folder / "ipam"),
+                        "ranges": [[{"subnet": "10.217.0.0/16"}]],
+                    },
+                }
+            ],
+        }
+        (folder / "net.d" / "10-test.conflist").write_text(json.dumps(network))
+
+    def _config(self) -> str:
+        images, runtime = '"io.containerd.cri.v1.images"', '"io.containerd.cri.v1.runtime"'
+        return f"""
+version = 3
+root = "{self.folder}/root"
+state = "{self.folder}/state"
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing"]
+[grpc]
+  address = "{self.socket}"
+[ttrpc]
+  address = "{self.socket}.ttrpc"
+[plugins.{images}]
+  snapshotter = "native"
+  [plugins.{images}.pinned_images]
+    sandbox = "{IMAGE}"
+[plugins.{runtime}]
+  cdi_spec_dirs = ["{self.cdi}"]
+  # A machine that is itself confined may not lower this.
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins.{runtime}.cni]
+    bin_dirs = ["{self.binaries}/cni"]
+    conf_dir = "{self.folder}/net.d"
+  [plugins.{runtime}.containerd]
+    default_runtime_name = "runc"
+    [plugins.{runtime}.containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins.{runtime}.containerd.runtimes.runc.options]
+        BinaryName = "{self.binaries}/runc"
+        Root = "{self.folder}/runc"
+[plugins."io.containerd.grpc.v1.cri"]
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+"""
+
+    def start(self) -> None:
+        """Start, and wait until it accepts connections."""
+        environment = {**os.environ, "PATH": f"{self.binaries}:{os.environ['PATH']}"}
+        with (self.folder / "containerd.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.binaries / "containerd", "--config", self.folder / "config.toml"],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        for _ in range(400):
+            if self._process.poll() is not None:
+                raise RuntimeError(f"containerd ended: {self.log()}")
+            try:
+                with socket.socket(socket.AF_UNIX) as probe:
+                    probe.connect(str(self.socket))
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError(f"containerd does not accept connections: {self.log()}")
+
+    def log(self) -> str:
+        """The end of its log."""
+        return (self.folder / "containerd.log").read_text()[-4000:]
+
+    def import_image(self) -> None:
+        """Make the image of the tests, which is the sandboxes' image as well."""
+        path = self.folder / "image.tar"
+        path.write_bytes(busybox_image((self.binaries / "busybox").read_bytes()))
+        command = [
+            self.binaries / "ctr",
+            "--address",
+            self.socket,
+            "--namespace",
+            "k8s.io",
+            "images",
+            "import",
+            "--local",
+        ]
+        subprocess.run([*command, "--snapshotter", "native", path], check=True, capture_output=True)
+        path.unlink()
+
+    def kill(self) -> None:
+        """SIGKILL; containers run on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def clean(self) -> None:
+        """Unmount what a killed containerd may have left, and remove the folder."""
+        mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for place in sorted((each for each in mounted if each.startswith(f"{self.folder}/")), reverse=True):
+            subprocess.run(["umount", "--lazy", place], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def busybox_image(busybox: bytes) -> bytes:
+    """An image as docker and OCI both know it, in a tar file."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for folder in ("bin", "etc", "tmp", "proc", "sys", "dev"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            tar.addfile(entry)
+        _add(tar, "bin/busybox", busybox, 0o755)
+        _add(tar, "etc/passwd", b"root:x:0:0:root:/:/bin/sh\nworker:x:1000:1000:worker:/:/bin/sh\n", 0o644)
+        _add(tar, "etc/group", b"root:x:0:\nworker:x:1000:\n", 0o644)
+        for program in _PROGRAMS:
+            entry = tarfile.TarInfo(f"bin/{program}")
+            entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(entry)
+    content = layer.getvalue()
+    config = {
+        "architecture": _architecture(),
+        "os": "linux",
+        # A sandbox has no command of its own: it lasts until it is ended.
+        "config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "Cmd": ["/bin/sleep", "1000000"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(content)}"]},
+    }
+    raw_config = json.dumps(config).encode()
+    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    image = io.BytesIO()
+    with tarfile.open(fileobj=image, mode="w") as tar:
+        _add(tar, "manifest.json", json.dumps(manifest).encode(), 0o644)
+        _add(tar, "config.json", raw_config, 0o644)
+        _add(tar, "layer.tar", content, 0o644)
+    return image.getvalue()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), mode
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
