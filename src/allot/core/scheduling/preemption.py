@@ -157,7 +157,10 @@ class _Preemption:
                 if self._refusal(node) is None:
                     text = "preemption: not eligible due to terminating pod on the nominated node."
                     said = f"pods that are terminating make room on node {node.name}, so no other pod has to go"
-                    return Preempted(message=text if node.name == promised else "", explanation=said, node=node.name)
+                    # Nobody was asked to go for this pod, so nothing is promised that was not promised before.
+                    if node.name == promised:
+                        return Preempted(message=text, explanation=said, node=promised)
+                    return Preempted(explanation=said)
         return None
 
     # --- victims ---
