@@ -139,6 +139,7 @@ class NodeAgent:
                 tasks.create_task(self._registration.keep_status(self._runtime.status))
                 tasks.create_task(supervise("devices", self._devices.run, self._clock))
                 tasks.create_task(self._follow_runtime())
+                tasks.create_task(self._follow_health())
                 tasks.create_task(self._relist())
                 self._pods.add_handler(self._pod_changed)
                 await self._pods.wait_synced()
@@ -174,6 +175,10 @@ class NodeAgent:
     def pods(self) -> tuple[Object, ...]:
         """The pods of this node."""
         return tuple(self._pods.cache)
+
+    def active(self) -> frozenset[str] | None:
+        """The uids of pods that may use devices; None as long as not all pods of the node are known."""
+        return frozenset(self._workers) if self._pods.has_synced and self._tasks is not None else None
 
     def wake(self, uid: str) -> None:
         """Something about a pod has changed, such as the health of a device."""
@@ -216,6 +221,10 @@ class NodeAgent:
     async def _follow_runtime(self) -> None:
         async for uid in self._runtime.changes():
             self.listing.stale()
+            self.wake(uid)
+
+    async def _follow_health(self) -> None:
+        async for uid in self._devices.health_changes():
             self.wake(uid)
 
     async def _relist(self) -> None:

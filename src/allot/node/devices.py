@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -24,6 +24,9 @@ class Devices(Protocol):
 
     def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
         """Per container: the health of its devices, as `allocatedResourcesStatus` has it."""
+
+    def health_changes(self) -> AsyncIterator[str]:
+        """The uid of a pod each time the health of its devices has changed."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -47,6 +50,11 @@ class NoDevices:
     def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:  # noqa: ARG002
         """Nothing to tell."""
         return {}
+
+    async def health_changes(self) -> AsyncIterator[str]:
+        """Never."""
+        return
+        yield ""
 
     async def run(self) -> None:
         """Nothing to do."""

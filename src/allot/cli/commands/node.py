@@ -23,7 +23,9 @@ from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.node.agent import AgentOptions, NodeAgent
-from allot.node.devices import NoDevices
+from allot.node.cdi.registry import CdiRegistry
+from allot.node.dra.checkpoint import CheckpointCorrupt
+from allot.node.dra.manager import DeviceManager
 from allot.node.machine import own_address, read_machine
 from allot.node.registration import PODS_MAX, NodeOptions
 from allot.node.runtimes.process import ProcessRuntime
@@ -166,7 +168,7 @@ def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, 
     run_component("node", component, partial(_work, options, gates))
 
 
-async def _work(options: NodeArguments, gates: FeatureGates, component: Component) -> None:  # noqa: ARG001
+async def _work(options: NodeArguments, gates: FeatureGates, component: Component) -> None:
     root = options.root_dir.absolute()
     _make(root)
     api = urlsplit(component.connection.server)
@@ -189,8 +191,23 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         component.ids,
         address=address,
         environment=_environment(api.hostname or "", api.port or 443),
+        cdi=CdiRegistry(options.cdi_dirs),
     )
     informers = Informers(component.client, component.clock, component.ids)
+    agent: NodeAgent | None = None
+    try:
+        devices = DeviceManager(
+            component.client,
+            options.name,
+            root,
+            component.clock,
+            component.ids,
+            active_pods=lambda: agent.active() if agent is not None else None,
+            gates=gates,
+            metrics=component.registry,
+        )
+    except CheckpointCorrupt as error:
+        raise CannotRun(str(error), "drain the node and remove the file") from None
     agent = NodeAgent(
         component.client,
         informers,
@@ -199,7 +216,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         agent_options,
         read_machine(root),
         runtime,
-        NoDevices(),
+        devices,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     authorization = Authorization(component.client, component.clock, options.name)

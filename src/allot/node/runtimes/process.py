@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import logging
 import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from allot.node.cdi.registry import CdiRegistry
+from allot.node.cdi.spec import Hook
 from allot.node.runtimes import shim
 from allot.node.runtimes.port import (
     Container,
@@ -34,10 +37,13 @@ from allot.node.runtimes.port import (
     State,
     Streams,
 )
+from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, resolve, run_hooks
 from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams, connect_port
 from allot.node.runtimes.process_usage import usage_of
 from allot.process.clock import Clock
 from allot.process.ids import Ids
+
+_log = logging.getLogger("allot.node")
 
 T = TypeVar("T")
 
@@ -48,18 +54,6 @@ _START_S = 30.0
 _ADOPT_S = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _HINT = "the process runtime runs programs of this machine and pulls no image"
-
-
-class Edits(msgspec.Struct, frozen=True, kw_only=True):
-    """What CDI devices change about a container, and programs to run around its life."""
-
-    environment: Mapping[str, str] = {}
-    mounts: tuple[Mapping[str, Any], ...] = ()
-    groups: tuple[int, ...] = ()
-
-
-# Resolves qualified CDI names; RuntimeFailure if one is not known.
-ResolveDevices = Callable[[Sequence[str]], Edits]
 
 
 class _SandboxFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +72,7 @@ class _ContainerFile(msgspec.Struct, frozen=True, kw_only=True):
     spec: ContainerSpec
     created_at: float
     boot_id: str
+    hooks: tuple[Hook, ...] = ()
 
 
 class _Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +144,7 @@ class ProcessRuntime:
         *,
         address: str = "127.0.0.1",
         environment: Mapping[str, str] | None = None,
-        resolve: ResolveDevices | None = None,
+        cdi: CdiRegistry | None = None,
     ) -> None:
         """environment: what an image would set, for every container."""
         self._sandbox_folder = root / "sandboxes"
@@ -158,7 +153,7 @@ class ProcessRuntime:
         self._ids = ids
         self._address = address
         self._environment = dict(environment or {})
-        self._resolve = resolve
+        self._cdi = cdi if cdi is not None else CdiRegistry()
         self._boot_id = ""
         self._sandboxes: dict[str, _SandboxFile] = {}
         self._containers: dict[str, _Held] = {}
@@ -280,9 +275,9 @@ class ProcessRuntime:
         if not spec.command:
             text = f'container "{spec.name}" has no command and image "{spec.image}" is not read: {_HINT}'
             raise RuntimeFailure("CreateContainerError", text)
-        edits = self._edits(spec)
         id_ = self._new_id()
         folder = self._container_folder / id_
+        edits = resolve(self._cdi, spec.cdi_devices, folder)
         (folder / "work").mkdir(mode=0o755, parents=True)
         environment = {**self._environment, "HOSTNAME": sandbox.spec.hostname, **spec.environment, **edits.environment}
         mounts = [
@@ -305,27 +300,24 @@ class ProcessRuntime:
             "oom_score_adjust": spec.resources.oom_score_adjust,
         }
         file = _ContainerFile(
-            id=id_, sandbox_id=sandbox_id, spec=spec, created_at=self._clock.seconds(), boot_id=self._boot_id
+            id=id_,
+            sandbox_id=sandbox_id,
+            spec=spec,
+            created_at=self._clock.seconds(),
+            boot_id=self._boot_id,
+            hooks=edits.hooks,
         )
         _write(folder / "start.json", start)
         _write(folder / "container.json", file)
         self._containers[id_] = _Held(file, folder)
         return id_
 
-    def _edits(self, spec: ContainerSpec) -> Edits:
-        if not spec.cdi_devices:
-            return Edits()
-        if self._resolve is None:
-            raise RuntimeFailure(
-                "CreateContainerError", f"no CDI devices are known here: {', '.join(spec.cdi_devices)}"
-            )
-        return self._resolve(spec.cdi_devices)
-
     async def start_container(self, container_id: str) -> None:
         """Start the shim and wait for its word."""
         held = self._containers.get(container_id)
         if held is None:
             raise RuntimeFailure("RunContainerError", f"container {container_id} is not there")
+        await self._run_hooks(held, BEFORE, "creating")
         told, tell = os.pipe()
         try:
             pid = self._spawn(held.folder, tell)
@@ -348,6 +340,26 @@ class ProcessRuntime:
         held.ran = _read(held.folder / "run.json", _Ran)
         self._watch(held, pid)
         self._changed.put_nowait(held.file.spec.pod.uid)
+        try:
+            await self._run_hooks(held, AFTER_START, "running")
+        except RuntimeFailure as error:
+            # As OCI has it: what fails after the start is told and changes nothing.
+            _log.warning("container %s: %s", held.file.spec.name, error)
+
+    async def _run_hooks(self, held: _Held, moments: Sequence[str], status: str) -> None:
+        if not held.file.hooks:
+            return
+        state: dict[str, Any] = {"id": held.file.id, "status": status, "bundle": str(held.folder)}
+        if held.ran is not None:
+            state["pid"] = held.ran.pid
+        try:
+            await run_hooks(held.file.hooks, moments, state)
+        except RuntimeFailure as error:
+            if moments is BEFORE:
+                held.ended = _Ended(code=128, at=self._clock.seconds(), reason="StartError", message=str(error))
+                _write(held.folder / "exit.json", held.ended)
+                self._ended(held)
+            raise
 
     def _spawn(self, folder: Path, tell: int) -> int:
         errors = str(folder / "shim.log")
@@ -428,6 +440,10 @@ class ProcessRuntime:
             return
         if held.is_running:
             await self.stop_container(container_id, 0.0)
+        try:
+            await self._run_hooks(held, AFTER_END, "stopped")
+        except RuntimeFailure as error:
+            _log.warning("container %s: %s", held.file.spec.name, error)
         with_lock = os.open(held.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # A shim that an agent started right before its end finds the lock taken and goes.
