@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
+
 from allot.client.api import Client
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import KubeconfigError, connection_from_environment
@@ -35,6 +37,9 @@ EXIT_FORCED = 130
 def run(driver: Driver, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a driver until SIGTERM or SIGINT, then exit."""
     given = _parser(driver).parse_args(arguments)
+    if given.describe:
+        sys.stdout.write(msgspec.json.encode(describe(driver)).decode() + "\n")
+        sys.exit(0)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
     if not given.node_name:
         _fail("no node name: set NODE_NAME or give --node-name", EXIT_USAGE)
@@ -89,7 +94,32 @@ def _parser(driver: Driver) -> argparse.ArgumentParser:
         default=REPAIR_DELAY_S,
         help="seconds until others' changes are undone [%(default)s]",
     )
+    add("--describe", action="store_true", help="print what the driver says of itself, as JSON, and exit")
     return parser
+
+
+class Description(msgspec.Struct, frozen=True, rename="camel"):
+    """What a driver says of itself without running."""
+
+    name: str
+    reports_health: bool
+    has_device_metadata: bool
+    health_timeout_s: float
+    cdi_kind: str
+    # apiVersion and kind of the parameters that it takes.
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+def describe(driver: Driver) -> Description:
+    """What `--describe` prints."""
+    return Description(
+        name=driver.name,
+        reports_health=driver.reports_health,
+        has_device_metadata=driver.has_device_metadata,
+        health_timeout_s=driver.health_timeout_s,
+        cdi_kind=f"k8s.{driver.name}/{driver.cdi_class}",
+        configs=tuple((kind.api_version, kind.kind) for kind in driver.configs),
+    )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

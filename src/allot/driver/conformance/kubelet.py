@@ -161,7 +161,7 @@ class DriverConnection:
     async def send_garbage(self) -> grpc.StatusCode:
         """Send what is no message; the code of the answer."""
         service, _ = _SERVICES[self.version]
-        method = self.channel.unary_unary(f"/{service}/NodePrepareResources")
+        method: Any = self.channel.unary_unary(f"/{service}/NodePrepareResources")
         try:
             await method(b"\xff\xff\xff\xff", timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:

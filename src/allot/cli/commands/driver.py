@@ -1,0 +1,151 @@
+"""`allot driver`: begin a driver of one's own, and find out whether it does what the kubelet expects."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from allot.apiserver.assembly import Settings
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.output import OutputFormat, output_option, talk, write, write_table, write_value
+from allot.controlplane.plane import control_plane
+from allot.driver.conformance.bench import Bench
+from allot.driver.conformance.checks import ALL_CHECKS
+from allot.driver.conformance.kit import Check, Finding, Verdict, run_checks
+from allot.driver.conformance.process import ProcessError, command_of, describe
+from allot.driver.skeleton import SkeletonError, write_skeleton
+from allot.process.clock import SystemClock
+from allot.process.ids import SystemIds
+from allot.store.memory import MemoryStore
+
+_COLOURS = {Verdict.PASS.value: "green", Verdict.FAIL.value: "red", Verdict.SKIP.value: "yellow"}
+
+
+@click.group(short_help="Begin a driver, and test it.")
+def driver() -> None:
+    """Write drivers for devices: begin one, and test any that is written with allot.driver.
+
+    \b
+    Examples:
+      allot driver new dice.example.com            a driver that works, its test and its manifests
+      allot driver test examples/drivers/dice.py   does it do what the kubelet expects?
+    """
+
+
+@driver.command(short_help="Write a driver to begin with.")
+@click.argument("name")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to write it; must not exist or be empty.  [default: the first part of the name]",
+)
+def new(name: str, directory: Path | None) -> None:
+    """Write a driver called NAME that works, with a test and the manifests for a cluster.
+
+    NAME is the driver's name in the API, a DNS name such as dice.example.com.
+    """
+    target = directory or Path(name.partition(".")[0] or name)
+    try:
+        files = write_skeleton(name, target)
+    except SkeletonError as error:
+        raise Unreadable(str(error)) from None
+    for path in files:
+        write(str(path))
+    talk(f"next: allot driver test {target / 'driver.py'}")
+
+
+@driver.command(short_help="Check what a driver does.", context_settings={"ignore_unknown_options": True})
+@click.argument("module")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--only", default="", metavar="TEXT", help="Only checks whose group or name contains this.")
+@click.option("--list", "lists", is_flag=True, help="Show the checks without running them.")
+@click.option(
+    "--whole-claims", is_flag=True, help="A claim of this driver must hold all its devices, as with TPU drivers."
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Use this folder, and keep it: sockets, checkpoint, CDI files, the driver's log.",
+)
+@output_option
+def test(
+    module: str,
+    arguments: tuple[str, ...],
+    only: str,
+    lists: bool,
+    whole_claims: bool,
+    keep: Path | None,
+    output: OutputFormat,
+) -> None:
+    """Run the driver in MODULE, a Python file or an importable name, and check that it does what the kubelet expects.
+
+    The driver runs in a process of its own, against an API server and a kubelet of this command. ARGUMENTS after `--` are
+    the driver's own. Exit code 0: no check failed.
+    """
+    checks = [check for check in ALL_CHECKS if only in check.group or only in check.name]
+    if not checks:
+        raise Unreadable(f"--only {only!r}: no check has that in its name", "--list shows them")
+    if lists:
+        _show_list(checks, output)
+        return
+    if module.endswith(".py") and not Path(module).is_file():
+        raise Unreadable(f"driver {module}: no such file")
+    command = (*command_of(module), *arguments)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise Unreadable(f"--keep {keep}: the folder is not empty")
+        findings = asyncio.run(_examine(command, keep.resolve(), checks, whole_claims, output))
+    else:
+        # A short path: sockets below it have at most 107 characters.
+        with tempfile.TemporaryDirectory(prefix="allot-") as folder:
+            findings = asyncio.run(_examine(command, Path(folder), checks, whole_claims, output))
+    _conclude(module, findings, output)
+
+
+async def _examine(
+    command: Sequence[str], folder: Path, checks: Sequence[Check], whole_claims: bool, output: OutputFormat
+) -> list[Finding]:
+    try:
+        description = await describe(command)
+    except ProcessError as error:
+        raise Unreadable(str(error)) from None
+    findings = []
+    settings = Settings(directory=folder / "pki", port=0)
+    async with control_plane(settings, MemoryStore()) as plane:
+        kubeconfig = folder / "admin.kubeconfig"
+        plane.server.access.write_admin_kubeconfig(kubeconfig, plane.server.url)
+        bench = Bench(plane.client(), kubeconfig, folder, command, description, SystemIds(), whole_claims=whole_claims)
+        await bench.set_up()
+        try:
+            async for finding in run_checks(bench, checks, SystemClock()):
+                findings.append(finding)
+                if output is not OutputFormat.TABLE:
+                    write_value(msgspec.to_builtins(finding), output)
+        finally:
+            await bench.close()
+    return findings
+
+
+def _conclude(module: str, findings: Sequence[Finding], output: OutputFormat) -> None:
+    if output is OutputFormat.TABLE:
+        rows = [[each.group, each.name, each.verdict.value, each.reason] for each in findings]
+        write_table(("GROUP", "CHECK", "RESULT", "REASON"), rows, _COLOURS)
+    counts = Counter(finding.verdict for finding in findings)
+    talk(f"{counts[Verdict.PASS]} passed, {counts[Verdict.FAIL]} failed, {counts[Verdict.SKIP]} skipped")
+    if counts[Verdict.FAIL]:
+        raise Refused(f"driver {module}: {counts[Verdict.FAIL]} of {len(findings)} checks failed")
+
+
+def _show_list(checks: Sequence[Check], output: OutputFormat) -> None:
+    if output is OutputFormat.TABLE:
+        write_table(("GROUP", "CHECK"), [[check.group, check.name] for check in checks])
+        return
+    for check in checks:
+        write_value({"group": check.group, "name": check.name}, output)

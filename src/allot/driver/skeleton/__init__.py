@@ -1,0 +1,64 @@
+"""A driver to begin with: code that works, its test, an image, and the manifests that run it in a cluster.
+
+Knows which files there are; their texts are in `files`, with the driver's names left open.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from allot.core.validation.names import check_driver_name
+
+_SUFFIX = ".txt"
+
+
+class SkeletonError(ValueError):
+    """The skeleton cannot be written."""
+
+
+def write_skeleton(name: str, directory: Path) -> tuple[Path, ...]:
+    """Write a driver of that name; the files. SkeletonError if the name is no driver name or something is there."""
+    problems = check_driver_name(name, "name")
+    if problems:
+        raise SkeletonError(f"driver {problems[0].error}")
+    try:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise SkeletonError(f"{directory}: is there already, expected a new or empty folder")
+        written = []
+        for path, text in sorted(_texts(resources.files(__name__) / "files", Path())):
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(_filled(text, name))
+            written.append(target)
+    except OSError as error:
+        raise SkeletonError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from error
+    return tuple(written)
+
+
+def _texts(folder: Traversable, below: Path) -> list[tuple[Path, str]]:
+    found: list[tuple[Path, str]] = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += _texts(entry, below / entry.name)
+        elif entry.name.endswith(_SUFFIX):
+            found.append((below / entry.name.removesuffix(_SUFFIX), entry.read_text()))
+    return found
+
+
+def _filled(text: str, name: str) -> str:
+    """The text with the names of this driver: dice.example.com, dice, Dice, DICE."""
+    short = name.partition(".")[0]
+    camel = "".join(part.capitalize() for part in short.split("-"))
+    if not camel[:1].isalpha():
+        camel = f"Driver{camel}"
+    values = {
+        "@NAME@": name,
+        "@SHORT@": short,
+        "@CLASS@": camel,
+        "@UPPER@": short.upper().replace("-", "_"),
+    }
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, value)
+    return text
