@@ -55,6 +55,7 @@ class DriverOnSockets:
         self.infos = 0
         self.statuses: list[tuple[bool, str]] = []
         self.around: Around | None = None
+        self.raw_info: bytes | None = None
         self.info_failures = 0
         self.notify_failures = 0
         self.health: asyncio.Queue[Any] = asyncio.Queue()
@@ -117,6 +118,8 @@ class DriverOnSockets:
             if self.info_failures:
                 self.info_failures -= 1
                 await context.abort(grpc.StatusCode.UNKNOWN, "not now")
+            if self.raw_info is not None:
+                return self.raw_info
             endpoint = "" if self.common_socket else str(self.endpoint)
             message = plugin_registration_pb2.PluginInfo(
                 type=self.type, name=self.name, endpoint=endpoint, supported_versions=self.versions

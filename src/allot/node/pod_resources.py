@@ -1,0 +1,175 @@
+"""The kubelet's PodResources service: which devices the pods of this node use, for those who watch devices (DCGM exporters).
+
+Served on a socket to everybody who may open it, with a limit on requests per second. Knows claims from `node.dra`; devices of
+device plugins and exclusive processors there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+import msgspec
+from google.protobuf.message import Message
+
+from allot.client.backoff import TokenBucket
+from allot.core.lifecycle.preparation import ClaimRecord
+from allot.core.model.pods_v1 import Container, Pod, decode_pod
+from allot.process.clock import Clock
+from allot.wire import pod_resources_v1_pb2 as wire
+
+SOCKET = Path("pod-resources") / "kubelet.sock"
+REQUESTS_PER_SECOND = 100.0
+REQUESTS_BURST = 10
+STOP_GRACE_S = 1.0
+# The older version has the same messages, as far as it has them.
+_SERVICES = ("v1.PodResourcesLister", "v1alpha1.PodResourcesLister")
+
+
+class Claims(Protocol):
+    """What is known of the claims of containers."""
+
+    def claims_of_container(self, pod: Pod, container: Container) -> tuple[ClaimRecord, ...]:
+        """Those that are recorded, with all of their devices."""
+
+
+class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has to give besides devices of claims."""
+
+    cpu_ids: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+
+# --- answers ---
+
+
+def describe_pod(pod: Pod, claims: Claims) -> wire.PodResources:
+    """What a pod uses. Init containers that have ended use nothing; those that go on (sidecars) count."""
+    containers = [each for each in pod.spec.init_containers if each.is_sidecar]
+    containers += pod.spec.containers
+    return wire.PodResources(
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        containers=[
+            wire.ContainerResources(
+                name=each.name,
+                dynamic_resources=[_dynamic(record) for record in claims.claims_of_container(pod, each)],
+            )
+            for each in containers
+        ],
+    )
+
+
+def _dynamic(record: ClaimRecord) -> wire.DynamicResource:
+    # The kubelet repeats the CDI names of earlier devices of the same driver in later ones; here each has its own.
+    return wire.DynamicResource(
+        claim_name=record.name,
+        claim_namespace=record.namespace,
+        claim_resources=[
+            wire.ClaimResource(
+                cdi_devices=[wire.CDIDevice(name=name) for name in device.cdi_ids],
+                driver_name=driver,
+                pool_name=device.pool,
+                device_name=device.device,
+                share_id=device.share_id,
+            )
+            for driver, part in sorted(record.drivers.items())
+            for device in part.devices
+        ],
+    )
+
+
+def describe_allocatable(allocatable: Allocatable) -> wire.AllocatableResourcesResponse:
+    """What the node has, as one NUMA node."""
+    memory = [
+        wire.ContainerMemory(
+            memory_type="memory",
+            size=allocatable.memory_bytes,
+            topology=wire.TopologyInfo(nodes=[wire.NUMANode(ID=0)]),
+        )
+    ]
+    return wire.AllocatableResourcesResponse(
+        cpu_ids=allocatable.cpu_ids, memory=memory if allocatable.memory_bytes else []
+    )
+
+
+# --- the service ---
+
+
+class PodResources:
+    """Answers requests. pods: those of this node that have not ended, as the API server sends them."""
+
+    def __init__(
+        self,
+        pods: Callable[[], Sequence[Mapping[str, Any]]],
+        claims: Claims,
+        clock: Clock,
+        *,
+        allocatable: Allocatable = Allocatable(),  # noqa: B008
+        per_second: float = REQUESTS_PER_SECOND,
+        burst: int = REQUESTS_BURST,
+    ) -> None:
+        self._pods = pods
+        self._claims = claims
+        self._allocatable = allocatable
+        self._tokens = TokenBucket(clock, per_second, burst)
+
+    @asynccontextmanager
+    async def serving(self, path: Path) -> AsyncIterator[None]:
+        """Serve on a socket. One that an earlier agent left is replaced."""
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(tuple(map(self._handler, _SERVICES)))
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(STOP_GRACE_S)
+            path.unlink(missing_ok=True)
+
+    def _handler(self, service: str) -> grpc.GenericRpcHandler:
+        methods: dict[str, tuple[Callable[[Any], Message | str], type[Message]]] = {
+            "List": (self._list, wire.ListPodResourcesRequest)
+        }
+        if service == _SERVICES[0]:
+            methods["Get"] = (self._get, wire.GetPodResourcesRequest)
+            methods["GetAllocatableResources"] = (self._get_allocatable, wire.AllocatableResourcesRequest)
+        return grpc.method_handlers_generic_handler(
+            service, {name: self._method(answer, request) for name, (answer, request) in methods.items()}
+        )
+
+    def _method(self, answer: Callable[[Any], Message | str], request: type[Message]) -> Any:
+        async def call(asked: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+            if not self._tokens.try_take():
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+            found = answer(asked)
+            if isinstance(found, str):
+                await context.abort(grpc.StatusCode.UNKNOWN, found)
+            assert isinstance(found, Message)
+            return found
+
+        return grpc.unary_unary_rpc_method_handler(
+            call,
+            request_deserializer=request.FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+
+    def _list(self, _: Any) -> Message:
+        return wire.ListPodResourcesResponse(
+            pod_resources=[describe_pod(decode_pod(pod), self._claims) for pod in self._pods()]
+        )
+
+    def _get(self, asked: Any) -> Message | str:
+        for pod in self._pods():
+            metadata = pod["metadata"]
+            if (metadata["namespace"], metadata["name"]) == (asked.pod_namespace, asked.pod_name):
+                return wire.GetPodResourcesResponse(pod_resources=describe_pod(decode_pod(pod), self._claims))
+        return f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
+
+    def _get_allocatable(self, _: Any) -> Message:
+        return describe_allocatable(self._allocatable)

@@ -1,0 +1,285 @@
+"""Drivers announce themselves by sockets: taken on, refused, replaced, forgotten (scenarios 65 to 69, 80, 92 and 93)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from allot.node.devices import PrepareFailed
+from allot.node.dra.registration import (
+    Failing,
+    Registered,
+    Steps,
+    find_sockets,
+    next_failure,
+    plan_registrations,
+)
+from node.dra.node import QUICK, node, registered, until
+from node.dra.plugin import DriverOnSockets
+
+PREPARE = "NodePrepareResources"
+
+
+# --- decisions ---
+
+
+def test_what_has_gone_or_was_made_anew_is_unregistered_first() -> None:
+    actual = {path: Registered((1, 1, 1), "DRAPlugin", path, path) for path in ("gone", "same", "anew")}
+    desired = {"same": (1, 1, 1), "anew": (1, 2, 2), "new": (1, 3, 3)}
+    assert plan_registrations(desired, actual, {}, 0.0) == Steps(("anew", "gone"), ("anew", "new"))
+
+
+def test_a_socket_that_failed_waits_unless_it_was_made_anew() -> None:
+    failing = {"a": Failing((1, 1, 1), 0.5, 10.0, "no")}
+    assert plan_registrations({"a": (1, 1, 1)}, {}, failing, 9.9).register == ()
+    assert plan_registrations({"a": (1, 1, 1)}, {}, failing, 10.0).register == ("a",)
+    assert plan_registrations({"a": (1, 1, 2)}, {}, failing, 9.9).register == ("a",)
+
+
+def test_pauses_double_from_half_a_second_to_two_minutes_and_two_seconds() -> None:
+    failure: Failing | None = None
+    pauses = []
+    for _ in range(10):
+        failure = next_failure(failure, (1, 1, 1), "no", 0.0)
+        pauses.append(failure.pause_s)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122]
+    assert next_failure(failure, (1, 1, 2), "no", 0.0).pause_s == 0.5
+
+
+def test_only_sockets_that_are_not_hidden_count_also_in_folders() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "below" / "deeper").mkdir(parents=True)
+        (folder / ".hidden").mkdir()
+        (folder / "file.sock").touch()
+        servers = []
+        for path in ("a.sock", ".b.sock", "below/deeper/c.sock", ".hidden/d.sock"):
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(str(folder / path))
+            servers.append(server)
+        assert sorted(find_sockets(folder)) == [str(folder / "a.sock"), str(folder / "below/deeper/c.sock")]
+        assert find_sockets(folder / "absent") == {}
+        for server in servers:
+            server.close()
+
+
+# --- sequences ---
+
+
+async def test_a_driver_is_asked_who_it_is_and_told_that_it_is_registered(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        await until(lambda: driver.statuses)
+        assert (driver.infos, driver.statuses) == (1, [(True, "")])
+        assert manager.plugins.choose(driver.name).service == "v1.DRAPlugin"
+
+
+async def test_drivers_are_found_again_after_a_restart_of_the_agent(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        for round_ in (1, 2):
+            async with here.running() as manager:
+                await registered(manager)
+                await until(lambda round_=round_: driver.statuses == [(True, "")] * round_)
+
+
+async def test_a_driver_that_restarts_is_registered_anew(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        await manager.prepare(pod)
+        await driver.stop()
+        await until(lambda: not manager.plugins.drivers())
+        await driver.start()
+        await registered(manager)
+        await until(lambda: len(driver.statuses) == 2)
+        await manager.unprepare(pod)
+        assert driver.prepared == set()
+
+
+async def test_a_socket_that_is_replaced_at_once_is_registered_anew(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        first = await here.driver()
+        await registered(manager)
+        await first.stop_registration()
+        await first.start_registration()
+        await until(lambda: first.statuses == [(True, ""), (True, "")])
+        assert len(manager.plugins.instances()) == 1
+
+
+async def test_a_driver_whose_info_fails_is_asked_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = DriverOnSockets(here.root)
+        driver.info_failures = 2
+        here.drivers.append(await driver.start())
+        await registered(manager)
+        await until(lambda: driver.statuses == [(True, "")])
+        assert driver.infos == 3
+        assert not manager.registry.failing
+
+
+async def test_a_driver_that_cannot_be_told_is_forgotten_and_asked_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = DriverOnSockets(here.root)
+        driver.notify_failures = 1
+        here.drivers.append(await driver.start())
+        await until(lambda: len(driver.statuses) == 2)
+        await registered(manager)
+        assert driver.statuses == [(True, ""), (True, "")]
+        assert len(manager.plugins.instances()) == 1
+
+
+@pytest.mark.parametrize("common_socket", [False, True])
+async def test_registration_may_come_before_the_service(tmp_path: Path, common_socket: bool) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = DriverOnSockets(here.root, common_socket=common_socket)
+        here.drivers.append(driver)
+        await driver.start_registration()
+        await until(lambda: driver.statuses == [(True, "")])
+        pod = await here.pod("p", "a")
+        if not common_socket:
+            with pytest.raises(PrepareFailed, match="code = Unavailable"):
+                await manager.prepare(pod)
+            await driver.start_service()
+        await registered(manager)
+        await manager.prepare(pod)
+        assert driver.prepared == {await here.uid_of("a")}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"type": "CSIPlugin"}, "RegisterPlugin error -- no handler registered for plugin type: CSIPlugin at socket "),
+        ({"versions": ()}, "empty list of supported gRPC services (aka supported versions)"),
+        (
+            {"versions": ("1.0.0", "v1alpha4.Node")},
+            'none of services supported by the plugin (["1.0.0" "v1alpha4.Node"]) are supported by the kubelet '
+            '(["v1.DRAPlugin" "v1beta1.DRAPlugin"])',
+        ),
+        ({"name": "Not A Name"}, "expected a DNS subdomain"),
+        ({"name": ""}, "expected a DNS subdomain"),
+    ],
+)
+async def test_a_plugin_that_cannot_be_used_is_told_why(tmp_path: Path, change: dict[str, Any], text: str) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = DriverOnSockets(here.root)
+        for name, value in change.items():
+            setattr(driver, name, value)
+        here.drivers.append(await driver.start())
+        await until(lambda: len(driver.statuses) > 1)
+        assert all(not is_registered and text in error for is_registered, error in driver.statuses)
+        await until(lambda: manager.registry.failing)
+        assert not manager.plugins.drivers()
+
+
+async def test_the_plugins_own_order_of_versions_decides(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver(versions=("v1beta1.DRAPlugin", "v1.DRAPlugin"))
+        await registered(manager)
+        await manager.prepare(await here.pod("p", "a"))
+        assert [version for version, _, _ in driver.calls] == ["v1beta1.DRAPlugin"]
+
+
+async def test_nobody_takes_the_place_of_an_instance(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        second = DriverOnSockets(here.root, instance="-2", endpoint=driver.endpoint)
+        here.drivers.append(second)
+        await second.start_registration()
+        await until(lambda: len(second.statuses) > 1)
+        text = f"endpoint {driver.endpoint} already registered for DRA driver plugin gpu.example.com"
+        assert second.statuses[0] == (False, f"RegisterPlugin error -- plugin registration failed with err: {text}")
+        # The first one is not disturbed, and the second takes over when it is gone.
+        assert manager.plugins.is_usable(driver.name)
+        await driver.stop_registration()
+        await until(lambda: (True, "") in second.statuses)
+
+
+async def test_a_socket_where_nobody_listens_holds_up_nobody_else(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        stale = socket.socket(socket.AF_UNIX)
+        (here.root / "plugins_registry").mkdir()
+        stale.bind(str(here.root / "plugins_registry" / "a-reg.sock"))
+        stale.close()
+        async with here.running() as manager:
+            await here.driver()
+            await registered(manager)
+
+
+async def test_a_plugin_that_answers_with_garbage_is_asked_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = DriverOnSockets(here.root)
+        # Not UTF-8, which a name has to be.
+        driver.raw_info = b"\x12\x02\xff\xfe"
+        here.drivers.append(await driver.start())
+        await until(lambda: driver.infos > 1)
+        assert "failed to get plugin info using RPC GetInfo" in next(iter(manager.registry.failing.values())).why
+        driver.raw_info = None
+        await registered(manager)
+
+
+# --- several instances ---
+
+
+async def test_a_rolling_update_moves_calls_to_the_newer_instance(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        old = await here.driver(instance="-old")
+        await registered(manager)
+        first, second, third = [await here.pod(name, name) for name in ("a", "b", "c")]
+        await manager.prepare(first)
+        new = await here.driver(instance="-new")
+        await until(lambda: len(manager.plugins.instances()) == 2)
+        await until(lambda: all(each.is_connected for each in manager.plugins.instances()))
+        await manager.prepare(second)
+        await old.stop()
+        await until(lambda: len(manager.plugins.instances()) == 1)
+        await manager.prepare(third)
+        await manager.unprepare(first)
+        assert (len(old.calls), [operation for _, operation, _ in new.calls]) == (
+            1,
+            [PREPARE, PREPARE, "NodeUnprepareResources"],
+        )
+
+
+async def test_a_failed_update_leaves_calls_with_the_older_instance(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        old = await here.driver(instance="-old")
+        await registered(manager)
+        new = await here.driver(instance="-new")
+        await until(lambda: sum(each.is_connected for each in manager.plugins.instances()) == 2)
+        await new.stop_service()
+        await until(lambda: sum(each.is_connected for each in manager.plugins.instances()) == 1)
+        await manager.prepare(await here.pod("p", "a"))
+        assert (len(old.calls), len(new.calls)) == (1, 0)
+
+
+async def test_an_instance_that_goes_may_finish_what_it_was_asked(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running(msgspec.structs.replace(QUICK, call_s=5.0)) as manager:
+        driver = await here.driver()
+        await registered(manager)
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: str, __: Any, answer: Any) -> Any:
+            asked.set()
+            await go_on.wait()
+            return answer()
+
+        driver.around = slow
+        pod = await here.pod("p", "a")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(manager.prepare(pod))
+            await asked.wait()
+            await driver.stop_registration()
+            await until(lambda: not manager.plugins.drivers())
+            go_on.set()
+        assert manager.uses_claims(pod["metadata"]["uid"])
+        assert len(manager.cdi_devices(pod, "c")) == 1
