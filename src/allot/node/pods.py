@@ -117,6 +117,7 @@ class PodWorker:
         self._look_at: float | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
+        self._pod_ips: tuple[str, ...] = ()
 
     # --- from outside ---
 
@@ -192,6 +193,9 @@ class PodWorker:
     async def _look(self) -> Seen:
         sandboxes, containers = await self._on.listing.of(self.pod.metadata.uid)
         ready = [each for each in sandboxes if each.ready]
+        if ready:
+            # Pods on the node's network have none of their own.
+            self._pod_ips = ready[-1].ips or self._on.host_ips
         records: dict[str, tuple[Record, ...]] = {}
         for each in sorted(containers, key=lambda one: (one.attempt, one.created_at), reverse=True):
             records[each.name] = (*records.get(each.name, ()), self._record(each))
@@ -269,8 +273,11 @@ class PodWorker:
         return bool(steps)
 
     def _facts(self) -> PodFacts:
-        ips = self._on.host_ips
-        return PodFacts(host_ips=ips, pod_ips=ips, allocatable=self._on.allocatable)
+        return PodFacts(host_ips=self._on.host_ips, pod_ips=self._pod_ips, allocatable=self._on.allocatable)
+
+    def _address(self) -> str:
+        """Where the pod's ports are."""
+        return next(iter(self._pod_ips or self._on.host_ips), "127.0.0.1")
 
     async def _make_sandbox(self, step: MakeSandbox) -> bool:
         """Volumes, devices, then the sandbox itself; whether it is there."""
@@ -388,7 +395,7 @@ class PodWorker:
             self._woken.set()
 
     async def _run_hook(self, container: Container, id_: str, hook: Any, timeout_s: float) -> None:
-        address = self._on.host_ips[0]
+        address = self._address()
         if hook.exec is not None:
             await self._on.actions.run_command(id_, hook.exec.command, timeout_s)
         elif hook.http_get is not None:
@@ -494,7 +501,7 @@ class PodWorker:
                     self._on.ids,
                     container,
                     id_,
-                    self._on.host_ips[0],
+                    self._address(),
                     ProbeReports(changed=self._probe_changed, failed=self._probe_failed),
                 )
                 assert self._tasks is not None, "the worker runs"
@@ -527,7 +534,7 @@ class PodWorker:
         facts = Facts(
             now=self._on.clock.seconds(),
             host_ips=self._on.host_ips,
-            pod_ips=self._on.host_ips if seen.sandbox or seen.records else (),
+            pod_ips=self._pod_ips,
             runtime=self._on.runtime_name,
             waiting={} if self._ends else self._told_waiting,
             ready=frozenset(self._ready) if not self._ends else frozenset(),

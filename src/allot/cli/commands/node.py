@@ -28,6 +28,8 @@ from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.manager import DeviceManager
 from allot.node.machine import own_address, read_machine
 from allot.node.registration import PODS_MAX, NodeOptions
+from allot.node.runtimes.cri import CriOptions, CriRuntime
+from allot.node.runtimes.port import Runtime
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
 from allot.node.serving.authorization import Authorization
@@ -45,6 +47,7 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     root_dir: Path
     runtime: str
+    endpoint: str
     node_ip: str
     address: str
     kubelet_port: int
@@ -92,10 +95,18 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 )
 @click.option(
     "--runtime",
-    type=click.Choice(("process",)),
+    type=click.Choice(("process", "cri")),
     default="process",
     show_default=True,
-    help="What runs containers. process: processes of this machine.",
+    help="What runs containers. process: this machine, without images; cri: containerd or CRI-O.",
+)
+@click.option(
+    "--container-runtime-endpoint",
+    "endpoint",
+    default="unix:///run/containerd/containerd.sock",
+    show_default=True,
+    metavar="SOCKET",
+    help="Where the CRI runtime listens.",
 )
 @click.option("--node-ip", default="", metavar="ADDRESS", help="The node's address.  [default: found out]")
 @click.option(
@@ -185,14 +196,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         root=root,
         log_folder=root / "log" / "pods",
     )
-    runtime = ProcessRuntime(
-        root / "runtime",
-        component.clock,
-        component.ids,
-        address=address,
-        environment=_environment(api.hostname or "", api.port or 443),
-        cdi=CdiRegistry(options.cdi_dirs),
-    )
+    runtime = _runtime(options, root, address, component)
     informers = Informers(component.client, component.clock, component.ids)
     agent: NodeAgent | None = None
     try:
@@ -233,6 +237,20 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
                 tasks.create_task(agent.run())
     except OSError as error:
         raise _cannot_listen(error, options) from None
+
+
+def _runtime(options: NodeArguments, root: Path, address: str, component: Component) -> Runtime:
+    if options.runtime == "cri":
+        return CriRuntime(component.clock, CriOptions(socket=options.endpoint.removeprefix("unix://")))
+    api = urlsplit(component.connection.server)
+    return ProcessRuntime(
+        root / "runtime",
+        component.clock,
+        component.ids,
+        address=address,
+        environment=_environment(api.hostname or "", api.port or 443),
+        cdi=CdiRegistry(options.cdi_dirs),
+    )
 
 
 def _authority(connection: Connection) -> bytes:

@@ -194,13 +194,14 @@ class Streams(Protocol):
         """To its standard input; empty closes it."""
 
     def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What it says: (1, data) on standard output, (2, data) on standard error, until it ends."""
+        """What it says: (1, data) on standard output, (2, data) on standard error, until it ends. RuntimeFailure if a port turns
+        out not to be there."""
 
     async def resize(self, columns: int, rows: int) -> None:
         """The size of the terminal."""
 
     async def exit_code(self) -> int:
-        """Wait for its end (exec); 0 for attach."""
+        """Wait for its end (exec); 0 for attach. RuntimeFailure if the program turns out not to be there."""
 
     async def close(self) -> None:
         """Nobody talks to it any more; a program started by exec is ended."""

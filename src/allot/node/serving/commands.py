@@ -107,8 +107,11 @@ async def _converse(channels: _Channels, wanted: Wanted, start: Callable[[], Awa
         if not talking.done():
             return
         await talking
-        code = await streams.exit_code()
-        await channels.say(_ERROR, msgspec.json.encode(status_of(code)))
+        try:
+            status = status_of(await streams.exit_code())
+        except RuntimeFailure as error:
+            status = failure_of(str(error))
+        await channels.say(_ERROR, msgspec.json.encode(status))
         await channels.end()
     except (ConnectionError, TimeoutError):
         pass
@@ -279,15 +282,18 @@ async def _forward(pipe: Pipe, connect: Connect) -> None:
             task.cancel()
 
 
+async def _refuse(data: SpdyStream, errors: SpdyStream, port: str, error: RuntimeFailure) -> None:
+    await _quietly(errors.write(f"an error occurred forwarding {port}: {error}".encode()))
+    await _quietly(errors.close())
+    await _quietly(data.close())
+
+
 async def _forward_one(session: SpdySession, data: SpdyStream, errors: SpdyStream, connect: Connect) -> None:
     port = data.headers.get("port", "")
     try:
         streams = await connect(int(port) if port.isdigit() else 0)
     except RuntimeFailure as error:
-        text = f"an error occurred forwarding {port}: {error}"
-        await _quietly(errors.write(text.encode()))
-        await _quietly(errors.close())
-        await _quietly(data.close())
+        await _refuse(data, errors, port, error)
         return
 
     async def to_port() -> None:
@@ -301,6 +307,8 @@ async def _forward_one(session: SpdySession, data: SpdyStream, errors: SpdyStrea
             await data.write(said)
         await data.close()
         await errors.close()
+    except RuntimeFailure as error:
+        await _refuse(data, errors, port, error)
     except (ConnectionError, TimeoutError):
         pass
     finally:
@@ -316,8 +324,11 @@ async def _forward_channels(socket: WebSocket, ports: list[int], connect: Connec
     opened: dict[int, Streams] = {}
 
     async def tell(position: int, streams: Streams) -> None:
-        async for _, said in streams.output():
-            await _quietly(socket.send(bytes((2 * position,)) + said))
+        try:
+            async for _, said in streams.output():
+                await _quietly(socket.send(bytes((2 * position,)) + said))
+        except RuntimeFailure as error:
+            await _quietly(socket.send(bytes((2 * position + 1,)) + str(error).encode()))
 
     tasks = []
     for position, port in enumerate(ports[:127]):

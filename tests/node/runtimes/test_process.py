@@ -1,0 +1,264 @@
+"""Processes as containers: real ones, with their logs, mounts, ends, and lives beyond an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from allot.node.cdi.registry import CdiRegistry
+from allot.node.logs import LogOptions, parse_line, read_log
+from allot.node.runtimes.port import Container, ContainerSpec, Mount, PodName, RuntimeFailure, SandboxSpec, State
+from allot.node.runtimes.process import ProcessRuntime
+from allot.process.clock import SystemClock
+from allot.process.ids import SystemIds
+
+POD = PodName(uid="u-1", namespace="default", name="p")
+PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+pytestmark = pytest.mark.slow
+
+
+class World:
+    """A runtime in a folder, which can be closed and opened again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runtime = self._make()
+        self.sandbox = ""
+
+    def _make(self) -> ProcessRuntime:
+        cdi = CdiRegistry((self.folder / "cdi",))
+        return ProcessRuntime(self.folder / "runtime", SystemClock(), SystemIds(), environment=PATH, cdi=cdi)
+
+    async def reopen(self) -> None:
+        await self.runtime.close()
+        self.runtime = self._make()
+        await self.runtime.open()
+
+    async def start(self, *command: str, name: str = "c", **more: Any) -> str:
+        if not self.sandbox:
+            spec = SandboxSpec(pod=POD, hostname="p", log_directory=str(self.folder / "log"))
+            self.sandbox = (await self.runtime.run_sandbox(spec)).id
+        spec = ContainerSpec(pod=POD, name=name, command=command, image="busybox:1", log_path=f"{name}.log", **more)
+        made = await self.runtime.create_container(self.sandbox, spec)
+        await self.runtime.start_container(made)
+        return made
+
+    async def container(self, id_: str) -> Container:
+        return next(each for each in (await self.runtime.list())[1] if each.id == id_)
+
+    async def ended(self, id_: str) -> Container:
+        async with asyncio.timeout(20):
+            while (found := await self.container(id_)).state != State.EXITED:
+                await asyncio.sleep(0.01)
+        return found
+
+    def said(self, name: str = "c") -> list[tuple[bytes, bytes]]:
+        lines = (parse_line(line) for line in (self.folder / "log" / f"{name}.log").read_bytes().splitlines())
+        return [(line.stream, line.text) for line in lines if line is not None]
+
+    def pids(self, id_: str) -> tuple[int, int]:
+        ran = msgspec.json.decode((self.folder / "runtime/containers" / id_ / "run.json").read_bytes())
+        return ran["pid"], ran["shim"]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    await made.runtime.open()
+    yield made
+    for sandbox in (await made.runtime.list())[0]:
+        await made.runtime.stop_sandbox(sandbox.id)
+        await made.runtime.remove_sandbox(sandbox.id)
+    assert not list((tmp_path / "runtime/containers").iterdir())
+    await made.runtime.close()
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()
+
+
+async def test_a_command_runs_with_its_environment_and_leaves_log_and_exit_code(world: World) -> None:
+    id_ = await world.start("sh", "-c", "echo $A $HOSTNAME; pwd; echo bad >&2; exit 3", environment={"A": "b"})
+    found = await world.ended(id_)
+    assert (found.exit_code, found.reason) == (3, "Error")
+    assert found.started_at <= found.finished_at
+    work = str(world.folder / "runtime/containers" / id_ / "work").encode()
+    assert sorted(world.said()) == [(b"stderr", b"bad"), (b"stdout", work), (b"stdout", b"b p")]
+    again = await world.start("sh", "-c", "kill -9 $$", name="killed")
+    assert (await world.ended(again)).exit_code == 137
+
+
+async def test_a_command_that_is_not_there_says_so(world: World) -> None:
+    with pytest.raises(RuntimeFailure, match=r'"nosuch": executable file not found .*pulls no image.*"busybox:1"'):
+        await world.start("nosuch")
+    (_, (found,)) = await world.runtime.list()
+    assert (found.state, found.exit_code, found.reason) == (State.EXITED, 128, "StartError")
+    with pytest.raises(RuntimeFailure, match="has no command"):
+        await world.start()
+    with pytest.raises(RuntimeFailure, match="working directory /no/such: no such file"):
+        await world.start("true", working_directory="/no/such")
+
+
+async def test_what_a_container_leaves_behind_goes_with_it(world: World) -> None:
+    id_ = await world.start("sh", "-c", "(setsid sleep 600 & echo $!); sleep 0.1")
+    await world.ended(id_)
+    assert not is_alive(int(world.said()[0][1]))
+
+
+async def test_a_container_may_clean_up_until_its_grace_ends(world: World) -> None:
+    kind = await world.start("sh", "-c", "trap 'echo bye; exit 0' TERM; while true; do sleep 0.05; done", name="kind")
+    deaf = await world.start("sh", "-c", "trap '' TERM; while true; do sleep 0.05; done", name="deaf")
+    await asyncio.sleep(0.2)
+    await world.runtime.stop_container(kind, 10.0)
+    assert (await world.container(kind)).exit_code == 0
+    assert world.said("kind") == [(b"stdout", b"bye")]
+    # A second, shorter grace period wins over the first.
+    slow = asyncio.create_task(world.runtime.stop_container(deaf, 600.0))
+    await world.runtime.stop_container(deaf, 0.1)
+    await slow
+    assert (await world.container(deaf)).exit_code == 137
+
+
+async def test_containers_outlive_the_agent_and_their_end_is_not_missed(world: World) -> None:
+    stays = await world.start("sleep", "600", name="stays")
+    goes = await world.start("sh", "-c", "sleep 0.2; echo late; exit 5", name="goes")
+    await world.runtime.close()
+    await asyncio.sleep(0.6)
+    await world.reopen()
+    assert (await world.container(stays)).state == State.RUNNING
+    assert (await world.container(goes)).exit_code == 5
+    assert world.said("goes") == [(b"stdout", b"late")]
+    changes = world.runtime.changes()
+    await world.runtime.stop_container(stays, 5.0)
+    assert await asyncio.wait_for(anext(changes), 5) == POD.uid
+    assert (await world.container(stays)).exit_code == 143
+
+
+async def test_without_its_shim_a_container_is_ended(world: World) -> None:
+    first = await world.start("sleep", "600", name="first")
+    pid, shim = world.pids(first)
+    os.kill(shim, signal.SIGKILL)
+    assert (await world.ended(first)).exit_code == 137
+    second = await world.start("sleep", "600", name="second")
+    other, shim = world.pids(second)
+    await world.runtime.close()
+    os.kill(shim, signal.SIGKILL)
+    os.waitpid(shim, 0)
+    await world.reopen()
+    assert (await world.container(second)).reason == "ContainerStatusUnknown"
+    await asyncio.sleep(0.1)
+    assert not is_alive(pid)
+    assert not is_alive(other)
+
+
+async def test_volumes_appear_where_the_container_wants_them(world: World) -> None:
+    source = world.folder / "volume"
+    source.mkdir()
+    (source / "file").write_text("hello")
+    mounts = tuple(
+        Mount(host_path=str(source), container_path=path, read_only=read_only)
+        for path, read_only in (
+            ("/no-such-folder/deep", False),
+            ("/etc/allot-test", True),
+            ("/var/run/secrets/x", True),
+        )
+    )
+    single = Mount(host_path=str(source / "file"), container_path="/dev/allot-message")
+    script = (
+        "cat /no-such-folder/deep/file /etc/allot-test/file /var/run/secrets/x/file; echo; echo new > /dev/allot-message;"
+        "touch /etc/allot-test/y || echo refused; test -e /etc/passwd && echo machine; sleep 600"
+    )
+    try:
+        id_ = await world.start("sh", "-c", script, mounts=(*mounts, single))
+    except RuntimeFailure as error:
+        pytest.skip(f"this machine allows no mounts: {error}")
+    code, said = await world.runtime.exec_sync(id_, ("cat", "/no-such-folder/deep/file"), 10.0)
+    assert (code, said) == (0, b"new\n")
+    await world.runtime.stop_container(id_, 0.0)
+    texts = [text for stream, text in world.said() if stream == b"stdout"]
+    assert texts == [b"hellohellohello", b"refused", b"machine"]
+    for path in ("/no-such-folder", "/etc/allot-test", "/dev/allot-message"):
+        assert not Path(path).exists()
+
+
+async def test_devices_bring_variables_mounts_and_hooks(world: World) -> None:
+    (world.folder / "cdi").mkdir()
+    tool = world.folder / "tool"
+    tool.write_text("#!/bin/sh\necho it works\n")
+    tool.chmod(0o755)
+    seen = world.folder / "hook"
+    hook = ["sh", "-c", f"cat > {seen}.$0"]
+    edits = {
+        "env": ["GPU=gpu-1"],
+        "mounts": [{"hostPath": str(tool), "containerPath": "/usr/bin/allot-tool", "options": ["ro", "bind"]}],
+        "deviceNodes": [{"path": "/dev/null"}],
+        "hooks": [
+            {"hookName": "createRuntime", "path": "/bin/sh", "args": [*hook, "before"], "env": ["PATH=/usr/bin:/bin"]},
+            {"hookName": "poststop", "path": "/bin/sh", "args": [*hook, "after"], "env": ["PATH=/usr/bin:/bin"]},
+        ],
+    }
+    spec = {"cdiVersion": "0.8.0", "kind": "example.com/gpu", "devices": [{"name": "one", "containerEdits": edits}]}
+    (world.folder / "cdi/gpu.json").write_bytes(msgspec.json.encode(spec))
+    with pytest.raises(RuntimeFailure, match=r"unresolvable CDI devices example\.com/gpu=two"):
+        await world.start("true", cdi_devices=("example.com/gpu=two",))
+    id_ = await world.start("sh", "-c", "echo $GPU; allot-tool", cdi_devices=("example.com/gpu=one",))
+    assert (await world.ended(id_)).exit_code == 0
+    assert [text for _, text in world.said()] == [b"gpu-1", b"it works"]
+    assert msgspec.json.decode(Path(f"{seen}.before").read_bytes())["id"] == id_
+    assert not Path(f"{seen}.after").exists()
+    await world.runtime.remove_container(id_)
+    assert msgspec.json.decode(Path(f"{seen}.after").read_bytes())["status"] == "stopped"
+
+
+async def test_somebody_can_talk_to_a_container_and_to_programs_in_it(world: World) -> None:
+    id_ = await world.start(
+        "sh", "-c", "while read line; do echo got $line; done; echo over", stdin=True, stdin_once=True
+    )
+    attached = await world.runtime.attach(id_)
+    await attached.write(b"one\n")
+    output = attached.output()
+    assert await anext(output) == (1, b"got one\n")
+    program = await world.runtime.exec(id_, ("sh", "-c", "cat; echo no >&2; exit 4"), tty=False, stdin=True)
+    await program.write(b"typed")
+    await program.write(b"")
+    assert sorted([said async for said in program.output()]) == [(1, b"typed"), (2, b"no\n")]
+    assert await program.exit_code() == 4
+    await program.close()
+    terminal = await world.runtime.exec(id_, ("sh", "-c", "stty size; tty"), tty=True, stdin=True)
+    said = b"".join([data async for _, data in terminal.output()])
+    assert b"/dev/pts/" in said
+    assert await terminal.exit_code() == 0
+    await terminal.close()
+    # Input that was promised only once ends with whoever gave it.
+    await attached.close()
+    assert (await world.ended(id_)).exit_code == 0
+    assert world.said()[-1] == (b"stdout", b"over")
+    with pytest.raises(RuntimeFailure, match="not running"):
+        await world.runtime.exec(id_, ("true",), tty=False, stdin=False)
+
+
+async def test_a_log_is_followed_and_chosen_from(world: World) -> None:
+    id_ = await world.start("sh", "-c", "for i in 1 2 3; do echo line $i; done; sleep 0.4; printf rest")
+    path = world.folder / "log/c.log"
+
+    async def is_running() -> bool:
+        return (await world.container(id_)).state == State.RUNNING
+
+    async def text(options: LogOptions) -> bytes:
+        return b"".join([piece async for piece in read_log(path, options, is_running)])
+
+    assert await text(LogOptions(follow=True)) == b"line 1\nline 2\nline 3\nrest\n"
+    assert await text(LogOptions(tail=2)) == b"line 3\nrest\n"
+    assert await text(LogOptions(tail=0)) == b""
+    assert await text(LogOptions(limit_bytes=8)) == b"line 1\nl"
+    assert await text(LogOptions(stream="Stderr")) == b""
+    assert (await text(LogOptions(tail=1, timestamps=True))).endswith(b"Z rest\n")
+    assert await text(LogOptions(since=(await world.ended(id_)).finished_at - 0.2)) == b"rest\n"
