@@ -15,7 +15,7 @@ from allot.core.lifecycle.pods import Start
 from allot.core.model.pods_v1 import Container, Pod, PodSecurityContext, SecurityContext
 from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
-from allot.node.runtimes.port import ContainerSpec, Mount, PodName, Resources, RuntimeFailure, SandboxSpec, User
+from allot.node.runtimes.port import ContainerSpec, HostPort, Mount, PodName, Resources, RuntimeFailure, SandboxSpec, User
 
 TERMINATION_FILE = "allot.dev/termination-message-file"
 _HOSTNAME_LENGTH_MAX = 63
@@ -55,6 +55,13 @@ def sandbox_spec(pod: Pod, attempt: int, log_directory: Path) -> SandboxSpec:
         dns_servers=dns.nameservers if dns is not None else (),
         dns_searches=dns.searches if dns is not None else (),
         runtime_handler="",
+        privileged=any(each.security_context and each.security_context.privileged for each in pod.containers()),
+        host_ports=tuple(
+            HostPort(container_port=port.container_port, host_port=port.host_port, protocol=port.protocol)
+            for each in pod.containers()
+            for port in each.ports
+            if port.host_port and not pod.spec.host_network
+        ),
     )
 
 
