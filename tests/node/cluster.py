@@ -1,0 +1,154 @@
+"""A control plane and a node as processes of the command, for tests that use them as people do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+Found = TypeVar("Found")
+WAIT_S = 30.0
+
+
+def wait_for(what: str, look: Callable[[], Found | None], seconds: float = WAIT_S) -> Found:
+    """What a look finds before long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+class _Process:
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self._command = [sys.executable, "-m", "allot", *arguments]
+        self._log = folder / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def start(self, ready: str) -> None:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        wait_for(f"{self._command}: {ready!r} in its log", lambda: ready in self.log)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+class Cluster:
+    """One node named n1 with the process runtime."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self.root = folder / "node"
+        self._plane = _Process(
+            folder,
+            "up",
+            "up",
+            "--memory",
+            "--port",
+            "0",
+            "--data-dir",
+            str(folder / "data"),
+            "--kubeconfig",
+            str(self.kubeconfig),
+        )
+        self.node = _Process(
+            folder,
+            "node",
+            *(
+                "node",
+                "--kubeconfig",
+                str(self.kubeconfig),
+                "--name",
+                "n1",
+                "--root-dir",
+                str(self.root),
+                "--port",
+                "0",
+            ),
+            *("--node-labels", "zone=a", "--cdi-spec-dir", str(folder / "cdi")),
+        )
+
+    def __enter__(self) -> Self:
+        self._plane.start("ready: ")
+        self.start_node()
+        return self
+
+    def start_node(self) -> None:
+        """Start the agent, again if need be."""
+        self.node.start("serving ")
+        wait_for("a node that is ready", lambda: "True" in self.get("nodes", "n1", "{.status.conditions[-1:].status}"))
+
+    def __exit__(self, *_: object) -> None:
+        self.run("delete", "pods", "--all", "-A", "--grace-period=1", "--timeout=20s", check=False)
+        self.node.stop()
+        self._plane.stop()
+
+    # --- kubectl ---
+
+    def run(self, *arguments: str, stdin: str = "", check: bool = True, binary: str = "kubectl") -> str:
+        """What kubectl prints."""
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "KUBECONFIG": str(self.kubeconfig)}
+        done = subprocess.run(
+            [binary, *arguments], input=stdin, capture_output=True, text=True, timeout=60, env=environment, check=False
+        )
+        assert not check or done.returncode == 0, f"kubectl {arguments}: {done.stderr}\n{self.node.log[-2000:]}"
+        return done.stdout if check else f"{done.stdout}{done.stderr}"
+
+    def get(self, kind: str, name: str, path: str) -> str:
+        """A field of an object; empty if it is not there."""
+        return self.run("get", kind, name, "-o", f"jsonpath={path}", check=False)
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Create or change objects."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.run("apply", "-f", "-", stdin=msgspec.json.encode(listed).decode())
+
+    def pod(self, name: str, *containers: dict[str, Any], **spec: Any) -> None:
+        """Create a pod."""
+        made = {"terminationGracePeriodSeconds": 2, "containers": list(containers), **spec}
+        self.apply(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": made}
+        )
+
+    def phase(self, name: str, *phases: str) -> str:
+        """Wait for a phase."""
+        return wait_for(
+            f"pod {name} in {phases}",
+            lambda: found if (found := self.get("pod", name, "{.status.phase}")) in phases else None,
+        )
+
+    def ready(self, name: str) -> None:
+        """Wait until a pod is ready."""
+        self.run("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=30s")
+
+    def events(self, name: str) -> list[str]:
+        """The reasons and texts of a pod's events."""
+        path = "jsonpath={range .items[*]}{.reason}: {.message}{'\\n'}{end}"
+        return self.run("get", "events", f"--field-selector=involvedObject.name={name}", "-o", path).splitlines()
+
+
+def shell(name: str, script: str, **more: Any) -> dict[str, Any]:
+    """A container that runs a script."""
+    return {"name": name, "image": "busybox:1", "command": ["sh", "-c", script], **more}
