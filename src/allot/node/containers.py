@@ -15,7 +15,16 @@ from allot.core.lifecycle.pods import Start
 from allot.core.model.pods_v1 import Container, Pod, PodSecurityContext, SecurityContext
 from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
-from allot.node.runtimes.port import ContainerSpec, HostPort, Mount, PodName, Resources, RuntimeFailure, SandboxSpec, User
+from allot.node.runtimes.port import (
+    ContainerSpec,
+    HostPort,
+    Mount,
+    PodName,
+    Resources,
+    RuntimeFailure,
+    SandboxSpec,
+    User,
+)
 
 TERMINATION_FILE = "allot.dev/termination-message-file"
 _HOSTNAME_LENGTH_MAX = 63
