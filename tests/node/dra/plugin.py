@@ -191,6 +191,9 @@ class DriverOnSockets:
                 report = await self.health.get()
                 if report is None:
                     return
+                if isinstance(report, bytes):
+                    yield report
+                    return
                 if isinstance(report, grpc.StatusCode):
                     await context.abort(report, "said the test")
                 wire = _HEALTH[version]

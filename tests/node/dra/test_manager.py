@@ -1,10 +1,43 @@
-"""Claims are prepared before pods start and given back when they have ended, whatever happens in between."""
+"""Claims are prepared before pods start and given back when they have ended, whatever happens in between (scenarios 13, 14, 16,
+17 and 70 to 87 as far as they need no containers)."""
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from node.dra.node import node, registered
+import msgspec
+import pytest
+
+from allot.core.features import ALL_GATES
+from allot.node.devices import PrepareFailed
+from allot.node.dra.manager import DeviceManager
+from allot.wire import dra_v1_pb2
+from controllers.cluster import by_name, from_template
+from controllers.cluster import pod as pod_object
+from node.dra.node import NODE, QUICK, Node, node, registered, until
+
+PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
+
+
+async def refused(manager: DeviceManager, pod: Any) -> str:
+    """Why a pod does not get its claims."""
+    with pytest.raises(PrepareFailed) as caught:
+        await manager.prepare(pod)
+    return str(caught.value)
+
+
+async def kept(manager: DeviceManager, pod: Any) -> str:
+    """Why the claims of a pod are not given back."""
+    with pytest.raises(PrepareFailed) as caught:
+        await manager.unprepare(pod)
+    return str(caught.value)
+
+
+# --- what drivers are asked ---
 
 
 async def test_a_claim_is_prepared_once_and_given_back_once(tmp_path: Path) -> None:
@@ -15,9 +48,601 @@ async def test_a_claim_is_prepared_once_and_given_back_once(tmp_path: Path) -> N
         uid = await here.uid_of("a")
         await manager.prepare(pod)
         await manager.prepare(pod)
-        assert driver.asked("NodePrepareResources") == [(uid,)]
+        assert driver.asked(PREPARE) == [(uid,)]
         assert manager.cdi_devices(pod, "c") == (f"gpu.example.com/claim={uid}-0",)
         await manager.unprepare(pod)
         await manager.unprepare(pod)
-        assert driver.asked("NodeUnprepareResources") == [(uid,)]
+        assert driver.asked(UNPREPARE) == [(uid,)]
         assert here.state() == []
+        assert not manager.uses_claims(pod["metadata"]["uid"])
+
+
+async def test_a_pod_without_claims_needs_no_driver_and_leaves_nothing(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        pod = await here.pod("p")
+        await manager.prepare(pod)
+        assert manager.cdi_devices(pod, "c") == ()
+        await manager.unprepare(pod)
+        assert not manager.records
+
+
+@pytest.mark.parametrize("versions", [("v1.DRAPlugin",), ("v1beta1.DRAPlugin",), ("v1.DRAPlugin", "v1beta1.DRAPlugin")])
+async def test_each_driver_is_called_once_with_all_claims(tmp_path: Path, versions: Sequence[str]) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        drivers = [await here.driver(name, versions=versions) for name in ("one.example.com", "two.example.com")]
+        names = [driver.name for driver in drivers]
+        await registered(manager, *names)
+        pod = await here.pod("p", "a", "b", drivers=names)
+        uids = {await here.uid_of(name) for name in ("a", "b")}
+        await manager.prepare(pod)
+        await manager.unprepare(pod)
+        for driver in drivers:
+            assert [(version, operation, set(asked)) for version, operation, asked in driver.calls] == [
+                (versions[0], PREPARE, uids),
+                (versions[0], UNPREPARE, uids),
+            ]
+
+
+async def test_a_claim_that_is_prepared_is_not_prepared_again_for_another_pod(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        first = await here.pod("first", "shared")
+        await manager.prepare(first)
+        second = await here.pod("second", "shared", "own")
+        await manager.prepare(second)
+        shared, own = await here.uid_of("shared"), await here.uid_of("own")
+        assert driver.asked(PREPARE) == [(shared,), (own,)]
+        # Only who used it last gives it back.
+        await manager.unprepare(first)
+        assert driver.asked(UNPREPARE) == []
+        await manager.unprepare(second)
+        assert sorted(driver.asked(UNPREPARE)[0]) == sorted((shared, own))
+        assert here.state() == []
+
+
+async def test_a_claim_is_prepared_though_no_container_uses_it(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        pod = {**pod, "spec": {**pod["spec"], "containers": [{"name": "c", "image": "x"}]}}
+        await manager.prepare(pod)
+        assert len(driver.asked(PREPARE)) == 1
+        assert manager.cdi_devices(pod, "c") == ()
+
+
+async def test_containers_get_the_devices_of_the_requests_that_they_name(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        uid = await here.uid_of("a")
+        driver.devices[uid] = [
+            {"request_names": ["one"], "device_name": "gpu-0"},
+            {"request_names": ["two"], "device_name": "gpu-1", "share_id": "share"},
+            {"request_names": [], "device_name": "gpu-2"},
+            {"request_names": ["three"], "device_name": "gpu-3", "cdi_device_ids": []},
+        ]
+        claims = {"one": [{"name": "a", "request": "one"}], "all": [{"name": "a"}], "twice": [{"name": "a"}] * 2}
+        claims |= {"none": [], "sub": [{"name": "a", "request": "two/sub"}]}
+        containers = [{"name": name, "image": "x", "resources": {"claims": used}} for name, used in claims.items()]
+        pod = {**pod, "spec": {**pod["spec"], "containers": containers}}
+        await manager.prepare(pod)
+        numbers = {name: [id_.rpartition("-")[2] for id_ in manager.cdi_devices(pod, name)] for name in (*claims,)}
+        assert numbers == {
+            "one": ["0", "2"],
+            "all": ["0", "1", "2"],
+            "twice": ["0", "1", "2"],
+            "none": [],
+            "sub": ["2"],
+        }
+        devices = here.state()[0]["DriverState"]["gpu.example.com"]["Devices"]
+        assert [device["ShareID"] for device in devices] == [None, "share", None, None]
+
+
+async def test_extended_resources_are_served_by_their_own_claim(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "extended")
+        uid = await here.uid_of("extended")
+        driver.devices[uid] = [
+            {"request_names": [f"container-{number}-request-0"], "device_name": f"gpu-{number}"} for number in (0, 1)
+        ]
+        asks = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
+        zero = {"requests": {"example.com/gpu": "0"}}
+        pod = {
+            **pod,
+            "spec": {
+                "containers": [
+                    {"name": "first", "image": "x", "resources": asks},
+                    {"name": "second", "image": "x", "resources": asks},
+                    {"name": "zero", "image": "x", "resources": zero},
+                ]
+            },
+            "status": {
+                "extendedResourceClaimStatus": {
+                    "resourceClaimName": "extended",
+                    "requestMappings": [
+                        {
+                            "containerName": name,
+                            "resourceName": "example.com/gpu",
+                            "requestName": f"container-{number}-request-0",
+                        }
+                        for number, name in enumerate(("first", "second", "zero"))
+                    ],
+                }
+            },
+        }
+        await manager.prepare(pod)
+        assert [manager.cdi_devices(pod, name) for name in ("first", "second", "zero")] == [
+            (f"gpu.example.com/claim={uid}-0",),
+            (f"gpu.example.com/claim={uid}-1",),
+            (),
+        ]
+        await manager.unprepare(pod)
+        assert driver.prepared == set()
+
+
+# --- checks before anything is recorded ---
+
+
+async def test_a_pod_that_fails_a_check_is_told_why_and_leaves_nothing(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        await here.driver()
+        await registered(manager)
+        prefix = "prepare dynamic resources: "
+        pod = await here.pod("waits", "a")
+        made = {**pod, "spec": {**pod["spec"], "resourceClaims": [from_template("a", "t")]}}
+        assert await refused(manager, made) == prefix + 'pod "default/waits": ResourceClaim not created yet'
+        statuses = {"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "a"}]}
+        text = "ResourceClaim default/a was not created for Pod default/waits (Pod is not owner)"
+        assert await refused(manager, {**made, "status": statuses}) == prefix + text
+
+        gone = {**pod, "spec": {**pod["spec"], "resourceClaims": [by_name("a", "nothing")]}}
+        assert (await refused(manager, gone)).startswith(prefix + "fetch ResourceClaim nothing: ")
+
+        other = await here.pod("other", "b", reserve=False)
+        uid = await here.uid_of("b")
+        text = f"pod other ({other['metadata']['uid']}) is not allowed to use ResourceClaim b ({uid})"
+        assert await refused(manager, other) == prefix + text
+
+        found = await here.cluster.get("resourceclaims", "a")
+        assert found is not None
+        stranger = await here.pod("stranger", "c", drivers=["absent.example.com"])
+        assert await refused(manager, stranger) == prefix + "DRA driver absent.example.com is not registered"
+        assert not manager.records
+        assert not (here.root / "dra_manager_state").exists()
+        await manager.unprepare(stranger)
+
+
+async def test_an_entry_that_needs_no_claim_is_left_out(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        pod = pod_object("p", claims=[from_template("a", "t")], node=NODE)
+        pod["metadata"]["uid"] = "uid"
+        pod["status"] = {"resourceClaimStatuses": [{"name": "a"}]}
+        await manager.prepare(pod)
+        assert manager.cdi_devices(pod, "c") == ()
+
+
+async def test_a_claim_with_the_name_of_one_that_is_still_prepared_has_to_wait(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        old = await here.uid_of("a")
+        await manager.prepare(pod)
+        driver.around = _fail("not yet")
+        await here.cluster.of("resourceclaims").update_status(
+            {**(await here.cluster.get("resourceclaims", "a") or {}), "status": {}}
+        )
+        await here.cluster.of("pods").delete("p", "default", grace_period_seconds=0)
+        await here.cluster.of("resourceclaims").delete("a", "default")
+        here.active = set()
+        await manager.reconcile()
+        successor = await here.pod("q", "a")
+        assert (
+            f"old ResourceClaim with same name a and different UID {old} still exists (previous pod force-deleted?!)"
+            in await refused(manager, successor)
+        )
+        driver.around = None
+        await manager.reconcile()
+        await manager.prepare(successor)
+        assert driver.prepared == {await here.uid_of("a")}
+
+
+# --- drivers that fail ---
+
+
+def _fail(text: str, *, times: int | None = None) -> Any:
+    """Answers of a driver that fails for each claim, always or so often."""
+    left = [times]
+
+    async def around(operation: str, uids: Sequence[str], answer: Callable[[], Any]) -> Any:
+        if left[0] is not None:
+            if not left[0]:
+                return answer()
+            left[0] -= 1
+        if operation == PREPARE:
+            response = dra_v1_pb2.NodePrepareResourceResponse(error=text)
+            return dra_v1_pb2.NodePrepareResourcesResponse(claims=dict.fromkeys(uids, response))
+        return dra_v1_pb2.NodeUnprepareResourcesResponse(
+            claims=dict.fromkeys(uids, dra_v1_pb2.NodeUnprepareResourceResponse(error=text))
+        )
+
+    return around
+
+
+async def test_a_driver_that_fails_is_asked_again_by_the_next_try(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        driver.around = _fail("no power", times=1)
+        text = "prepare dynamic resources: NodePrepareResources failed for ResourceClaim a: no power"
+        assert await refused(manager, pod) == text
+        await manager.prepare(pod)
+        driver.around = _fail("in use", times=1)
+        text = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim a: in use"
+        assert await kept(manager, pod) == text
+        assert manager.uses_claims(pod["metadata"]["uid"])
+        # Nobody gets a claim that is on its way out.
+        second = await here.pod("second", "a")
+        assert await refused(manager, second) == "prepare dynamic resources: ResourceClaim a is being unprepared"
+        await manager.unprepare(pod)
+        await manager.prepare(second)
+
+
+async def test_a_failed_prepare_is_undone_when_the_pod_ends(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        drivers = [await here.driver(name) for name in ("one.example.com", "two.example.com")]
+        await registered(manager, "one.example.com", "two.example.com")
+        drivers[1].around = _fail("no", times=1)
+        pod = await here.pod("p", "a", drivers=["one.example.com", "two.example.com"])
+        assert "failed for ResourceClaim a: no" in await refused(manager, pod)
+        await manager.unprepare(pod)
+        # Also who never prepared it is asked; it has to bear that.
+        assert [len(driver.asked(UNPREPARE)) for driver in drivers] == [1, 1]
+        assert drivers[0].prepared == set()
+
+
+async def test_one_of_two_drivers_that_fails_does_not_make_the_other_forget(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        drivers = [await here.driver(name) for name in ("one.example.com", "two.example.com")]
+        await registered(manager, "one.example.com", "two.example.com")
+        drivers[1].around = _fail("no", times=1)
+        pod = await here.pod("p", "a", drivers=["one.example.com", "two.example.com"])
+        await refused(manager, pod)
+        await manager.prepare(pod)
+        uid = await here.uid_of("a")
+        assert manager.cdi_devices(pod, "c") == (f"one.example.com/claim={uid}-0", f"two.example.com/claim={uid}-0")
+        drivers[0].around = _fail("no", times=1)
+        await kept(manager, pod)
+        await manager.unprepare(pod)
+        assert here.state() == []
+
+
+async def _unknown(operation: str, _: Sequence[str], __: Callable[[], Any]) -> Any:
+    name = "NodePrepareResourceResponse" if operation == PREPARE else "NodeUnprepareResourceResponse"
+    part = getattr(dra_v1_pb2, name)()
+    return getattr(dra_v1_pb2, f"{operation}Response")(claims={"somebody": part})
+
+
+async def _empty(operation: str, _: Sequence[str], __: Callable[[], Any]) -> Any:
+    return getattr(dra_v1_pb2, f"{operation}Response")()
+
+
+async def _garbage(_: str, __: Sequence[str], ___: Callable[[], Any]) -> Any:
+    return b"\x0a\xff\xff\xff\xff\x7f"
+
+
+async def _abort(_: str, __: Sequence[str], ___: Callable[[], Any]) -> Any:
+    return "it burns"
+
+
+async def _hang(_: str, __: Sequence[str], ___: Callable[[], Any]) -> Any:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("around", "text"),
+    [
+        (_unknown, " returned result for unknown claim UID somebody"),
+        (_empty, " skipped 1 ResourceClaims"),
+        (_garbage, ": rpc error: code = Internal desc = grpc: failed to unmarshal the received message"),
+        (_abort, ": rpc error: code = Internal desc = it burns"),
+        (_hang, ": rpc error: code = DeadlineExceeded desc = context deadline exceeded"),
+    ],
+)
+async def test_a_driver_that_misbehaves_fails_the_pod_and_nothing_else(tmp_path: Path, around: Any, text: str) -> None:
+    periods = msgspec.structs.replace(QUICK, call_s=0.1 if around is _hang else 5.0)
+    async with node(tmp_path) as here, here.running(periods) as manager:
+        driver = await here.driver()
+        good = await here.driver("good.example.com")
+        await registered(manager, driver.name, good.name)
+        pod = await here.pod("p", "a")
+        neighbour = await here.pod("q", "b", drivers=[good.name])
+        driver.around = around
+        assert f"prepare dynamic resources: {PREPARE}{text}" in await refused(manager, pod)
+        await manager.prepare(neighbour)
+        driver.around = None
+        await manager.prepare(pod)
+        driver.around = around
+        assert f"unprepare dynamic resources: {UNPREPARE}{text}" in await kept(manager, pod)
+        driver.around = None
+        await manager.unprepare(pod)
+        assert [state["ClaimName"] for state in here.state()] == ["b"]
+
+
+async def test_a_service_that_goes_is_noticed_at_once_and_used_again_when_it_is_back(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        await manager.prepare(pod)
+        await driver.stop_service()
+        await until(lambda: not manager.plugins.is_usable(driver.name))
+        assert "NodeUnprepareResources: rpc error: code = Unavailable" in await kept(manager, pod)
+        await driver.start_service()
+        await registered(manager)
+        await manager.unprepare(pod)
+        assert driver.prepared == set()
+
+
+async def test_claims_of_a_driver_that_is_gone_are_kept_until_it_is_back(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        await manager.prepare(pod)
+        await driver.stop()
+        await until(lambda: not manager.plugins.drivers())
+        assert await kept(manager, pod) == "unprepare dynamic resources: DRA driver gpu.example.com is not registered"
+        await driver.start()
+        await registered(manager)
+        await manager.unprepare(pod)
+
+
+async def test_an_agent_that_cannot_write_says_so_and_goes_on_later(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+        (here.root / "dra_manager_state.new").mkdir()
+        assert "checkpoint ResourceClaim cache: " in await refused(manager, pod)
+        assert driver.calls == []
+        (here.root / "dra_manager_state.new").rmdir()
+        await manager.prepare(pod)
+        assert len(here.state()) == 1
+
+
+# --- pods that are gone without a word ---
+
+
+async def test_what_a_force_deleted_pod_left_is_given_back(tmp_path: Path) -> None:
+    periods = msgspec.structs.replace(QUICK, reconcile_s=0.02)
+    async with node(tmp_path) as here, here.running(periods) as manager:
+        driver = await here.driver()
+        await registered(manager)
+        driver.around = _fail("busy", times=2)
+        pod = await here.pod("p", "a")
+        for _ in range(2):
+            await refused(manager, pod)
+        await manager.prepare(pod)
+        driver.around = _fail("busy", times=2)
+        here.active = None
+        await asyncio.sleep(0.05)
+        # As long as it is not known which pods there are, nothing is taken from any.
+        assert driver.asked(UNPREPARE) == []
+        here.active = set()
+        await until(lambda: not manager.records)
+        assert len(driver.asked(UNPREPARE)) == 3
+        await until(lambda: here.state() == [])
+
+
+async def test_pods_that_are_there_keep_their_share(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        first, second = await here.pod("first", "a"), await here.pod("second", "a")
+        for pod in (first, second):
+            await manager.prepare(pod)
+        here.active = {second["metadata"]["uid"]}
+        await manager.reconcile()
+        assert driver.asked(UNPREPARE) == []
+        assert list(here.state()[0]["PodUIDs"]) == [second["metadata"]["uid"]]
+
+
+# --- an agent that is killed ---
+
+
+async def _begin(here: Node, run: Callable[[DeviceManager], Any], asked: asyncio.Event) -> None:
+    """An agent that is killed while a driver works for it."""
+    async with here.running() as manager:
+        await registered(manager)
+        task = asyncio.ensure_future(run(manager))
+        await asked.wait()
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+def _block(asked: asyncio.Event) -> Any:
+    async def around(_: str, __: Sequence[str], answer: Callable[[], Any]) -> Any:
+        made = answer()
+        asked.set()
+        await asyncio.sleep(0.05)
+        return made
+
+    return around
+
+
+async def test_killed_while_a_driver_prepares(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        pod = await here.pod("p", "a")
+        asked = asyncio.Event()
+        driver.around = _block(asked)
+        await _begin(here, lambda manager: manager.prepare(pod), asked)
+        assert here.state()[0]["DriverState"] == {"gpu.example.com": {"Devices": None}}
+        driver.around = None
+        async with here.running() as manager:
+            await registered(manager)
+            await manager.prepare(pod)
+            assert len(driver.asked(PREPARE)) == 2
+            assert len(manager.cdi_devices(pod, "c")) == 1
+            await manager.unprepare(pod)
+        assert driver.prepared == set()
+
+
+async def test_killed_while_a_driver_prepares_for_a_pod_that_is_then_deleted(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        pod = await here.pod("p", "a")
+        asked = asyncio.Event()
+        driver.around = _block(asked)
+        await _begin(here, lambda manager: manager.prepare(pod), asked)
+        driver.around = None
+        here.active = set()
+        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as manager:
+            await until(lambda: not manager.records)
+            await until(lambda: here.state() == [])
+        assert len(driver.asked(PREPARE)) == 1
+        assert driver.prepared == set()
+
+
+async def test_killed_after_the_claim_was_prepared(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        async with here.running() as manager:
+            await registered(manager)
+            pod = await here.pod("p", "a")
+            await manager.prepare(pod)
+        manager = here.manager()
+        # Containers of the pod can be started again without a driver.
+        assert manager.cdi_devices(pod, "c") == (f"gpu.example.com/claim={await here.uid_of('a')}-0",)
+        async with here.running() as manager:
+            await registered(manager)
+            second = await here.pod("second", "a")
+            await manager.prepare(second)
+            # Whether it is still prepared is not known, so its driver is asked again.
+            assert len(driver.asked(PREPARE)) == 2
+            await manager.unprepare(pod)
+            assert driver.asked(UNPREPARE) == []
+            await manager.unprepare(second)
+        assert driver.prepared == set()
+
+
+async def test_killed_while_a_driver_gives_back(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        async with here.running() as manager:
+            await registered(manager)
+            pod = await here.pod("p", "a")
+            await manager.prepare(pod)
+        asked = asyncio.Event()
+        driver.around = _block(asked)
+        await _begin(here, lambda manager: manager.unprepare(pod), asked)
+        driver.around = None
+        assert len(here.state()) == 1
+        async with here.running() as manager:
+            await registered(manager)
+            await manager.unprepare(pod)
+        assert len(driver.asked(UNPREPARE)) == 2
+        assert here.state() == []
+
+
+async def test_killed_between_giving_back_and_forgetting(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        async with here.running() as manager:
+            await registered(manager)
+            pod = await here.pod("p", "a")
+            await manager.prepare(pod)
+            shutil.copy(here.root / "dra_manager_state", here.root / "before")
+            await manager.unprepare(pod)
+        (here.root / "before").replace(here.root / "dra_manager_state")
+        here.active = set()
+        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as manager:
+            await until(lambda: not manager.records)
+        assert len(driver.asked(UNPREPARE)) == 2
+
+
+async def test_failures_go_on_over_a_restart(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        pod = await here.pod("p", "a")
+        driver.around = _fail("no", times=1)
+        async with here.running() as manager:
+            await registered(manager)
+            await refused(manager, pod)
+        async with here.running() as manager:
+            await registered(manager)
+            await manager.prepare(pod)
+            driver.around = _fail("no", times=1)
+            await kept(manager, pod)
+        async with here.running() as manager:
+            await registered(manager)
+            await manager.unprepare(pod)
+        assert (driver.prepared, here.state()) == (set(), [])
+
+
+# --- operations that are not needed ---
+
+
+@pytest.mark.parametrize(
+    ("skipped", "operations"),
+    [(["*"], []), ([UNPREPARE], [PREPARE]), ([PREPARE, UNPREPARE], [])],
+)
+async def test_operations_that_devices_do_not_need_are_left_out(
+    tmp_path: Path, skipped: list[str], operations: list[str]
+) -> None:
+    async with node(tmp_path, ALL_GATES) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a", results=[{"driver": driver.name, "skipNodeOperations": skipped}])
+        await manager.prepare(pod)
+        await manager.unprepare(pod)
+        assert [operation for _, operation, _ in driver.calls] == operations
+        text = here.text()
+        assert ('dra_node_prepare_skips_total{driver_name="gpu.example.com"} 1.0' in text) == (
+            PREPARE not in operations
+        )
+        assert ('dra_node_unprepare_skips_total{driver_name="gpu.example.com"} 1.0' in text) == (
+            UNPREPARE not in operations
+        )
+
+
+async def test_an_operation_is_left_out_only_if_no_device_of_the_driver_needs_it(tmp_path: Path) -> None:
+    async with node(tmp_path, ALL_GATES) as here, here.running() as manager:
+        results = [{"driver": "gpu.example.com", "skipNodeOperations": each} for each in (["*"], [UNPREPARE])]
+        pod = await here.pod("p", "a", results=results)
+        assert "is not registered" in await refused(manager, pod)
+        every = [{"driver": "gpu.example.com", "skipNodeOperations": ["*"]}]
+        pod = await here.pod("q", "b", results=every)
+        await manager.prepare(pod)
+        assert here.state()[0]["DriverState"]["gpu.example.com"]["skipNodeOperations"] == ["*"]
+        await manager.unprepare(pod)
+
+
+# --- metrics ---
+
+
+async def test_metrics_have_the_kubelets_names(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        names = ("one.example.com", "two.example.com")
+        for name in names:
+            await here.driver(name)
+        await registered(manager, *names)
+        pod = await here.pod("p", "a", drivers=names)
+        await manager.prepare(pod)
+        text = here.text()
+        for name in ("<any>", *names):
+            assert f'dra_resource_claims_in_use{{driver_name="{name}"}} 1.0' in text
+        assert 'dra_operations_duration_seconds_count{is_error="false",operation_name="PrepareResources"} 1.0' in text
+        method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+        labels = f'driver_name="one.example.com",grpc_status_code="OK",method_name="{method}"'
+        assert f"dra_grpc_operations_duration_seconds_count{{{labels}}} 1.0" in text
+        await manager.unprepare(pod)
+        lines = [line for line in here.text().splitlines() if line.startswith("dra_resource_claims_in_use{")]
+        assert lines == ['dra_resource_claims_in_use{driver_name="<any>"} 0.0']

@@ -189,7 +189,8 @@ class DeviceManager:
         if "ResourceHealthStatus" not in self._gates:
             return {}
         found = self._health.of_pod(decode_pod(pod))
-        return {name: msgspec.to_builtins(statuses, builtin_types=()) for name, statuses in found.items()}
+        # Lists and not tuples, as JSON has them: they become part of a patch.
+        return {name: msgspec.json.decode(msgspec.json.encode(statuses)) for name, statuses in found.items()}
 
     async def health_changes(self) -> AsyncIterator[str]:
         """The uid of a pod each time the health of its devices changed."""
