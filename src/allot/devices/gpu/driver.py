@@ -1,0 +1,328 @@
+"""The driver itself: what is published, and what happens to the cards of a claim.
+
+A claim is prepared in this order: parameters are understood, MIG instances are made, MPS or time slices are set, and only then
+are containers told. What is about to be done is saved first, so that unprepare can undo it from any point. A card's settings
+are the claim's as long as it holds the card, and the card's own afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.devices.gpu import config as parameters
+from allot.devices.gpu.config import GpuConfig, MigDeviceConfig, Sharing, Strategy, VfioDeviceConfig
+from allot.devices.gpu.faults import health_of, is_lost
+from allot.devices.gpu.gates import Gates
+from allot.devices.gpu.hardware import ComputeMode, Gpu, Hardware, HardwareError, MigInstance, MpsSettings
+from allot.devices.gpu.inventory import DRIVER_NAME, GPU, MIG, Offer, offers, pool
+from allot.driver.cdi import Edits, Mount
+from allot.driver.claims import AllocatedDevice, Claim, Preparation, Prepared, PreparedClaim, PrepareError
+from allot.driver.configuration import ConfigKind
+from allot.driver.driver import DeviceHealth, Driver
+
+_log = logging.getLogger("allot.devices.gpu")
+
+MPS_PIPE_IN_CONTAINER = "/tmp/nvidia-mps"
+_WATCH_S = 5.0
+_KINDS_OF_TYPES: dict[str, tuple[type, ...]] = {
+    "gpu": (GpuConfig,),
+    "mig": (MigDeviceConfig,),
+    "vfio": (VfioDeviceConfig,),
+}
+
+
+class _Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """A MIG instance that was made for a claim."""
+
+    gpu: str
+    profile: int
+    start: int
+
+
+class _Undo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claim may have changed."""
+
+    instances: tuple[_Instance, ...] = ()
+    # GPUs whose time slice or compute mode was set.
+    shared_gpus: tuple[str, ...] = ()
+    mps: str = ""
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of a claim, with what is to be done to it."""
+
+    device: AllocatedDevice
+    offer: Offer
+    gpu: Gpu
+    sharing: Sharing = Sharing()
+
+
+class GpuDriver(Driver):
+    """NVIDIA GPUs of one node."""
+
+    name: ClassVar[str] = DRIVER_NAME
+    configs: ClassVar[tuple[ConfigKind, ...]] = parameters.KINDS
+
+    def __init__(self, hardware: Hardware, gates: Gates | None = None) -> None:
+        self.hardware = hardware
+        self.gates = gates or Gates()
+        # By card: what it was when its devices were last worked out, and these.
+        self._known: dict[str, tuple[Gpu, tuple[Offer, ...]]] = {}
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Open the cards, destroy MIG instances that nobody has, and watch for faults."""
+        self.hardware.open()
+        if self.gates.dynamic_mig:
+            self._destroy_unknown()
+        self._watcher = threading.Thread(target=self._watch, name="gpu-events", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Let go of the cards."""
+        self._stopped.set()
+        self.hardware.close()
+        if self._watcher is not None:
+            self._watcher.join(_WATCH_S)
+
+    def rebooted(self, claims: tuple[PreparedClaim, ...]) -> None:
+        """Real cards have forgotten by themselves; simulated ones are told."""
+        restart = getattr(self.hardware, "restart", None)
+        if claims and restart is not None:
+            self.hardware.open()
+            restart()
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self.hardware.wait_for_change(_WATCH_S):
+                    self.node.changed()
+            except HardwareError as error:
+                _log.warning("events of GPUs: %s", error)
+                self._stopped.wait(_WATCH_S)
+
+    def _destroy_unknown(self) -> None:
+        known = {
+            (instance.gpu, instance.profile, instance.start)
+            for claim in self.node.prepared()
+            for instance in _undo_of(claim).instances
+        }
+        for gpu in self.hardware.gpus():
+            for instance in gpu.mig_instances:
+                if (gpu.uuid, instance.profile.id, instance.placement.start) not in known:
+                    _log.warning("destroying MIG instance %s, which no claim has", instance.uuid)
+                    self._destroy(gpu, instance)
+
+    # --- devices ---
+
+    def devices(self) -> Pool:
+        """Everything on all cards."""
+        gpus = self.hardware.gpus()
+        return pool(self.node.name, self._offers(gpus), gpus)
+
+    def _offers(self, gpus: Iterable[Gpu]) -> Iterator[Offer]:
+        """Everything that is published; what has not changed about a card is not worked out again."""
+        for gpu in gpus:
+            view = gpu
+            if self.gates.dynamic_mig and gpu.mig_mode is not None and not gpu.mig_mode_needs_reset:
+                # What the card could be does not depend on what it is.
+                view = msgspec.structs.replace(gpu, mig_mode=False, mig_instances=())
+            known = self._known.get(gpu.uuid)
+            if known is None or known[0] != view:
+                known = (view, tuple(offers((view,), self.gates)))
+                self._known[gpu.uuid] = known
+            yield from known[1]
+
+    def health(self) -> Iterable[DeviceHealth]:
+        """How the cards are; what is on a card is as the card is."""
+        gpus = self.hardware.gpus()
+        states = {gpu.uuid: health_of(gpu.faults) for gpu in gpus}
+        return [
+            DeviceHealth(name=offer.device.name, health=states[offer.gpu_uuid][0], message=states[offer.gpu_uuid][1])
+            for offer in self._offers(gpus)
+        ]
+
+    def edits_for_all(self) -> Edits:
+        """What every container gets."""
+        return self.hardware.common_edits()
+
+    # --- preparing ---
+
+    def prepare(self, claim: Claim) -> Preparation:
+        """Make instances, set sharing, and say what containers get."""
+        try:
+            wanted = self._wanted(claim)
+            undo = _planned(claim.uid, wanted)
+            # Saved before anything is done; what an earlier attempt saved is part of it, since the devices are the same.
+            claim.save(msgspec.to_builtins(undo))
+            instances = {each.device.name: self._made(each) for each in wanted if each.offer.type == MIG}
+            shared = self._share(wanted, instances, undo)
+            prepared = tuple(
+                Prepared(each.device, _joined(self._edits(each, instances), shared.get(each.device.name, Edits())))
+                for each in wanted
+            )
+        except (HardwareError, parameters.ParametersError) as error:
+            raise PrepareError(str(error)) from error
+        return Preparation(prepared, msgspec.to_builtins(undo))
+
+    def _wanted(self, claim: Claim) -> tuple[_Wanted, ...]:
+        gpus = self.hardware.gpus()
+        by_uuid = {gpu.uuid: gpu for gpu in gpus}
+        offered = {offer.device.name: offer for offer in self._offers(gpus)}
+        wanted = []
+        for device in claim.devices:
+            offer = offered.get(device.name)
+            if offer is None:
+                raise PrepareError(f"device {device.name}: there is no such device on this node")
+            if offer.type not in (GPU, MIG):
+                raise PrepareError(
+                    f"device {device.name}: passing GPUs through to virtual machines is not possible here"
+                )
+            sharing = Sharing() if device.admin_access else self._sharing(device, offer)
+            wanted.append(_Wanted(device=device, offer=offer, gpu=by_uuid[offer.gpu_uuid], sharing=sharing))
+        return tuple(wanted)
+
+    def _sharing(self, device: AllocatedDevice, offer: Offer) -> Sharing:
+        fitting = _KINDS_OF_TYPES[offer.type]
+        for each in device.configs:
+            if each.requests and not isinstance(each.value, fitting):
+                raise PrepareError(
+                    f"request {device.request!r}: {type(each.value).__name__} cannot be applied to device {device.name} "
+                    f"of type {offer.type}, expected {fitting[0].__name__}"
+                )
+        if offer.type == GPU:
+            return parameters.normalized_sharing(device.config(GpuConfig, GpuConfig()), self.gates)
+        return parameters.normalized_sharing(device.config(MigDeviceConfig, MigDeviceConfig()), self.gates)
+
+    def _made(self, wanted: _Wanted) -> MigInstance:
+        offer = wanted.offer
+        if offer.instance is not None:
+            return offer.instance
+        assert offer.profile is not None and offer.placement is not None, "a MIG device without a place"
+        if wanted.device.admin_access:
+            raise PrepareError(f"device {wanted.device.name}: admin access to a MIG instance that does not exist")
+        if not wanted.gpu.mig_mode:
+            self.hardware.set_mig_mode(wanted.gpu.uuid, True)
+        return self.hardware.create_instance(wanted.gpu.uuid, offer.profile, offer.placement)
+
+    def _share(self, wanted: Sequence[_Wanted], instances: dict[str, MigInstance], undo: _Undo) -> dict[str, Edits]:
+        """Set how devices are shared; what containers get for it, by device."""
+        for each in wanted:
+            if each.sharing.strategy is Strategy.TIME_SLICING and each.sharing.interval is not None:
+                self.hardware.set_compute_mode(each.gpu.uuid, ComputeMode.DEFAULT)
+                self.hardware.set_time_slice(each.gpu.uuid, each.sharing.interval)
+        served = [each for each in wanted if each.sharing.strategy is Strategy.MPS]
+        if not served:
+            return {}
+        uuids = [_uuid(each, instances) for each in served]
+        limits: dict[str, int] = {}
+        percentage: int | None = None
+        for settings in dict.fromkeys(msgspec.json.encode(each.sharing) for each in served):
+            group = [index for index, each in enumerate(served) if msgspec.json.encode(each.sharing) == settings]
+            mps = served[group[0]].sharing.mps
+            assert mps is not None, "MPS without parameters"
+            limits |= parameters.pinned_memory_limits_mib(mps, [uuids[index] for index in group])
+            given = mps.default_active_thread_percentage
+            percentage = given if percentage is None else percentage if given is None else min(percentage, given)
+        for each in served:
+            if each.offer.type == GPU:
+                self.hardware.set_compute_mode(each.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
+        folders = self.hardware.start_mps(
+            MpsSettings(
+                id=undo.mps,
+                uuids=tuple(uuids),
+                active_thread_percentage=percentage,
+                pinned_memory_limits_mib=limits,
+            )
+        )
+        edits = Edits(
+            env={"CUDA_MPS_PIPE_DIRECTORY": MPS_PIPE_IN_CONTAINER},
+            mounts=(
+                Mount(host_path=str(folders.pipe), container_path=MPS_PIPE_IN_CONTAINER, options=("rw", "rbind")),
+                Mount(host_path=str(folders.shm), container_path="/dev/shm", options=("rw", "rbind")),
+            ),
+        )
+        return {each.device.name: edits for each in served}
+
+    def _edits(self, wanted: _Wanted, instances: dict[str, MigInstance]) -> Edits:
+        name = wanted.device.name
+        if wanted.offer.type == MIG:
+            return self.hardware.instance_edits(wanted.gpu, instances[name], name)
+        return self.hardware.gpu_edits(wanted.gpu, name)
+
+    # --- unpreparing ---
+
+    def unprepare(self, claim: PreparedClaim) -> None:
+        """Undo whatever may have been done, the last thing first."""
+        undo = _undo_of(claim)
+        try:
+            if undo.mps:
+                self.hardware.stop_mps(undo.mps)
+            # A card that is lost has lost its settings and instances, too.
+            gpus = {gpu.uuid: gpu for gpu in self.hardware.gpus() if not is_lost(gpu)}
+            for id_ in undo.shared_gpus:
+                if id_ in gpus:
+                    self.hardware.set_compute_mode(id_, ComputeMode.DEFAULT)
+                    self.hardware.set_time_slice(id_, 0)
+            for instance in undo.instances:
+                gpu = gpus.get(instance.gpu)
+                for present in gpu.mig_instances if gpu is not None else ():
+                    if (present.profile.id, present.placement.start) == (instance.profile, instance.start):
+                        assert gpu is not None
+                        self._destroy(gpu, present)
+        except HardwareError as error:
+            raise PrepareError(str(error)) from error
+
+    def _destroy(self, gpu: Gpu, instance: MigInstance) -> None:
+        """Destroy an instance, and turn MIG off with the last one so that the card can be had whole."""
+        self.hardware.destroy_instance(gpu.uuid, instance)
+        now = next((each for each in self.hardware.gpus() if each.uuid == gpu.uuid), None)
+        if now is not None and now.mig_mode and not now.mig_instances and not now.mig_mode_needs_reset:
+            self.hardware.set_mig_mode(gpu.uuid, False)
+
+
+def _uuid(wanted: _Wanted, instances: dict[str, MigInstance]) -> str:
+    return instances[wanted.device.name].uuid if wanted.offer.type == MIG else wanted.gpu.uuid
+
+
+def mps_id(claim_uid: str, devices: Iterable[str]) -> str:
+    """The name of a control daemon: the claim and five digits of what it serves."""
+    digest = hashlib.sha256(",".join(devices).encode()).hexdigest()
+    return f"{claim_uid}-{digest[:5]}"
+
+
+def _planned(claim_uid: str, wanted: Sequence[_Wanted]) -> _Undo:
+    made = [each for each in wanted if each.offer.type == MIG and each.offer.instance is None]
+    shared = [
+        each
+        for each in wanted
+        if each.offer.type == GPU and (each.sharing.strategy is Strategy.MPS or each.sharing.interval is not None)
+    ]
+    served = [each.device.name for each in wanted if each.sharing.strategy is Strategy.MPS]
+    return _Undo(
+        instances=tuple(
+            _Instance(gpu=each.gpu.uuid, profile=each.offer.profile.id, start=each.offer.placement.start)
+            for each in made
+            if each.offer.profile is not None and each.offer.placement is not None
+        ),
+        shared_gpus=tuple(dict.fromkeys(each.gpu.uuid for each in shared)),
+        mps=mps_id(claim_uid, served) if served else "",
+    )
+
+
+def _undo_of(claim: PreparedClaim) -> _Undo:
+    return msgspec.convert(claim.state, _Undo) if claim.state is not None else _Undo()
+
+
+def _joined(first: Edits, second: Edits) -> Edits:
+    return msgspec.structs.replace(first, env={**first.env, **second.env}, mounts=(*first.mounts, *second.mounts))

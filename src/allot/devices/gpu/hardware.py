@@ -1,0 +1,145 @@
+"""What the driver needs of GPUs, whoever they are made of: NVML and its tools, or a simulation.
+
+Calls may block and are made from threads. HardwareError says what a card would not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from allot.devices.profiles.mig import MigProfile, Placement
+from allot.driver.cdi import Edits
+
+
+class HardwareError(Exception):
+    """A card cannot do what it was asked, in the words of whoever refused."""
+
+
+class FaultKind(StrEnum):
+    """What can be wrong with a card."""
+
+    # An error event with a number.
+    XID = "xid"
+    # The card does not answer any more.
+    LOST = "gpu-lost"
+    # Events of the card cannot be received.
+    UNMONITORED = "unmonitored"
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Something wrong with a card."""
+
+    kind: FaultKind
+    xid: int = 0
+
+
+class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU instance with the one compute instance that fills it."""
+
+    uuid: str
+    gpu_uuid: str
+    profile: MigProfile
+    placement: Placement
+    gpu_instance_id: int
+    compute_instance_id: int = 0
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A card as it is now."""
+
+    minor: int
+    uuid: str
+    product_name: str
+    brand: str
+    architecture: str
+    cuda_compute_capability: str
+    driver_version: str
+    cuda_driver_version: str
+    memory_mib: int
+    pci_address: str
+    # Empty if the system does not say.
+    pcie_root: str = ""
+    addressing_mode: str = ""
+    pci_device_id: str = ""
+    numa_node: int = -1
+    # None: the card has no MIG.
+    mig_mode: bool | None = None
+    mig_mode_needs_reset: bool = False
+    mig_profiles: tuple[MigProfile, ...] = ()
+    mig_instances: tuple[MigInstance, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+class ComputeMode(StrEnum):
+    """Who may use a card at a time, in nvidia-smi's words."""
+
+    DEFAULT = "DEFAULT"
+    EXCLUSIVE_PROCESS = "EXCLUSIVE_PROCESS"
+
+
+class MpsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an MPS control daemon is told. Limits in MiB, by UUID."""
+
+    id: str
+    uuids: tuple[str, ...]
+    active_thread_percentage: int | None = None
+    pinned_memory_limits_mib: Mapping[str, int] = {}
+
+
+class MpsFolders(msgspec.Struct, frozen=True, kw_only=True):
+    """Folders of a control daemon on the node."""
+
+    pipe: Path
+    shm: Path
+    log: Path
+
+
+class Hardware(Protocol):
+    """The cards of a machine."""
+
+    def open(self) -> None:
+        """Get hold of the cards. HardwareError if there is no way to them."""
+
+    def close(self) -> None:
+        """Let go; everything stays as it is."""
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All cards as they are now."""
+
+    def wait_for_change(self, seconds: float) -> bool:
+        """Wait until a card may have changed by itself, at most so long; whether it may."""
+
+    def set_mig_mode(self, gpu_uuid: str, is_on: bool) -> None:
+        """Turn MIG on or off."""
+
+    def create_instance(self, gpu_uuid: str, profile: MigProfile, placement: Placement) -> MigInstance:
+        """Make a MIG instance at this place; the one that is there already if it is the same."""
+
+    def destroy_instance(self, gpu_uuid: str, instance: MigInstance) -> None:
+        """Destroy a MIG instance; none there is fine."""
+
+    def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
+        """Let one or many programs use the card."""
+
+    def set_time_slice(self, gpu_uuid: str, interval: int) -> None:
+        """How long a program has the card before the next one: 0 (the card's own choice) to 3 (long)."""
+
+    def start_mps(self, settings: MpsSettings) -> MpsFolders:
+        """Start a control daemon that is ready afterwards; one that runs already is kept."""
+
+    def stop_mps(self, id_: str) -> None:
+        """End a control daemon; none there is fine."""
+
+    def common_edits(self) -> Edits:
+        """What every container with a card gets."""
+
+    def gpu_edits(self, gpu: Gpu, name: str) -> Edits:
+        """What a container gets with a whole card."""
+
+    def instance_edits(self, gpu: Gpu, instance: MigInstance, name: str) -> Edits:
+        """What a container gets with a MIG instance."""

@@ -1,0 +1,239 @@
+"""What is published about cards: names, attributes, capacities and counters as NVIDIA's driver publishes them.
+
+A card is a whole device, or MIG instances that exist, or (dynamic MIG) everything it could be cut into: then all of these share
+the counters of the card, so that the scheduler can only choose what fits. A card without MIG is published whole whatever the
+others can do.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.core.model.resource_v1 import CounterSet, Device, DeviceTaint
+from allot.devices.gpu.faults import taints_of
+from allot.devices.gpu.gates import Gates
+from allot.devices.gpu.hardware import Gpu, MigInstance
+from allot.devices.profiles.gpus import VENDOR_ID
+from allot.devices.profiles.mig import MEMORY_SLICES, MigProfile, Placement, placements
+from allot.driver.declare import AttributeValue, Version, counter_set, device
+
+DRIVER_NAME = "gpu.nvidia.com"
+GPU, MIG, VFIO = "gpu", "mig", "vfio"
+_MIG_NAME = re.compile(r"gpu-([0-9]+)-mig-([0-9a-z-]+)-([0-9]+)-([0-9]+)")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that is published, and what it is on the card."""
+
+    device: Device
+    type: str
+    gpu_uuid: str
+    profile: MigProfile | None = None
+    placement: Placement | None = None
+    # A MIG instance that exists and is not the driver's to destroy.
+    instance: MigInstance | None = None
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """The name of a whole GPU."""
+    return f"gpu-{gpu.minor}"
+
+
+def mig_name(gpu: Gpu, profile: MigProfile, placement: Placement) -> str:
+    """The name of a MIG instance: where it is or would be."""
+    text = profile.name.replace(".", "").replace("+", "-")
+    return f"gpu-{gpu.minor}-mig-{text}-{profile.id}-{placement.start}"
+
+
+def parse_mig_name(name: str) -> tuple[int, int, int] | None:
+    """Minor number, profile id and first memory slice from the name of a MIG device; None if it is none."""
+    match = _MIG_NAME.fullmatch(name)
+    return (int(match[1]), int(match[3]), int(match[4])) if match is not None else None
+
+
+def vfio_name(gpu: Gpu) -> str:
+    """The name of a GPU that can be passed through."""
+    return f"gpu-vfio-{gpu.minor}"
+
+
+def pool(node: str, offers: Iterable[Offer], gpus: Iterable[Gpu]) -> Pool:
+    """The pool of a node."""
+    offered = tuple(offers)
+    used = {consumed.counter_set for offer in offered for consumed in offer.device.consumes_counters}
+    sets = (counters(gpu) for gpu in gpus if counter_set_name(gpu) in used)
+    return Pool(name=node, devices=tuple(offer.device for offer in offered), counter_sets=tuple(sets))
+
+
+def offers(gpus: Iterable[Gpu], gates: Gates) -> Iterator[Offer]:
+    """Everything that is published."""
+    for gpu in gpus:
+        if gates.dynamic_mig and _can_be_cut(gpu):
+            if not gpu.mig_mode_needs_reset:
+                yield _whole(gpu, gates, counted=True)
+            yield from _possible(gpu, gates)
+        elif gpu.mig_mode:
+            yield from (_existing(gpu, instance, gates) for instance in gpu.mig_instances)
+        else:
+            yield _whole(gpu, gates)
+            if gates.passthrough_support:
+                yield _passed_through(gpu)
+
+
+def _can_be_cut(gpu: Gpu) -> bool:
+    """Whether MIG instances can be made: the card has MIG, and need not be reset to turn it on."""
+    if gpu.mig_mode is None or not gpu.mig_profiles:
+        return False
+    return gpu.mig_mode or not gpu.mig_mode_needs_reset
+
+
+# --- kinds of devices ---
+
+
+def _whole(gpu: Gpu, gates: Gates, counted: bool = False) -> Offer:
+    declared = device(
+        gpu_name(gpu),
+        attributes={"type": GPU, "uuid": gpu.uuid, **_shared_attributes(gpu)},
+        capacity={"memory": f"{gpu.memory_mib}Mi"},
+        consumes={counter_set_name(gpu): _totals(gpu)} if counted else None,
+        taints=_taints(gpu, gates),
+    )
+    return Offer(device=declared, type=GPU, gpu_uuid=gpu.uuid)
+
+
+def _existing(gpu: Gpu, instance: MigInstance, gates: Gates) -> Offer:
+    slices = {f"memorySlice{index}": 1 for index in instance.placement.slices}
+    declared = device(
+        mig_name(gpu, instance.profile, instance.placement),
+        attributes={"uuid": instance.uuid, **_mig_attributes(gpu, instance.profile)},
+        capacity={**_capacities(instance.profile), **slices},
+        taints=_taints(gpu, gates),
+    )
+    return Offer(
+        device=declared,
+        type=MIG,
+        gpu_uuid=gpu.uuid,
+        profile=instance.profile,
+        placement=instance.placement,
+        instance=instance,
+    )
+
+
+def _possible(gpu: Gpu, gates: Gates) -> Iterator[Offer]:
+    taints = _taints(gpu, gates)
+    for profile in gpu.mig_profiles:
+        attributes, capacities = _mig_attributes(gpu, profile), _capacities(profile)
+        for placement in placements(profile):
+            consumed = {
+                **{_kebab(name): value for name, value in capacities.items()},
+                **{f"memory-slice-{index}": 1 for index in placement.slices},
+            }
+            declared = device(
+                mig_name(gpu, profile, placement),
+                attributes=attributes,
+                capacity=capacities,
+                consumes={counter_set_name(gpu): consumed},
+                taints=taints,
+            )
+            yield Offer(device=declared, type=MIG, gpu_uuid=gpu.uuid, profile=profile, placement=placement)
+
+
+def _passed_through(gpu: Gpu) -> Offer:
+    attributes: dict[str, AttributeValue] = {
+        "type": VFIO,
+        "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, gpu.pci_address)),
+        "productName": gpu.product_name,
+        "deviceID": gpu.pci_device_id,
+        "vendorID": VENDOR_ID,
+        "numa": gpu.numa_node,
+        **_bus_attributes(gpu),
+    }
+    capacity = {"addressableMemory": f"{gpu.memory_mib}Mi"}
+    return Offer(device=device(vfio_name(gpu), attributes=attributes, capacity=capacity), type=VFIO, gpu_uuid=gpu.uuid)
+
+
+# --- attributes ---
+
+
+def _shared_attributes(gpu: Gpu) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {
+        "productName": gpu.product_name,
+        "brand": gpu.brand,
+        "architecture": gpu.architecture,
+        "cudaComputeCapability": semantic_version(gpu.cuda_compute_capability),
+        "driverVersion": semantic_version(gpu.driver_version),
+        "cudaDriverVersion": semantic_version(gpu.cuda_driver_version),
+        **_bus_attributes(gpu),
+    }
+    if gpu.addressing_mode:
+        attributes["addressingMode"] = gpu.addressing_mode
+    return attributes
+
+
+def _bus_attributes(gpu: Gpu) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": gpu.pci_address}
+    if gpu.pcie_root:
+        attributes["resource.kubernetes.io/pcieRoot"] = gpu.pcie_root
+    return attributes
+
+
+def _mig_attributes(gpu: Gpu, profile: MigProfile) -> dict[str, AttributeValue]:
+    return {"type": MIG, "parentUUID": gpu.uuid, "profile": profile.name, **_shared_attributes(gpu)}
+
+
+def semantic_version(text: str) -> Version:
+    """A version with three numbers and no leading zeros: `580.95.05` is 580.95.5, `8.0` is 8.0.0."""
+    numbers = [str(int(number)) for number in _NUMBER.findall(text)[:3]]
+    return Version(".".join([*numbers, "0", "0", "0"][:3]))
+
+
+def _taints(gpu: Gpu, gates: Gates) -> tuple[DeviceTaint, ...]:
+    return taints_of(gpu.faults) if gates.nvml_device_health_check else ()
+
+
+# --- counters ---
+
+
+def counter_set_name(gpu: Gpu) -> str:
+    """The counters that everything on a card shares."""
+    return f"gpu-{gpu.minor}-counter-set"
+
+
+def counters(gpu: Gpu) -> CounterSet:
+    """What there is of everything on a card."""
+    return counter_set(counter_set_name(gpu), _totals(gpu))
+
+
+def _totals(gpu: Gpu) -> dict[str, str | int]:
+    """As much of each as the profile that has the most of it, and all memory slices."""
+    totals: dict[str, str | int] = {
+        "memory": f"{max(profile.memory_mib for profile in gpu.mig_profiles)}Mi",
+        "multiprocessors": max(profile.multiprocessors for profile in gpu.mig_profiles),
+        "copy-engines": max(profile.copy_engines for profile in gpu.mig_profiles),
+        "decoders": max(profile.decoders for profile in gpu.mig_profiles),
+        "encoders": max(profile.encoders for profile in gpu.mig_profiles),
+        "jpeg-engines": max(profile.jpeg_engines for profile in gpu.mig_profiles),
+        "ofa-engines": max(profile.ofa_engines for profile in gpu.mig_profiles),
+    }
+    return totals | {f"memory-slice-{index}": 1 for index in range(MEMORY_SLICES)}
+
+
+def _capacities(profile: MigProfile) -> dict[str, str | int]:
+    return {
+        "memory": f"{profile.memory_mib}Mi",
+        "multiprocessors": profile.multiprocessors,
+        "copyEngines": profile.copy_engines,
+        "decoders": profile.decoders,
+        "encoders": profile.encoders,
+        "jpegEngines": profile.jpeg_engines,
+        "ofaEngines": profile.ofa_engines,
+    }
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"([A-Z])", lambda match: f"-{match[1].lower()}", name)
