@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from allot.driver import cdi
 from allot.node.cdi.edits import merge_devices
-from allot.node.cdi.process import ProcessDevices
 from allot.node.cdi.registry import CdiRegistry, Unresolvable
 from allot.node.cdi.spec import InvalidSpec, minimum_version, parse_name, parse_spec
-from allot.node.runtimes.port import RuntimeFailure
 
 
 def spec(*names: str, version: str = "0.5.0", kind: str = "vendor.com/gpu", **more: Any) -> dict[str, Any]:
@@ -188,21 +187,21 @@ def test_a_device_node_that_is_not_there_is_told(tmp_path: Path, path: str, text
         CdiRegistry([tmp_path]).resolve(["vendor.com/gpu=a"])
 
 
-def test_a_process_gets_variables_mounts_and_groups(tmp_path: Path) -> None:
-    edits = {
-        "env": ["A=1"],
-        "mounts": [{"hostPath": "/h", "containerPath": "/c", "options": ["ro", "bind"]}],
-        "deviceNodes": [{"path": "/dev/mine", "hostPath": "/dev/zero"}, {"path": "/dev/null"}],
-        "additionalGids": [5],
-    }
-    write(tmp_path / "v.json", {**spec("a", version="0.7.0"), "containerEdits": edits})
-    devices = ProcessDevices(CdiRegistry([tmp_path]))
-    found = devices.resolve(["vendor.com/gpu=a"])
-    assert found.environment == {"A": "1", "DEVICE_A": "1"}
-    assert found.mounts == (
-        {"host_path": "/h", "container_path": "/c", "read_only": True},
-        {"host_path": "/dev/zero", "container_path": "/dev/mine", "read_only": False},
-    )
-    assert found.groups == (5,)
-    with pytest.raises(RuntimeFailure, match=r"CDI device injection failed: unresolvable CDI devices vendor.com/gpu=b"):
-        devices.resolve(["vendor.com/gpu=b"])
+def test_what_drivers_of_the_kit_write_is_read_at_the_version_that_they_claim() -> None:
+    """The two sides do not know each other, so what one calls legal has to be so for the other."""
+    nodes = (cdi.DeviceNode(path="/dev/a", host_path="/dev/b", permissions="rw"),)
+    mounts = (cdi.Mount(host_path="/h", container_path="/c", options=("ro",), type="bind"),)
+    hooks = (cdi.Hook(hook_name="createRuntime", path="/bin/true", args=("true",)),)
+    interfaces = (cdi.NetDevice(host_interface_name="eth1", name="net0"),)
+    for edits in (
+        cdi.Edits(env={"A": "1"}),
+        cdi.Edits(mounts=mounts),
+        cdi.Edits(device_nodes=nodes, hooks=hooks),
+        cdi.Edits(additional_gids=(5,)),
+        cdi.Edits(net_devices=interfaces, intel_rdt=cdi.IntelRdt(clos_id="a", schemata=("L3:0=f",))),
+    ):
+        for kind in ("gpu.example.com/gpu", "gpu.example.com/gpu.mig"):
+            for name in ("gpu-0", "0-claim:1"):
+                spec_ = parse_spec(cdi.build_spec(kind, {name: edits}, cdi.Edits(env={"B": "2"})))
+                assert spec_.cdi_version == minimum_version(spec_)
+                parse_name(spec_.qualified(spec_.devices[0]))
