@@ -37,6 +37,7 @@ _log = logging.getLogger("allot.node")
 Object = dict[str, Any]
 _RELIST_S = 10.0
 _FLUSH_S = 2.0
+_RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +78,11 @@ class RuntimeListing:
                 return
             # What changes while the runtime is asked makes the answer stale again.
             self._is_stale = False
-            sandboxes, containers = await self._runtime.list()
+            try:
+                sandboxes, containers = await self._runtime.list()
+            except BaseException:
+                self._is_stale = True
+                raise
             self._sandboxes, self._containers = {}, {}
             for sandbox in sandboxes:
                 self._sandboxes.setdefault(sandbox.pod.uid, []).append(sandbox)
@@ -176,6 +181,11 @@ class NodeAgent:
         """The pods of this node."""
         return tuple(self._pods.cache)
 
+    def unfinished(self) -> tuple[Object, ...]:
+        """Those of them that have not ended."""
+        over = ("Succeeded", "Failed")
+        return tuple(each for each in self._pods.cache if (each.get("status") or {}).get("phase") not in over)
+
     def active(self) -> frozenset[str] | None:
         """The uids of pods that may use devices; None as long as not all pods of the node are known."""
         return frozenset(self._workers) if self._pods.has_synced and self._tasks is not None else None
@@ -250,6 +260,10 @@ class NodeAgent:
         for uid in self._volumes.uids():
             if uid not in self._workers:
                 self._volumes.tear_down(uid)
+        # Drivers register a moment after the agent has started; what fails now the device manager tries again.
+        for pause in _RECONCILE_PAUSES_S:
+            await self._clock.sleep(pause)
+            await self._devices.reconcile()
 
     async def flush(self) -> None:
         """Send what there is to tell before the process ends."""

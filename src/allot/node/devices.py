@@ -25,6 +25,9 @@ class Devices(Protocol):
     def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
         """Per container: the health of its devices, as `allocatedResourcesStatus` has it."""
 
+    async def reconcile(self) -> None:
+        """Give back what pods have that are no longer on this node, as far as that is possible now."""
+
     def health_changes(self) -> AsyncIterator[str]:
         """The uid of a pod each time the health of its devices has changed."""
 
@@ -50,6 +53,9 @@ class NoDevices:
     def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:  # noqa: ARG002
         """Nothing to tell."""
         return {}
+
+    async def reconcile(self) -> None:
+        """Nothing to do."""
 
     async def health_changes(self) -> AsyncIterator[str]:
         """Never."""

@@ -455,6 +455,7 @@ class PodWorker:
                 await self._on.devices.unprepare(self._raw)
             except (RuntimeFailure, ApiError, PrepareFailed) as error:
                 self._failed("FailedToUnprepareDynamicResources", f"{error}")
+                await self._report(seen)
                 return False
             self._is_final = True
             seen = await self._look()

@@ -27,9 +27,10 @@ from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.manager import DeviceManager
 from allot.node.machine import own_address, read_machine
+from allot.node.pod_resources import SOCKET, Allocatable, PodResources
 from allot.node.registration import PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
-from allot.node.runtimes.port import Runtime
+from allot.node.runtimes.port import Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
 from allot.node.serving.authorization import Authorization
@@ -196,6 +197,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         root=root,
         log_folder=root / "log" / "pods",
     )
+    machine = read_machine(root)
     runtime = _runtime(options, root, address, component)
     informers = Informers(component.client, component.clock, component.ids)
     agent: NodeAgent | None = None
@@ -218,11 +220,13 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         component.clock,
         component.ids,
         agent_options,
-        read_machine(root),
+        machine,
         runtime,
         devices,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
+    allocatable = Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
+    pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable)
     authorization = Authorization(component.client, component.clock, options.name)
     server = NodeServer(agent, runtime, authorization, component.registry, component.clock)
     context = server_context(
@@ -232,11 +236,20 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         async with server.serving(options.address, options.kubelet_port, context) as port:
             agent.port = port
             talk(f"serving https://{address}:{port}")
-            async with asyncio.TaskGroup() as tasks:
+            async with pod_resources.serving(root / SOCKET), asyncio.TaskGroup() as tasks:
                 tasks.create_task(informers.run())
-                tasks.create_task(agent.run())
+                tasks.create_task(_run(agent))
     except OSError as error:
         raise _cannot_listen(error, options) from None
+
+
+async def _run(agent: NodeAgent) -> None:
+    try:
+        await agent.run()
+    except RuntimeFailure as error:
+        raise CannotRun(
+            str(error), "start the container runtime, or name its socket: --container-runtime-endpoint"
+        ) from None
 
 
 def _runtime(options: NodeArguments, root: Path, address: str, component: Component) -> Runtime:
