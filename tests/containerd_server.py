@@ -3,6 +3,7 @@ a static busybox."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
@@ -14,6 +15,9 @@ import subprocess
 import tarfile
 import time
 from pathlib import Path
+
+from allot.node.runtimes.cri import CriOptions, CriRuntime
+from allot.process.clock import SystemClock
 
 IMAGE = "allot.test/busybox:1"
 _PROGRAMS = ("sh", "cat", "echo", "sleep", "id", "nc", "head", "stty", "test", "true", "tail", "readlink", "tar")
@@ -93,6 +97,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
   # A machine that is itself confined may not lower this.
   restrict_oom_score_adj = true
   disable_apparmor = true
+  netns_mounts_under_state_dir = true
   [plugins.{runtime}.cni]
     bin_dirs = ["{self.binaries}/cni"]
     conf_dir = "{self.folder}/net.d"
@@ -158,12 +163,25 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
             self._process.wait()
             self._process = None
 
-    def clean(self) -> None:
-        """Unmount what a killed containerd may have left, and remove the folder."""
+    def remove_containers(self) -> None:
+        """End and remove all that is left of tests."""
+        asyncio.run(self._remove_containers())
+
+    async def _remove_containers(self) -> None:
+        if self._process is None:
+            self.start()
+        runtime = CriRuntime(SystemClock(), CriOptions(socket=str(self.socket)))
+        await runtime.open()
+        for sandbox in (await runtime.list())[0]:
+            await runtime.remove_sandbox(sandbox.id)
+        await runtime.close()
+
+    def clean(self, folder: Path | None = None) -> None:
+        """Unmount what may be left, and remove the folder, or one in which that is."""
         mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for place in sorted((each for each in mounted if each.startswith(f"{self.folder}/")), reverse=True):
             subprocess.run(["umount", "--lazy", place], check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(folder or self.folder, ignore_errors=True)
 
 
 def busybox_image(busybox: bytes) -> bytes:

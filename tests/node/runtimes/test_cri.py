@@ -50,7 +50,7 @@ def server() -> Iterator[ContainerdServer]:
                 pytest.skip(f"this machine does not let containers run: {error}")
             raise
         yield server
-        asyncio.run(_remove_all(server))
+        server.remove_containers()
     finally:
         server.kill()
         server.clean()
@@ -63,14 +63,6 @@ async def _try_sandbox(server: ContainerdServer) -> None:
         await runtime.remove_sandbox(sandbox.id)
     finally:
         await runtime.close()
-
-
-async def _remove_all(server: ContainerdServer) -> None:
-    runtime = await _open(server)
-    sandboxes, _ = await runtime.list()
-    for sandbox in sandboxes:
-        await runtime.remove_sandbox(sandbox.id)
-    await runtime.close()
 
 
 async def _open(server: ContainerdServer) -> CriRuntime:
