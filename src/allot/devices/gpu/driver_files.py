@@ -1,0 +1,76 @@
+"""What of an installed NVIDIA driver a container needs: libraries, programs, device files.
+
+Libraries are found by the version in their names, where distributions and the driver's own container put them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from allot.driver.cdi import DeviceNode, Edits, Hook, Mount
+
+_LIBRARY_FOLDERS = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "usr/local/nvidia/lib64",
+    "home/kubernetes/bin/nvidia/lib64",
+)
+_LIBRARIES = ("libcuda", "libcudadebugger", "libnvcuvid", "libnvidia-", "libvdpau_nvidia", "libnvoptix")
+_PROGRAMS = (
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+)
+_PROGRAM_FOLDERS = ("usr/bin", "usr/local/nvidia/bin", "home/kubernetes/bin/nvidia/bin")
+_DEVICE_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+_HOOKS = ("usr/bin/nvidia-cdi-hook", "usr/local/nvidia/toolkit/nvidia-cdi-hook")
+
+
+def driver_edits(root: Path, version: str) -> Edits:
+    """The common part of all devices. root: where the driver is installed."""
+    libraries = _libraries(root, version)
+    folders = tuple(dict.fromkeys(str(Path(mount.container_path).parent) for mount in libraries))
+    return Edits(
+        env={"NVIDIA_VISIBLE_DEVICES": "void"},
+        device_nodes=tuple(DeviceNode(path=f"/dev/{name}") for name in _DEVICE_FILES if (root / "dev" / name).exists()),
+        mounts=(*libraries, *_programs(root)),
+        hooks=_hooks(root, folders),
+    )
+
+
+def _libraries(root: Path, version: str) -> tuple[Mount, ...]:
+    found: dict[str, Mount] = {}
+    for folder in _LIBRARY_FOLDERS:
+        for path in sorted((root / folder).glob(f"*.so.{version}")):
+            if path.name.startswith(_LIBRARIES) and path.name not in found:
+                found[path.name] = _mount(root, path)
+    return tuple(found.values())
+
+
+def _programs(root: Path) -> tuple[Mount, ...]:
+    found: dict[str, Mount] = {}
+    for folder in _PROGRAM_FOLDERS:
+        for name in _PROGRAMS:
+            if name not in found and (root / folder / name).is_file():
+                found[name] = _mount(root, root / folder / name)
+    return tuple(found.values())
+
+
+def _mount(root: Path, path: Path) -> Mount:
+    inside = "/" + str(path.relative_to(root))
+    return Mount(host_path=str(path), container_path=inside, options=("ro", "nosuid", "nodev", "rbind", "rprivate"))
+
+
+def _hooks(root: Path, folders: tuple[str, ...]) -> tuple[Hook, ...]:
+    """Links such as libcuda.so.1 are made by the linker's cache, by NVIDIA's own hook where it is installed."""
+    program = next((root / path for path in _HOOKS if (root / path).is_file()), None)
+    if program is None or not folders:
+        return ()
+    arguments = [argument for folder in folders for argument in ("--folder", folder)]
+    return (Hook(hook_name="createContainer", path=str(program), args=(program.name, "update-ldcache", *arguments)),)
