@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgspec
+import yaml
+
+from allot.apiserver.access.certificates import Certificates, node_identity
+from allot.apiserver.access.kubeconfig import write_kubeconfig
+from allot.process.clock import SystemClock
 
 Found = TypeVar("Found")
 WAIT_S = 30.0
@@ -60,6 +65,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
+        self.node_kubeconfig = folder / "node-kubeconfig"
         self.root = folder / "node"
         self._plane = _Process(
             folder,
@@ -79,7 +85,7 @@ class Cluster:
             *(
                 "node",
                 "--kubeconfig",
-                str(self.kubeconfig),
+                str(self.node_kubeconfig),
                 "--name",
                 "n1",
                 "--root-dir",
@@ -92,8 +98,18 @@ class Cluster:
 
     def __enter__(self) -> Self:
         self._plane.start("ready: ")
+        self._write_node_kubeconfig()
         self.start_node()
         return self
+
+    def _write_node_kubeconfig(self) -> None:
+        """The agent has the rights of its node and no others, as a kubelet."""
+        certificates = Certificates(self.folder / "data" / "pki", SystemClock())
+        pair = certificates.client("node-n1", node_identity("n1"))
+        server = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        write_kubeconfig(
+            self.node_kubeconfig, server, certificates.authority.pem, pair.certificate, pair.key, "system:node:n1"
+        )
 
     def start_node(self) -> None:
         """Start the agent, again if need be."""
