@@ -18,7 +18,7 @@ from allot.core.quantity import Quantity
 
 T = TypeVar("T")
 
-_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`)?")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?")
 _PLACE = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 
 

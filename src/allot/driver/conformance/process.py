@@ -61,6 +61,12 @@ class DriverProcess:
         """Whether it has not ended."""
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def process_id(self) -> int:
+        """Of the running process."""
+        assert self._process is not None, "the driver was not started"
+        return self._process.pid
+
     async def start(self) -> None:
         """Start it; it is not ready then."""
         with self._log.open("ab") as log:
