@@ -111,10 +111,13 @@ class RunningPod:
             await asyncio.sleep(0.02)
         return found
 
-    async def log(self, name: str = "main") -> list[tuple[str, str]]:
-        """What a container that has ended has said, line by line with its stream."""
-        lines = (Path(self.spec.log_directory) / name / "0.log").read_text().splitlines()
-        return [(line.split(" ")[1], line.split(" ", 3)[3]) for line in lines]
+    async def log(self, name: str = "main", *, lines: int = 1) -> list[tuple[str, str]]:
+        """What a container has said, line by line with its stream. containerd writes the last lines soon after the end."""
+        path = Path(self.spec.log_directory) / name / "0.log"
+        async with asyncio.timeout(20):
+            while len(said := path.read_text().splitlines()) < lines:
+                await asyncio.sleep(0.02)
+        return [(line.split(" ")[1], line.split(" ", 3)[3]) for line in said]
 
 
 async def _run_pod(runtime: CriRuntime, logs: Path, **more: object) -> RunningPod:
@@ -201,7 +204,7 @@ async def test_what_a_container_says_is_in_its_log_and_how_it_ended_in_the_list(
     ended = await pod.ended(await pod.start(command=("sh", "-c"), args=(script,)))
     assert (ended.exit_code, ended.reason, ended.pod, ended.name) == (7, "Error", pod.pod, "main")
     assert ended.created_at <= ended.started_at <= ended.finished_at
-    assert sorted(await pod.log()) == [("stderr", "err"), ("stdout", "out")]
+    assert sorted(await pod.log(lines=2)) == [("stderr", "err"), ("stdout", "out")]
     ended = await pod.ended(await pod.start("second", command=("true",)))
     assert (ended.exit_code, ended.reason) == (0, "Completed")
 
@@ -330,7 +333,7 @@ async def test_attach_talks_to_the_container_itself(pod: RunningPod) -> None:
     assert await streams.exit_code() == 0
     await streams.close()
     await pod.ended(id_)
-    assert await pod.log() == [("stdout", "got one"), ("stdout", "got two"), ("stdout", "over")]
+    assert await pod.log(lines=3) == [("stdout", "got one"), ("stdout", "got two"), ("stdout", "over")]
 
 
 async def test_ports_of_a_pod_are_reached(pod: RunningPod) -> None:
