@@ -65,8 +65,9 @@ async def _try_sandbox(server: ContainerdServer) -> None:
         await runtime.close()
 
 
-async def _open(server: ContainerdServer) -> CriRuntime:
-    runtime = CriRuntime(SystemClock(), CriOptions(socket=str(server.socket), poll_s=0.1))
+async def _open(server: ContainerdServer, *, poll_s: float = 0.1, relist_s: float = 30.0) -> CriRuntime:
+    options = CriOptions(socket=str(server.socket), poll_s=poll_s, relist_s=relist_s)
+    runtime = CriRuntime(SystemClock(), options)
     await runtime.open()
     return runtime
 
@@ -413,8 +414,10 @@ async def _next_of(changes: AsyncIterator[str], pod: PodName) -> None:
                 return
 
 
-async def test_the_runtime_tells_when_something_changed(pod: RunningPod) -> None:
-    changes = pod.runtime.changes()
+async def test_the_runtime_tells_when_something_changed(server: ContainerdServer, pod: RunningPod) -> None:
+    # One that would not find out by lists.
+    runtime = await _open(server, poll_s=1000.0, relist_s=1000.0)
+    changes = runtime.changes()
     await _next_of(changes, pod.pod)
     id_ = await pod.start(command=("sh", "-c", "sleep 0.5"))
     while (await pod.container(id_)).state != State.EXITED:
@@ -422,6 +425,7 @@ async def test_the_runtime_tells_when_something_changed(pod: RunningPod) -> None
     await pod.runtime.remove_container(id_)
     await _next_of(changes, pod.pod)
     await changes.aclose()
+    await runtime.close()
 
 
 async def test_containers_outlive_the_runtime_and_changes_go_on_after_its_restart(

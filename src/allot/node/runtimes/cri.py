@@ -290,7 +290,11 @@ class CriRuntime:
             status = await self._sandbox_status(sandbox.id)
             if status is None:
                 return ()
-            self._ips[sandbox.id] = messages.ips_of(status)
+            ips = messages.ips_of(status)
+            # A sandbox without addresses may still get some, unless it has the machine's.
+            if not ips and not self._specs[sandbox.id].host_network:
+                return ()
+            self._ips[sandbox.id] = ips
         return self._ips[sandbox.id]
 
     async def _status_of(self, container: pb.Container) -> pb.ContainerStatus | None:
