@@ -76,7 +76,9 @@ async def make_claim(
     }
     made = await claims.create(body, "default")
     results = [{"request": request, "driver": driver, "pool": NODE, "device": name, **fields} for name in devices]
-    allocation = {"devices": {"results": results, "config": list(configs)}}
+    here = {"key": "metadata.name", "operator": "In", "values": [NODE]}
+    selector = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+    allocation = {"devices": {"results": results, "config": list(configs)}, "nodeSelector": selector}
     await claims.update_status({**made, "status": {"allocation": allocation}}, "default")
     return ClaimRef("default", made["metadata"]["name"], made["metadata"]["uid"])
 

@@ -27,6 +27,7 @@ RESULTS_MAX = 32
 REPAIR_DELAY_S = 0.2
 WAIT_S = 15.0
 _POLL_S = 0.05
+_ON_NODE = {"key": "metadata.name", "operator": "In", "values": [NODE]}
 
 
 class CheckFailed(Exception):
@@ -247,7 +248,10 @@ class Bench:
         self._claims.append(ref)
         if is_allocated:
             results = [self._result(device, request, result_fields or {}) for device in devices]
-            allocation = {"devices": {"results": [*results, *more_results], "config": list(configs)}}
+            allocation = {
+                "devices": {"results": [*results, *more_results], "config": list(configs)},
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [_ON_NODE]}]},
+            }
             await self.claims.update_status({**made, "status": {"allocation": allocation}}, NAMESPACE)
         return ref
 

@@ -23,6 +23,9 @@ def write_skeleton(name: str, directory: Path) -> tuple[Path, ...]:
     problems = check_driver_name(name, "name")
     if problems:
         raise SkeletonError(f"driver {problems[0].error}")
+    if name != name.lower():
+        # The API would take it as a driver's name, but not as the name of a namespace or a device.
+        raise SkeletonError(f"driver name {name!r}: expected lower-case letters, digits, '-' and '.'")
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise SkeletonError(f"{directory}: is there already, expected a new or empty folder")

@@ -1,0 +1,103 @@
+"""The kit passes drivers that do what they should, and catches those that do not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allot.driver.conformance.checks import ALL_CHECKS
+from cli.command import allot
+
+DICE = Path(__file__).resolve().parents[2] / "examples" / "drivers" / "dice.py"
+
+
+def run_kit(driver: Path, *arguments: str) -> tuple[int, list[dict[str, str]], str]:
+    command = [sys.executable, "-m", "allot", "driver", "test", str(driver), "-o", "json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_there_are_enough_checks_and_each_has_its_name() -> None:
+    names = [(check.group, check.name) for check in ALL_CHECKS]
+    assert len(set(names)) == len(names) >= 40
+
+
+def test_checks_can_be_listed() -> None:
+    result = allot("driver", "test", str(DICE), "--list", "-o", "json")
+    assert len(result.stdout.splitlines()) == len(ALL_CHECKS)
+
+
+def test_a_driver_that_is_not_there_is_told() -> None:
+    result = allot("driver", "test", "no/such/driver.py")
+    assert (result.code, result.stderr) == (2, "error: driver no/such/driver.py: no such file\n")
+
+
+def test_a_module_that_is_no_driver_is_told(tmp_path: Path) -> None:
+    module = tmp_path / "empty.py"
+    module.write_text("")
+    result = allot("driver", "test", str(module))
+    assert result.code == 2 and "does it call run()?" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_example_passes_every_check() -> None:
+    code, findings, errors = run_kit(DICE)
+    assert [finding for finding in findings if finding["verdict"] != "pass"] == []
+    assert (code, len(findings)) == (0, len(ALL_CHECKS)), errors
+
+
+# What is broken, the code that breaks it, and the check that must notice.
+BROKEN = {
+    "leaves CDI files": ("CdiFiles.remove_claim = lambda self, uid: None", "the claim's CDI files are removed"),
+    "keeps nothing on disk": (
+        "Checkpoint.put = lambda self, record: self._records.__setitem__(record.uid, record)",
+        "killed after a claim was prepared, it still guards",
+    ),
+    "has no guard": ("preparing.find_overlap = lambda *given: ''", "a second claim for a device in use"),
+    "answers alternatives": ("service.base_request = lambda request: request", "an alternative is answered by"),
+    "takes any parameters": ("preparing.decode_configs = lambda *given: ()", "parameters of an unknown kind"),
+    "does not own its slices": ("SlicePublisher._find_owner = nobody", "every slice belongs to the node object"),
+    "does not repair": ("SlicePublisher.sync_after = only_now", "a deleted slice is published again"),
+    "dies of SIGTERM": ("run_module._on_signals = lambda stop: None", "SIGTERM ends it with exit code 0"),
+    "speaks once": ("health_module._REPORTS_PER_TIMEOUT = 0.001", "it reports again within the timeout"),
+    "forgets no boot": ("plugin.read_boot_id = lambda path: 'same'", "after a reboot nothing is prepared any more"),
+}
+_BROKEN = """
+import sys
+sys.path.insert(0, {folder!r})
+import allot.driver.health as health_module
+import allot.driver.plugin as plugin
+import allot.driver.preparing as preparing
+import allot.driver.service as service
+from allot.driver.cdi_files import CdiFiles
+from allot.driver.checkpoint import Checkpoint
+from allot.driver.publishing import SlicePublisher
+run_module = sys.modules["allot.driver.run"]
+async def nobody(self):
+    return None
+whenever = SlicePublisher.sync_after
+def only_now(self, seconds):
+    if seconds == 0:
+        whenever(self, seconds)
+{code}
+from dice import Dice
+class Broken(Dice):
+    health_timeout_s = 2.0
+if __name__ == "__main__":
+    run_module.run(Broken())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", sorted(BROKEN))
+def test_a_driver_that_is_broken_is_caught(what: str, tmp_path: Path) -> None:
+    code, check = BROKEN[what]
+    module = tmp_path / "broken.py"
+    module.write_text(_BROKEN.format(folder=str(DICE.parent), code=code))
+    exit_code, findings, errors = run_kit(module, "--only", check)
+    assert [finding["verdict"] for finding in findings] == ["fail"], errors
+    assert exit_code == 1
