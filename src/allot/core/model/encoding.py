@@ -24,23 +24,36 @@ def encode_struct(value: APIStruct) -> dict[str, Any]:
 
 @cache
 def _struct_encoder(type_: type[APIStruct]) -> _Encoder:
-    # Filled on first use: types may contain themselves.
-    plan: list[tuple[str, str, _Encoder | None, bool, bool]] = []
+    # Made on first use: types may contain themselves.
+    made: list[_Encoder] = []
 
-    def encode(value: Any) -> dict[str, Any]:
-        if not plan:
-            plan.extend(_planned(field) for field in schema_of(type_).fields)
-        encoded: dict[str, Any] = {}
-        for name, wire_name, encode_member, absent_when_empty, null_when_empty in plan:
-            member = getattr(value, name)
-            if member is None or (absent_when_empty and not member):
-                if null_when_empty:
-                    encoded[wire_name] = None
-            else:
-                encoded[wire_name] = member if encode_member is None else encode_member(member)
-        return encoded
+    def encode(value: Any) -> Any:
+        if not made:
+            made.append(_written_out(type_))
+        return made[0](value)
 
     return encode
+
+
+@cache
+def _written_out(type_: type[APIStruct]) -> _Encoder:
+    """An encoder without a loop over the fields: a function with a line for each of them. Every name in its text is that of a
+    field of ours."""
+    names: dict[str, Any] = {}
+    lines = ["def encode(value):", "    encoded = {}"]
+    for place, field in enumerate(schema_of(type_).fields):
+        name, wire_name, encode_member, absent_when_empty, null_when_empty = _planned(field)
+        written = "member"
+        if encode_member is not None:
+            names[f"encode_{place}"] = encode_member
+            written = f"encode_{place}(member)"
+        present = "member" if absent_when_empty else "member is not None"
+        lines += [f"    member = value.{name}", f"    if {present}:", f"        encoded[{wire_name!r}] = {written}"]
+        if null_when_empty:
+            lines += ["    else:", f"        encoded[{wire_name!r}] = None"]
+    exec("\n".join([*lines, "    return encoded"]), names)
+    encoder: _Encoder = names["encode"]
+    return encoder
 
 
 def _planned(field: Field) -> tuple[str, str, _Encoder | None, bool, bool]:
