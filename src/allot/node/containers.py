@@ -12,10 +12,11 @@ import msgspec
 
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, environment, expand, references
 from allot.core.lifecycle.pods import Start
-from allot.core.model.pods_v1 import Container, Pod, PodSecurityContext, SecurityContext
+from allot.core.model.pods_v1 import ConfinementProfile, Container, Pod, PodSecurityContext, SecurityContext
 from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
 from allot.node.runtimes.port import (
+    Confinement,
     ContainerSpec,
     HostPort,
     Mount,
@@ -118,7 +119,7 @@ class ContainerSpecs:
             mounts=mounts,
             cdi_devices=cdi_devices,
             resources=_resources(pod, container, facts),
-            user=_user(pod.spec.security_context, container),
+            user=_user(pod.spec.security_context, container, folder),
             stdin=container.stdin,
             stdin_once=container.stdin_once,
             tty=container.tty,
@@ -199,7 +200,7 @@ def _oom_score(pod: Pod, request: Quantity | None, capacity: Quantity | None) ->
     return max(3, min(999, score))
 
 
-def _user(pod: PodSecurityContext | None, container: Container) -> User:
+def _user(pod: PodSecurityContext | None, container: Container, folder: Path) -> User:
     shared = pod or PodSecurityContext()
     own = container.security_context or SecurityContext()
     user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
@@ -216,7 +217,26 @@ def _user(pod: PodSecurityContext | None, container: Container) -> User:
         privileged=own.privileged,
         read_only_root=own.read_only_root_filesystem,
         allow_privilege_escalation=own.allow_privilege_escalation is not False,
+        # Profiles of this machine are beside the folder that has those of the pods.
+        seccomp=_confinement(own.seccomp_profile or shared.seccomp_profile, folder.parents[1] / "seccomp"),
+        apparmor=_confinement(own.app_armor_profile or shared.app_armor_profile, None),
     )
     if own.capabilities is None:
         return made
     return msgspec.structs.replace(made, add_capabilities=own.capabilities.add, drop_capabilities=own.capabilities.drop)
+
+
+def _confinement(asked: ConfinementProfile | None, below: Path | None) -> Confinement | None:
+    """below: where profiles are, if they are files."""
+    if asked is None or not asked.type:
+        return None
+    profile = asked.localhost_profile
+    if asked.type != "Localhost":
+        profile = ""
+    elif below is not None:
+        if Path(profile).is_absolute() or ".." in Path(profile).parts:
+            raise RuntimeFailure(
+                "CreateContainerConfigError", f'seccomp profile "{profile}": expected a path below {below}'
+            )
+        profile = str(below / profile)
+    return Confinement(kind=asked.type, profile=profile)

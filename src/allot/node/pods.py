@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,6 +95,7 @@ class PodWorker:
         self._raw = raw
         self.pod = decode_pod(raw)
         self._woken = asyncio.Event()
+        self._is_ending = asyncio.Event()
         self._is_gone = False
         self._ends = False
         self._end_reason = ""
@@ -125,11 +126,14 @@ class PodWorker:
         """The pod has changed in the API."""
         if raw["metadata"].get("resourceVersion") != self._raw["metadata"].get("resourceVersion"):
             self._raw, self.pod = raw, decode_pod(raw)
+            if self.pod.metadata.deletion_timestamp is not None:
+                self._is_ending.set()
             self._woken.set()
 
     def remove(self) -> None:
         """The pod is no longer in the API."""
         self._is_gone = True
+        self._is_ending.set()
         self._woken.set()
 
     def wake(self) -> None:
@@ -167,28 +171,35 @@ class PodWorker:
     async def _sync(self) -> bool:
         """One look at the pod; whether it is over and done with."""
         seen = await self._look()
-        if self._is_gone or self.pod.metadata.deletion_timestamp is not None:
-            self._ends = True
-        if not self._ends:
+        while not self._must_end():
             decision = decide(self.pod, seen, self._on.clock.seconds())
             self._told_waiting = {**self._waiting, **decision.waiting}
             if decision.ends:
                 self._ends = True
                 self._end_reason = "DeadlineExceeded" if is_overdue(self.pod, self._on.clock.seconds()) else ""
-            else:
-                self._report_backoffs(decision.waiting)
-                await self._report_soon(seen)
-                if await self._act(decision.steps, seen):
-                    seen = await self._look()
-                    self._told_waiting = dict(self._waiting)
-                if decision.look_at is not None:
-                    self._look_in(decision.look_at - self._on.clock.seconds())
-                await self._keep_volumes()
-                self._keep_probes(seen)
-                await self._report(seen)
-                return False
+                break
+            self._report_backoffs(decision.waiting)
+            await self._report_soon(seen)
+            made_sandbox = await self._act(decision.steps, seen)
+            if decision.steps:
+                seen = await self._look()
+                self._told_waiting = dict(self._waiting)
+            if made_sandbox:
+                # What to start in it is decided at once.
+                continue
+            if decision.look_at is not None:
+                self._look_in(decision.look_at - self._on.clock.seconds())
+            await self._keep_volumes()
+            self._keep_probes(seen)
+            await self._report(seen)
+            return False
         self._keep_probes(seen)
         return await self._end(seen)
+
+    def _must_end(self) -> bool:
+        if self._is_gone or self.pod.metadata.deletion_timestamp is not None:
+            self._ends = True
+        return self._ends
 
     async def _look(self) -> Seen:
         sandboxes, containers = await self._on.listing.of(self.pod.metadata.uid)
@@ -258,19 +269,16 @@ class PodWorker:
     # --- acting ---
 
     async def _act(self, steps: tuple[MakeSandbox | Start | Stop, ...], seen: Seen) -> bool:
-        """Carry steps out; whether anything was done."""
+        """Carry steps out; whether there is a sandbox now that was not there before."""
         for step in steps:
             match step:
                 case MakeSandbox():
-                    if not await self._make_sandbox(step):
-                        return True
-                    # What to start in it is decided anew.
-                    self._woken.set()
+                    return await self._make_sandbox(step)
                 case Start():
                     await self._start(step, seen.sandbox)
                 case Stop():
                     self._stop(step)
-        return bool(steps)
+        return False
 
     def _facts(self) -> PodFacts:
         return PodFacts(host_ips=self._on.host_ips, pod_ips=self._pod_ips, allocatable=self._on.allocatable)
@@ -283,8 +291,8 @@ class PodWorker:
         """Volumes, devices, then the sandbox itself; whether it is there."""
         pod = self.pod
         try:
-            await self._set_up_volumes()
-            await self._on.devices.prepare(self._raw)
+            if not await self._unless_ending(self._make_ready()):
+                return False
             await self._on.runtime.run_sandbox(sandbox_spec(pod, step.attempt, self.log_folder()))
         except MountFailure as error:
             self._failed("FailedMount", str(error))
@@ -298,6 +306,30 @@ class PodWorker:
         self._on.listing.stale()
         self._retry_s = _RETRY_FIRST_S
         return True
+
+    async def _make_ready(self) -> None:
+        """Volumes and devices at the same time."""
+        results = await asyncio.gather(
+            self._set_up_volumes(), self._on.devices.prepare(self._raw), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _unless_ending(self, doing: Coroutine[Any, Any, None]) -> bool:
+        """Do something that may take long, but give it up when the pod is to end; whether it was done."""
+        work, ends = asyncio.ensure_future(doing), asyncio.ensure_future(self._is_ending.wait())
+        try:
+            await asyncio.wait((work, ends), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                self._woken.set()
+                return False
+            await work
+            return True
+        finally:
+            for task in (work, ends):
+                task.cancel()
+            await asyncio.gather(work, ends, return_exceptions=True)
 
     async def _set_up_volumes(self) -> Mapping[str, Path]:
         self._volumes = await self._on.volumes.set_up(self.pod, self._facts())

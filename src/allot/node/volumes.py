@@ -61,13 +61,21 @@ class Volumes:
 
     async def set_up(self, pod: Pod, facts: PodFacts) -> Mapping[str, Path]:
         """Make all volumes, or bring them up to date; where they are by name."""
-        found = {}
-        for volume in pod.spec.volumes:
+        found: dict[str, Path] = {}
+
+        async def set_up(volume: Volume) -> None:
             try:
                 found[volume.name] = await self._set_up(pod, volume, facts)
             except (Missing, BadEnvironment, OSError) as error:
                 text = f'MountVolume.SetUp failed for volume "{volume.name}" : {error}'
                 raise MountFailure(text) from error
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for volume in pod.spec.volumes:
+                    tasks.create_task(set_up(volume))
+        except* MountFailure as group:
+            raise group.exceptions[0] from None
         return found
 
     def tear_down(self, uid: str) -> None:
@@ -101,10 +109,11 @@ class Volumes:
         if volume.downward_api is not None:
             return "downward-api", _downward(pod, volume.downward_api, volume.downward_api.default_mode, facts)
         if volume.projected is not None:
-            files: Files = {}
-            for source in volume.projected.sources:
-                files |= await self._projection(pod, volume, source, volume.projected.default_mode, facts)
-            return "projected", files
+            mode = volume.projected.default_mode
+            parts = await asyncio.gather(
+                *(self._projection(pod, volume, source, mode, facts) for source in volume.projected.sources)
+            )
+            return "projected", {name: file for part in parts for name, file in part.items()}
         raise Missing("the agent has no plugin for this kind of volume")
 
     async def _projection(

@@ -199,6 +199,13 @@ class Capabilities(PartialStruct, frozen=True, kw_only=True):
     drop: tuple[str, ...] = ()
 
 
+class ConfinementProfile(PartialStruct, frozen=True, kw_only=True):
+    """Which system calls (seccomp) or files (AppArmor) a container may use: RuntimeDefault, Unconfined or Localhost."""
+
+    type: str = ""
+    localhost_profile: str = ""
+
+
 class SecurityContext(PartialStruct, frozen=True, kw_only=True):
     """As whom a container runs."""
 
@@ -209,6 +216,8 @@ class SecurityContext(PartialStruct, frozen=True, kw_only=True):
     read_only_root_filesystem: bool = False
     allow_privilege_escalation: bool | None = None
     capabilities: Capabilities | None = None
+    seccomp_profile: ConfinementProfile | None = None
+    app_armor_profile: ConfinementProfile | None = None
 
 
 class Container(PartialStruct, frozen=True, kw_only=True):
@@ -350,6 +359,8 @@ class PodSecurityContext(PartialStruct, frozen=True, kw_only=True):
     run_as_non_root: bool | None = None
     fs_group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
+    seccomp_profile: ConfinementProfile | None = None
+    app_armor_profile: ConfinementProfile | None = None
 
 
 class ReadinessGate(PartialStruct, frozen=True, kw_only=True):

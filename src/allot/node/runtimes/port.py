@@ -59,6 +59,15 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     oom_score_adjust: int = 0
 
 
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile for seccomp or AppArmor."""
+
+    # `RuntimeDefault`, `Unconfined` or `Localhost`.
+    kind: str
+    # The file (seccomp) or the name (AppArmor) of a profile of this machine.
+    profile: str = ""
+
+
 class User(msgspec.Struct, frozen=True, kw_only=True):
     """As whom a container runs, and what it may do."""
 
@@ -70,6 +79,9 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     add_capabilities: tuple[str, ...] = ()
     drop_capabilities: tuple[str, ...] = ()
     allow_privilege_escalation: bool = True
+    # None: not said; the kubelet then leaves seccomp off and AppArmor to the runtime.
+    seccomp: Confinement | None = None
+    apparmor: Confinement | None = None
 
 
 class HostPort(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,7 +49,8 @@ T = TypeVar("T")
 
 NAME = "process"
 VERSION = "0.1.0"
-_SHIM = str(Path(shim.__file__).resolve())
+# The compiled form, if the interpreter could write it when we imported it: compiling takes as long as the rest of a start.
+_SHIM = next(path for path in (shim.__cached__, shim.__file__) if path and Path(path).exists())
 _START_S = 30.0
 _ADOPT_S = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -1,7 +1,7 @@
 """A small program beside each container of the process runtime: starts it, keeps its log, tells how it ended.
 
 Runs by itself (`python -I -S shim.py run FOLDER`), so that containers outlive the agent, and imports nothing of allot, so that
-it starts in milliseconds (pathlib alone would take a third of them). Holds a lock on its folder as long as it lives; everything that it knows is in files there. The
+it starts in milliseconds (pathlib or typing alone would take a tenth of them). Holds a lock on its folder as long as it lives; everything that it knows is in files there. The
 second use (`exec FOLDER ...`) turns the process into a program inside a container that runs.
 
 Files: start.json (from the agent), run.json (it runs), exit.json (it has ended), attach.sock (to talk to it).
@@ -22,7 +22,10 @@ import struct
 import sys
 import termios
 import time
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 STATUS_FD = 3
 # Frames on attach.sock: kind, length, data. To the shim: input, window size, signal, end of input; from it: output, errors, end.
