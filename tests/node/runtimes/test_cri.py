@@ -14,6 +14,7 @@ import pytest
 
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import (
+    Confinement,
     Container,
     ContainerSpec,
     Mount,
@@ -215,7 +216,12 @@ async def test_environment_directory_mounts_and_user_are_as_asked_for(pod: Runni
         (tmp_path / name).mkdir(mode=0o777)
         (tmp_path / name).chmod(0o777)
     user = User(
-        user=1000, group=2000, supplemental_groups=(3000,), read_only_root=True, allow_privilege_escalation=False
+        seccomp=Confinement(kind="RuntimeDefault"),
+        user=1000,
+        group=2000,
+        supplemental_groups=(3000,),
+        read_only_root=True,
+        allow_privilege_escalation=False,
     )
     id_ = await pod.start(
         command=LASTS,
@@ -238,6 +244,8 @@ async def test_environment_directory_mounts_and_user_are_as_asked_for(pod: Runni
     assert (tmp_path / "open" / "written").read_text() == "x\n"
     assert [line for line in lines if line.startswith("no ")] == ["no /closed", "no /bin"]
     assert "NoNewPrivs:\t1" in lines
+    # Filtered.
+    assert "Seccomp:\t2" in lines
 
 
 async def test_a_group_without_a_user_joins_the_image_s_own_user(pod: RunningPod) -> None:

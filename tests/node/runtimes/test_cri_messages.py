@@ -8,6 +8,7 @@ import pytest
 from allot.node.runtimes import cri_messages as messages
 from allot.node.runtimes.cri_streams import exit_code_of
 from allot.node.runtimes.port import (
+    Confinement,
     ContainerSpec,
     HostPort,
     Mount,
@@ -117,6 +118,18 @@ def test_users_groups_and_privileges_are_passed_on() -> None:
     for image_user, number, name in (((7, ""), 7, ""), ((None, "worker"), 0, "worker")):
         security = messages.container_config(spec, SandboxSpec(pod=POD), image_user).linux.security_context
         assert (security.run_as_user.value, security.run_as_username) == (number, name)
+
+
+def test_seccomp_and_apparmor_are_passed_on() -> None:
+    security = _container().linux.security_context
+    assert security.seccomp.profile_type == pb.SecurityProfile.Unconfined
+    assert not security.HasField("apparmor")
+    user = User(seccomp=Confinement(kind="RuntimeDefault"), apparmor=Confinement(kind="Localhost", profile="strict"))
+    security = _container(user=user).linux.security_context
+    assert security.seccomp.profile_type == pb.SecurityProfile.RuntimeDefault
+    assert (security.apparmor.profile_type, security.apparmor.localhost_ref) == (pb.SecurityProfile.Localhost, "strict")
+    unknown = _container(user=User(seccomp=Confinement(kind="Later"))).linux.security_context
+    assert unknown.seccomp.profile_type == pb.SecurityProfile.RuntimeDefault
 
 
 def test_cdi_devices_are_passed_once_in_their_order_and_mounts_with_their_propagation() -> None:

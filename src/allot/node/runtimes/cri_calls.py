@@ -106,7 +106,8 @@ class CriCalls:
         call = self._open().unary_unary(
             method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
         )
-        return await call(request, timeout=timeout_s)  # type: ignore[no-any-return]
+        answered: Answer = await call(request, timeout=timeout_s)
+        return answered
 
     def _open(self) -> grpc.aio.Channel:
         if self._channel is None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allot.node.runtimes.port import (
+    Confinement,
     Container,
     ContainerSpec,
     Mount,
@@ -52,6 +53,11 @@ _STATES = {
     pb.CONTAINER_CREATED: State.CREATED,
     pb.CONTAINER_RUNNING: State.RUNNING,
     pb.CONTAINER_EXITED: State.EXITED,
+}
+_PROFILES = {
+    "RuntimeDefault": pb.SecurityProfile.RuntimeDefault,
+    "Unconfined": pb.SecurityProfile.Unconfined,
+    "Localhost": pb.SecurityProfile.Localhost,
 }
 _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 
@@ -172,8 +178,10 @@ def _security(user: User, sandbox: SandboxSpec, image_user: tuple[int | None, st
         readonly_rootfs=user.read_only_root,
         supplemental_groups=user.supplemental_groups,
         no_new_privs=not user.allow_privilege_escalation,
-        seccomp=pb.SecurityProfile(profile_type=pb.SecurityProfile.Unconfined),
+        seccomp=_profile(user.seccomp or Confinement(kind="Unconfined")),
     )
+    if user.apparmor is not None:
+        made.apparmor.CopyFrom(_profile(user.apparmor))
     if not user.privileged:
         made.masked_paths.extend(_MASKED)
         made.readonly_paths.extend(_READ_ONLY)
@@ -185,6 +193,12 @@ def _security(user: User, sandbox: SandboxSpec, image_user: tuple[int | None, st
     if user.group is not None:
         made.run_as_group.value = user.group
     return made
+
+
+def _profile(confinement: Confinement) -> pb.SecurityProfile:
+    # A kind that is not known must not end in less than the runtime's own protection.
+    kind = _PROFILES.get(confinement.kind, pb.SecurityProfile.RuntimeDefault)
+    return pb.SecurityProfile(profile_type=kind, localhost_ref=confinement.profile)
 
 
 # --- what is there ---
