@@ -47,7 +47,8 @@ class TypedResource(Generic[T]):
         self.resource = resource
         self._type = type_
         self._kind = kind
-        self._is_hub = resource.api_version == kind.hub_api_version
+        # Whether the server is asked in the version that the type describes.
+        self.is_hub = resource.api_version == kind.hub_api_version
         self._is_partial = has_partial_parts(type_)
 
     # --- reads ---
@@ -172,7 +173,7 @@ class TypedResource(Generic[T]):
 
     def decode(self, value: dict[str, Any]) -> T:
         """A struct from what the server sent."""
-        if not self._is_hub:
+        if not self.is_hub:
             object_ = self._envelope(value).object
             assert isinstance(object_, self._type)
             return object_

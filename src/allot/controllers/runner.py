@@ -27,7 +27,7 @@ from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.actions import Action, Answers, Create, Emit, LookUp, RequeueAfter, Retry, Write
 from allot.process.clock import Clock
 from allot.process.ids import Ids
-from allot.process.supervise import answer_or_none, supervise
+from allot.process.supervise import answer_or_none, result_or_none, supervise
 
 _log = logging.getLogger("allot.controllers")
 
@@ -136,7 +136,7 @@ class Controller(Generic[K]):
                 await asyncio.sleep(0)
             key = await self.queue.get()
             self._taken[key] = None
-            actions = await answer_or_none(f"controller {self._name}: {key}", partial(self._ask, key))
+            actions = result_or_none(f"controller {self._name}: {key}", partial(self._reconcile, key, {}))
             if actions is not None and any(isinstance(action, _TASKS) for action in actions):
                 tasks.create_task(self._perform(key, actions, free))
                 continue
@@ -146,9 +146,6 @@ class Controller(Generic[K]):
                 self._finish(key, actions)
             self._give_back(key)
             free.release()
-
-    async def _ask(self, key: K) -> Sequence[Action]:
-        return self._reconcile(key, {})
 
     async def _perform(self, key: K, actions: Sequence[Action], free: asyncio.Semaphore) -> None:
         work = partial(self._carry_out, key, actions)

@@ -16,6 +16,7 @@ from allot.client.api import Client, PatchType
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.codec import encode
 from allot.core.model.meta import ObjectMeta
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.plan import ClaimStep, NewClaim
@@ -193,7 +194,10 @@ class ClaimWrites:
     async def _write_status(
         self, claim: api.ResourceClaim, body: Object, status: api.ResourceClaimStatus
     ) -> api.ResourceClaim:
-        encoded = self._typed.encode(api.ResourceClaim(status=status)).get("status") or {}
+        if self._typed.is_hub:
+            encoded = encode(status)
+        else:
+            encoded = self._typed.encode(api.ResourceClaim(status=status)).get("status") or {}
         answer = await self._resource.update_status({**body, "status": encoded}, claim.metadata.namespace)
         # What was sent is what is stored but for its version; decoding the answer would cost more than the rest.
         metadata = _replace(claim.metadata, resource_version=_version(answer))

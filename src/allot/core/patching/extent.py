@@ -20,6 +20,8 @@ _PARTS_MAX = 100
 
 _LEAF, _MAPPING, _LIST_MAP, _LIST_SET = Shape.LEAF, Shape.MAPPING, Shape.LIST_MAP, Shape.LIST_SET
 
+_UID = ("uid",)
+
 # A value's node -> what is below it; None if nothing is.
 _Extent = Callable[[Any, Schema], Tree | None]
 
@@ -126,6 +128,9 @@ def _list_tree(
     elements += tuple(found)
     # Which of several items with the same keys is meant cannot be told: they are owned as one.
     below += tuple([whole(each[0], items) if len(each) == 1 else LEAF for each in found.values()])
+    if len(found) == 1 and schema.map_keys == _UID:
+        # No other object has such an element: nothing to find, nothing to keep, and in order.
+        return dict(zip(elements, below, strict=True))
     key = (elements, tuple(map(id, below)))
     tree: Tree | None = kept.get(key)
     if tree is None:
