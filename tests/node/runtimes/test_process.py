@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,18 @@ import pytest
 
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.logs import LogOptions, parse_line, read_log
-from allot.node.runtimes.port import Container, ContainerSpec, Mount, PodName, RuntimeFailure, SandboxSpec, State
+from allot.node.runtimes.port import (
+    Container,
+    ContainerSpec,
+    Mount,
+    PodName,
+    Resources,
+    RuntimeFailure,
+    SandboxSpec,
+    State,
+)
 from allot.node.runtimes.process import ProcessRuntime
+from allot.node.runtimes.process_limits import make_group, remove_group
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 
@@ -262,3 +273,18 @@ async def test_a_log_is_followed_and_chosen_from(world: World) -> None:
     assert await text(LogOptions(stream="Stderr")) == b""
     assert (await text(LogOptions(tail=1, timestamps=True))).endswith(b"Z rest\n")
     assert await text(LogOptions(since=(await world.ended(id_)).finished_at - 0.2)) == b"rest\n"
+
+
+async def test_limits_hold_where_control_groups_can_be_made(world: World) -> None:
+    limits = Resources(memory_limit_bytes=32 * 1024 * 1024, cpu_milli_limit=500, cpu_milli_request=100, cpuset_cpus="0")
+    if not (group := make_group("probe", limits)).folders:
+        pytest.skip("this machine lets us make no control groups")
+    remove_group(group)
+    eats = "import os; print(os.sched_getaffinity(0), flush=True); x = bytearray(200_000_000); print(len(x))"
+    id_ = await world.start(sys.executable, "-c", eats, resources=limits)
+    found = await world.ended(id_)
+    assert (found.exit_code, found.reason) == (137, "OOMKilled")
+    assert world.said() == [(b"stdout", b"{0}")]
+    await world.runtime.remove_container(id_)
+    assert not any(Path(folder).exists() for folder in group.folders)
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/allot-{id_}"))

@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ from allot.node.runtimes.port import (
     Streams,
 )
 from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, resolve, run_hooks
+from allot.node.runtimes.process_limits import Group, make_group, remove_group
 from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams, connect_port
 from allot.node.runtimes.process_usage import usage_of
 from allot.process.clock import Clock
@@ -50,7 +52,7 @@ T = TypeVar("T")
 NAME = "process"
 VERSION = "0.1.0"
 # The compiled form, if the interpreter could write it when we imported it: compiling takes as long as the rest of a start.
-_SHIM = next(path for path in (shim.__cached__, shim.__file__) if path and Path(path).exists())
+_SHIM = next(path for path in (cache_from_source(shim.__file__), shim.__file__) if Path(path).exists())
 _START_S = 30.0
 _ADOPT_S = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -74,6 +76,7 @@ class _ContainerFile(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     boot_id: str
     hooks: tuple[Hook, ...] = ()
+    group: Group = Group()
 
 
 class _Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +282,7 @@ class ProcessRuntime:
         id_ = self._new_id()
         folder = self._container_folder / id_
         edits = resolve(self._cdi, spec.cdi_devices, folder)
+        group = make_group(id_, spec.resources)
         (folder / "work").mkdir(mode=0o755, parents=True)
         environment = {**self._environment, "HOSTNAME": sandbox.spec.hostname, **spec.environment, **edits.environment}
         mounts = [
@@ -299,6 +303,9 @@ class ProcessRuntime:
             "group": spec.user.group,
             "groups": [*spec.user.supplemental_groups, *edits.groups],
             "oom_score_adjust": spec.resources.oom_score_adjust,
+            "processors": spec.resources.cpuset_cpus,
+            "cgroups": group.folders,
+            "oom_file": group.oom_file,
         }
         file = _ContainerFile(
             id=id_,
@@ -307,6 +314,7 @@ class ProcessRuntime:
             created_at=self._clock.seconds(),
             boot_id=self._boot_id,
             hooks=edits.hooks,
+            group=group,
         )
         _write(folder / "start.json", start)
         _write(folder / "container.json", file)
@@ -454,6 +462,7 @@ class ProcessRuntime:
         finally:
             shutil.rmtree(held.folder, ignore_errors=True)
             os.close(with_lock)
+        remove_group(held.file.group)
         self._containers.pop(container_id, None)
 
     async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:

@@ -255,6 +255,11 @@ def _settle(spec: dict[str, Any]) -> None:
                 file.write(str(os.getpid()))
         except OSError as error:
             raise StartFailure(f"control group {path}: {(error.strerror or '').lower()}") from None
+    if spec.get("processors"):
+        try:
+            os.sched_setaffinity(0, _numbers(spec["processors"]))
+        except (OSError, ValueError) as error:
+            raise StartFailure(f"processors {spec['processors']}: {error}") from None
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write(str(spec.get("oom_score_adjust", 0)))
@@ -263,6 +268,15 @@ def _settle(spec: dict[str, Any]) -> None:
     if spec["mounts"]:
         enter_namespace()
         make_mounts(spec["mounts"], spec["scratch"])
+
+
+def _numbers(text: str) -> set[int]:
+    """0-2,5 as the kernel writes sets of processors."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
 
 
 # --- the log ---
@@ -431,7 +445,10 @@ class _Shim:
                 pass
         self.log.flush()
         code = os.waitstatus_to_exitcode(status)
-        _write_file("exit.json", {"code": code if code >= 0 else 128 - code, "at": ended})
+        told: dict[str, Any] = {"code": code if code >= 0 else 128 - code, "at": ended}
+        if code == -signal.SIGKILL and _kills(self.spec.get("oom_file", "")):
+            told["reason"] = "OOMKilled"
+        _write_file("exit.json", told)
         for client in tuple(self.clients.values()):
             client.send(ENDED, struct.pack(">i", code))
             client.connection.settimeout(2.0)
@@ -574,6 +591,16 @@ def _children() -> list[int]:
             return [int(each) for each in file.read().split()]
     except OSError:
         return []
+
+
+def _kills(path: str) -> int:
+    """How often the kernel has killed something in a control group for want of memory."""
+    try:
+        with open(path, encoding="ascii") as file:
+            counts = dict(line.split(" ", 1) for line in file.read().splitlines())
+        return int(counts.get("oom_kill", 0))
+    except (OSError, ValueError):
+        return 0
 
 
 def start_time(pid: int) -> int:
