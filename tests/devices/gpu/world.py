@@ -3,6 +3,7 @@ container would see of its CDI devices."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from allot.client.api import Client
 from allot.core.allocation.allocator import Allocated, Unallocatable, allocate
@@ -139,11 +139,11 @@ class Container:
             given["CUDA_MPS_PIPE_DIRECTORY"] = str(self._root) + pipe
         return {"PATH": os.environ["PATH"], "TZ": "UTC", "SIMULATED_GPUS": str(self._root) + CONTAINER_CARDS, **given}
 
-    def run(self, program: str, *arguments: str, shell: str = "sh") -> subprocess.CompletedProcess[str]:
+    def run(self, program: str, *arguments: str, shell: Sequence[str] = ("sh",)) -> subprocess.CompletedProcess[str]:
         """Run a program that was mounted."""
         path = f"{self._root}{CONTAINER_PROGRAMS}/{program}"
         return subprocess.run(
-            [shell, path, *arguments], env=self._environment(), capture_output=True, text=True, timeout=30, check=False
+            [*shell, path, *arguments], env=self._environment(), capture_output=True, text=True, timeout=30, check=False
         )
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
@@ -160,16 +160,12 @@ class Container:
 @asynccontextmanager
 async def eventually(seconds: float = 20.0) -> AsyncIterator[None]:
     """A limit for waiting."""
-    import asyncio
-
     async with asyncio.timeout(seconds):
         yield
 
 
 async def pause() -> None:
     """Let others work."""
-    import asyncio
-
     await asyncio.sleep(0.02)
 
 
@@ -243,6 +239,3 @@ def opaque(kind: str, value: Mapping[str, Any], *requests: str) -> dict[str, Any
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, **value}
     entry: dict[str, Any] = {"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
     return {**entry, "requests": list(requests)} if requests else entry
-
-
-slow = pytest.mark.slow

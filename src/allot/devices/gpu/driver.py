@@ -17,7 +17,7 @@ import msgspec
 
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.devices.gpu import config as parameters
-from allot.devices.gpu.config import GpuConfig, MigDeviceConfig, Sharing, Strategy, VfioDeviceConfig
+from allot.devices.gpu.config import GpuConfig, MigDeviceConfig, MpsConfig, Sharing, Strategy, VfioDeviceConfig
 from allot.devices.gpu.faults import health_of, is_lost
 from allot.devices.gpu.gates import Gates
 from allot.devices.gpu.hardware import ComputeMode, Gpu, Hardware, HardwareError, MigInstance, MpsSettings
@@ -224,24 +224,24 @@ class GpuDriver(Driver):
         served = [each for each in wanted if each.sharing.strategy is Strategy.MPS]
         if not served:
             return {}
-        uuids = [_uuid(each, instances) for each in served]
+        uuids = {each.device.name: _uuid(each, instances) for each in served}
         limits: dict[str, int] = {}
-        percentage: int | None = None
-        for settings in dict.fromkeys(msgspec.json.encode(each.sharing) for each in served):
-            group = [index for index, each in enumerate(served) if msgspec.json.encode(each.sharing) == settings]
-            mps = served[group[0]].sharing.mps
-            assert mps is not None, "MPS without parameters"
-            limits |= parameters.pinned_memory_limits_mib(mps, [uuids[index] for index in group])
-            given = mps.default_active_thread_percentage
-            percentage = given if percentage is None else percentage if given is None else min(percentage, given)
+        for mps, members in _by_parameters(served):
+            limits |= parameters.pinned_memory_limits_mib(mps, [uuids[each.device.name] for each in members])
+        percentages = [
+            each.sharing.mps.default_active_thread_percentage
+            for each in served
+            if each.sharing.mps is not None and each.sharing.mps.default_active_thread_percentage is not None
+        ]
         for each in served:
             if each.offer.type == GPU:
                 self.hardware.set_compute_mode(each.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
         folders = self.hardware.start_mps(
             MpsSettings(
                 id=undo.mps,
-                uuids=tuple(uuids),
-                active_thread_percentage=percentage,
+                uuids=tuple(dict.fromkeys(uuids.values())),
+                # A daemon has one for all its devices.
+                active_thread_percentage=min(percentages, default=None),
                 pinned_memory_limits_mib=limits,
             )
         )
@@ -293,6 +293,20 @@ class GpuDriver(Driver):
 
 def _uuid(wanted: _Wanted, instances: dict[str, MigInstance]) -> str:
     return instances[wanted.device.name].uuid if wanted.offer.type == MIG else wanted.gpu.uuid
+
+
+def _by_parameters(served: Iterable[_Wanted]) -> list[tuple[MpsConfig, list[_Wanted]]]:
+    """Devices with the same parameters together: indexes in them count these devices."""
+    groups: list[tuple[MpsConfig, list[_Wanted]]] = []
+    for each in served:
+        assert each.sharing.mps is not None, "MPS without parameters"
+        for known, members in groups:
+            if known == each.sharing.mps:
+                members.append(each)
+                break
+        else:
+            groups.append((each.sharing.mps, [each]))
+    return groups
 
 
 def mps_id(claim_uid: str, devices: Iterable[str]) -> str:

@@ -67,7 +67,8 @@ def pool(node: str, offers: Iterable[Offer], gpus: Iterable[Gpu]) -> Pool:
     offered = tuple(offers)
     used = {consumed.counter_set for offer in offered for consumed in offer.device.consumes_counters}
     sets = (counters(gpu) for gpu in gpus if counter_set_name(gpu) in used)
-    return Pool(name=node, devices=tuple(offer.device for offer in offered), counter_sets=tuple(sets))
+    devices = tuple(offer.device for offer in offered)
+    return Pool(name=node, node_name=node, devices=devices, counter_sets=tuple(sets))
 
 
 def offers(gpus: Iterable[Gpu], gates: Gates) -> Iterator[Offer]:
