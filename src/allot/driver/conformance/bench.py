@@ -157,6 +157,11 @@ class Bench:
         assert self._connection is not None, "the driver is not registered"
         return self._connection
 
+    @property
+    def open_claims(self) -> tuple[ClaimRef, ...]:
+        """The claims of the check so far."""
+        return tuple(self._claims)
+
     async def clean_up(self) -> None:
         """Unprepare and delete the claims of a check, with a driver that runs."""
         if not self._claims:
