@@ -5,6 +5,7 @@ Fetches what the environment refers to; everything else follows from the pod.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import msgspec
 
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, environment, expand, references
 from allot.core.lifecycle.pods import Start
+from allot.core.lifecycle.pull_secrets import Credentials, credentials_for
 from allot.core.model.pods_v1 import ConfinementProfile, Container, Pod, PodSecurityContext, SecurityContext
 from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
@@ -26,6 +28,8 @@ from allot.node.runtimes.port import (
     SandboxSpec,
     User,
 )
+
+_log = logging.getLogger("allot.node")
 
 TERMINATION_FILE = "allot.dev/termination-message-file"
 _HOSTNAME_LENGTH_MAX = 63
@@ -80,6 +84,16 @@ class ContainerSpecs:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+
+    async def credentials(self, pod: Pod, image: str) -> tuple[Credentials, ...]:
+        """Who may pull an image for a pod. A secret that is not there may not be needed: the pull tells."""
+        secrets = []
+        for each in pod.spec.image_pull_secrets:
+            try:
+                secrets.append(await self._objects.secret(pod.metadata.namespace, each.name) or {})
+            except Missing as error:
+                _log.warning("pod %s: pull secret %s: %s", pod.key, each.name, error)
+        return credentials_for(image, secrets)
 
     async def make(
         self,

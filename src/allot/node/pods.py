@@ -377,7 +377,8 @@ class PodWorker:
 
     async def _create(self, container: Container, step: Start, sandbox: str) -> str:
         pod, runtime = self.pod, self._on.runtime
-        image_id = await runtime.ensure_image(container.image, container.image_pull_policy, pod_name(pod))
+        credentials = await self._on.specs.credentials(pod, container.image) if self._on.pulls_images else ()
+        image_id = await runtime.ensure_image(container.image, container.image_pull_policy, pod_name(pod), credentials)
         text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
         if not self._on.pulls_images:
             text = f'Container image "{container.image}" is not needed: runtime {self._on.runtime_name} runs what this machine has'

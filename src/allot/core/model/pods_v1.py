@@ -376,10 +376,17 @@ class DnsConfig(PartialStruct, frozen=True, kw_only=True):
     searches: tuple[str, ...] = ()
 
 
+class PullSecret(PartialStruct, frozen=True, kw_only=True):
+    """A secret with credentials for images."""
+
+    name: str = ""
+
+
 class Spec(PartialStruct, frozen=True, kw_only=True):
     """What a pod runs."""
 
     volumes: tuple[Volume, ...] = ()
+    image_pull_secrets: tuple[PullSecret, ...] = ()
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
     ephemeral_containers: tuple[Container, ...] = ()

@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import msgspec
 
+from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.runtimes import cri_messages as messages
 from allot.node.runtimes.cri_calls import CALL_S, PULL_S, CriCalls
 from allot.node.runtimes.cri_streams import CriStreams
@@ -117,7 +118,9 @@ class CriRuntime:
 
     # --- images ---
 
-    async def ensure_image(self, image: str, pull_policy: str, pod: PodName) -> str:
+    async def ensure_image(
+        self, image: str, pull_policy: str, pod: PodName, credentials: Sequence[Credentials] = ()
+    ) -> str:
         """Pull an image if its policy asks for that; its id."""
         try:
             reference = messages.with_tag(image)
@@ -132,12 +135,19 @@ class CriRuntime:
             if policy == "Never":
                 text = f'Container image "{image}" is not present with pull policy of Never'
                 raise RuntimeFailure("ErrImageNeverPull", text)
-        request = pb.PullImageRequest(
-            image=pb.ImageSpec(image=reference),
-            sandbox_config=messages.sandbox_config(SandboxSpec(pod=pod)),
-        )
-        answer = await self._calls.images("PullImage", request, pb.PullImageResponse, "ErrImagePull", PULL_S)
-        return answer.image_ref
+        problems: dict[str, None] = {}
+        for each in credentials or (None,):
+            request = pb.PullImageRequest(
+                image=pb.ImageSpec(image=reference),
+                auth=None if each is None else messages.auth_config(each),
+                sandbox_config=messages.sandbox_config(SandboxSpec(pod=pod)),
+            )
+            try:
+                answer = await self._calls.images("PullImage", request, pb.PullImageResponse, "ErrImagePull", PULL_S)
+                return answer.image_ref
+            except RuntimeFailure as error:
+                problems[str(error)] = None
+        raise RuntimeFailure("ErrImagePull", "; ".join(problems))
 
     async def _image(self, reference: str) -> pb.Image | None:
         request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))

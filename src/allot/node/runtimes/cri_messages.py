@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.runtimes.port import (
     Confinement,
     Container,
@@ -124,6 +125,13 @@ def container_config(
         ),
         # Repeated names would be applied twice.
         CDI_devices=[pb.CDIDevice(name=name) for name in dict.fromkeys(spec.cdi_devices)],
+    )
+
+
+def auth_config(credentials: Credentials) -> pb.AuthConfig:
+    """Who pulls an image."""
+    return pb.AuthConfig(
+        username=credentials.username, password=credentials.password, identity_token=credentials.identity_token
     )
 
 

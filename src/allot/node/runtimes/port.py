@@ -13,6 +13,8 @@ from typing import Protocol
 
 import msgspec
 
+from allot.core.lifecycle.pull_secrets import Credentials
+
 
 class RuntimeFailure(Exception):
     """A runtime could not do what it was asked. reason: for the waiting state of a container (`ErrImagePull`,
@@ -231,8 +233,10 @@ class Runtime(Protocol):
     async def status(self) -> RuntimeStatus:
         """How it is."""
 
-    async def ensure_image(self, image: str, pull_policy: str, pod: PodName) -> str:
-        """Make sure that an image is there; its id."""
+    async def ensure_image(
+        self, image: str, pull_policy: str, pod: PodName, credentials: Sequence[Credentials] = ()
+    ) -> str:
+        """Make sure that an image is there; its id. credentials: tried one after the other."""
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
         """Make a sandbox."""

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.cdi.spec import Hook
 from allot.node.runtimes import shim
@@ -229,7 +230,13 @@ class ProcessRuntime:
         """Always ready."""
         return RuntimeStatus(name=NAME, version=VERSION, pulls_images=False)
 
-    async def ensure_image(self, image: str, pull_policy: str, pod: PodName) -> str:  # noqa: ARG002 - the port's signature
+    async def ensure_image(
+        self,
+        image: str,
+        pull_policy: str,  # noqa: ARG002 - the port's signature
+        pod: PodName,  # noqa: ARG002
+        credentials: Sequence[Credentials] = (),  # noqa: ARG002
+    ) -> str:
         """Nothing is pulled; the image is what its name says."""
         return image
 
