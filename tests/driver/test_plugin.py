@@ -337,7 +337,8 @@ async def test_containers_find_a_file_that_describes_their_devices(client: Clien
     class Described(Gpu):
         has_device_metadata = True
 
-    async with started(Described(), client, tmp_path) as (_, kubelet):
+    gpu = Described()
+    async with started(gpu, client, tmp_path) as (_, kubelet):
         annotations = {"resource.kubernetes.io/pod-claim-name": "my-gpu"}
         claim = await make_claim(client, NAME, ["gpu-0", "gpu-1"], request="gpu/big", annotations=annotations)
         first, second = (await kubelet.prepare([claim]))[claim.uid].devices
@@ -357,6 +358,11 @@ async def test_containers_find_a_file_that_describes_their_devices(client: Clien
             {"index": {"int": 0}},
             {"index": {"int": 1}},
         ]
+        network = NetworkDeviceData(interface_name="eth1")
+        gpu.node.update_metadata(gpu.node.prepared()[0], "gpu-1", network=network)
+        value = msgspec.json.decode(Path(mount["hostPath"]).read_text().splitlines()[0])
+        assert value["metadata"]["generation"] == 2
+        assert value["requests"][0]["devices"][1]["networkData"] == {"interfaceName": "eth1"}
         await kubelet.unprepare([claim])
         assert not Path(mount["hostPath"]).exists() and specs(tmp_path) == []
 

@@ -5,14 +5,14 @@ Each method may be a plain function, which runs in a thread, or `async def`, whi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 
 from allot.core.lifecycle.slice_publishing import Pool
-from allot.core.model.resource_v1 import Device
+from allot.core.model.resource_v1 import Device, DeviceAttribute, NetworkDeviceData
 from allot.driver.cdi import Edits
 from allot.driver.claims import Claim, DeviceStatus, Preparation, Prepared, PreparedClaim
 from allot.driver.configuration import ConfigKind
@@ -53,6 +53,16 @@ class Node(Protocol):
 
     def set_status(self, claim: Claim | PreparedClaim, device: str, status: DeviceStatus, pool: str = "") -> None:
         """Tell something about a device in its claim's status, soon."""
+
+    def update_metadata(
+        self,
+        claim: Claim | PreparedClaim,
+        device: str,
+        *,
+        attributes: Mapping[str, DeviceAttribute] | None = None,
+        network: NetworkDeviceData | None = None,
+    ) -> None:
+        """Change the file that describes a device to containers; those that are made from now on see it."""
 
 
 class Driver:

@@ -14,9 +14,15 @@ from typing import Any
 
 import msgspec
 
-from allot.core.model.resource_v1 import POD_CLAIM_NAME_ANNOTATION, NetworkDeviceData, ResourceClaim
+from allot.core.model.resource_v1 import (
+    POD_CLAIM_NAME_ANNOTATION,
+    DeviceAttribute,
+    NetworkDeviceData,
+    ResourceClaim,
+)
 from allot.driver.cdi import CdiError, Edits, Mount, build_spec, qualified
-from allot.driver.claims import AllocatedDevice, Prepared
+from allot.driver.claims import AllocatedDevice, HeldDevice, Prepared
+from allot.driver.configuration import base_request
 from allot.driver.files import remove_file, replace_file
 
 _log = logging.getLogger("allot.driver")
@@ -58,6 +64,27 @@ class MetadataFiles:
                     error,
                 )
         return ids
+
+    def update(
+        self,
+        namespace: str,
+        name: str,
+        device: HeldDevice | AllocatedDevice,
+        attributes: Mapping[str, DeviceAttribute] | None,
+        network: NetworkDeviceData | None,
+    ) -> None:
+        """Change what is told of a device; containers that are made from now on see it. OSError if there is no file."""
+        path = self._claim_directory(namespace, name) / base_request(device.request) / "metadata.json"
+        value: dict[str, Any] = msgspec.json.decode(path.read_bytes().partition(b"\n")[0])
+        for request in value["requests"]:
+            for each in request["devices"]:
+                if request["name"] == device.request and (each["pool"], each["name"]) == (device.pool, device.name):
+                    if attributes is not None:
+                        each["attributes"] = {key: msgspec.to_builtins(item) for key, item in attributes.items()}
+                    if network is not None:
+                        each["networkData"] = msgspec.to_builtins(network)
+        value["metadata"]["generation"] += 1
+        replace_file(path, _in_versions(value), 0o644)
 
     def remove(self, uid: str, namespace: str, name: str, requests: Iterable[str]) -> None:
         """Remove the files of a claim."""
@@ -105,10 +132,7 @@ class MetadataFiles:
                 for name in dict.fromkeys(device.request for device in devices)
             ],
         }
-        texts = [
-            msgspec.json.encode({"kind": "DeviceMetadata", "apiVersion": version, **value}) for version in VERSIONS
-        ]
-        replace_file(path, b"\n".join(texts) + b"\n", 0o644)
+        replace_file(path, _in_versions(value), 0o644)
         device = f"{metadata.uid}_{request}"
         place = f"resourceclaimtemplates/{pod_claim_name}" if pod_claim_name else f"resourceclaims/{metadata.name}"
         mount = Mount(
@@ -143,6 +167,12 @@ class MetadataFiles:
 
     def _spec_path(self, uid: str, request: str) -> Path:
         return self._cdi_directory / f"{self._driver}_metadata_{uid}_{request}.json"
+
+
+def _in_versions(value: Mapping[str, Any]) -> bytes:
+    """A value in every version, the newest first."""
+    texts = [msgspec.json.encode({**value, "kind": "DeviceMetadata", "apiVersion": version}) for version in VERSIONS]
+    return b"\n".join(texts) + b"\n"
 
 
 def _generation(path: Path) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from allot.client.api import Client
 from allot.client.errors import ApiError, NotFound
 from allot.client.typed import TypedResource
 from allot.core.lifecycle.slice_publishing import Pool
-from allot.core.model.resource_v1 import Device, ResourceClaim
+from allot.core.model.resource_v1 import Device, DeviceAttribute, NetworkDeviceData, ResourceClaim
 from allot.core.validation.names import check_driver_name
 from allot.driver.callbacks import call
 from allot.driver.cdi_files import CdiFiles
@@ -160,6 +160,21 @@ class Plugin:
                 key = (held.pool, held.name, held.share_id or "")
                 name = (claim.namespace, claim.name, claim.uid)
                 self._loop.call_soon_threadsafe(self._status.set, name, key, status)
+
+    def update_metadata(
+        self,
+        claim: Claim | PreparedClaim,
+        device: str,
+        *,
+        attributes: Mapping[str, DeviceAttribute] | None = None,
+        network: NetworkDeviceData | None = None,
+    ) -> None:
+        """Change the file that describes a device to containers."""
+        if self._metadata is None:
+            raise ValueError(f"driver {self.driver.name}: has_device_metadata is not set")
+        for held in claim.devices:
+            if held.name == device:
+                self._metadata.update(claim.namespace, claim.name, held, attributes, network)
 
     # --- life ---
 
