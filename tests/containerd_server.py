@@ -14,7 +14,12 @@ import socket
 import subprocess
 import tarfile
 import time
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+from aiohttp import web
 
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.process.clock import SystemClock
@@ -90,6 +95,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
   address = "{self.socket}.ttrpc"
 [plugins.{images}]
   snapshotter = "native"
+  use_local_image_pull = true
   [plugins.{images}.pinned_images]
     sandbox = "{IMAGE}"
 [plugins.{runtime}]
@@ -185,7 +191,19 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
 
 
 def busybox_image(busybox: bytes) -> bytes:
-    """An image as docker and OCI both know it, in a tar file."""
+    """An image as docker saves it, in a tar file."""
+    content, raw_config = busybox_parts(busybox)
+    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    image = io.BytesIO()
+    with tarfile.open(fileobj=image, mode="w") as tar:
+        _add(tar, "manifest.json", json.dumps(manifest).encode(), 0o644)
+        _add(tar, "config.json", raw_config, 0o644)
+        _add(tar, "layer.tar", content, 0o644)
+    return image.getvalue()
+
+
+def busybox_parts(busybox: bytes) -> tuple[bytes, bytes]:
+    """The only layer of an image, and its configuration."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in ("bin", "etc", "tmp", "proc", "sys", "dev"):
@@ -207,20 +225,62 @@ def busybox_image(busybox: bytes) -> bytes:
         "config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "Cmd": ["/bin/sleep", "1000000"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(content)}"]},
     }
-    raw_config = json.dumps(config).encode()
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
-    image = io.BytesIO()
-    with tarfile.open(fileobj=image, mode="w") as tar:
-        _add(tar, "manifest.json", json.dumps(manifest).encode(), 0o644)
-        _add(tar, "config.json", raw_config, 0o644)
-        _add(tar, "layer.tar", content, 0o644)
-    return image.getvalue()
+    return content, json.dumps(config).encode()
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     tar.addfile(entry, io.BytesIO(content))
+
+
+class Registry:
+    """A registry with one image, `team/box:1`, for those who know the password."""
+
+    def __init__(self, busybox: bytes, username: str, password: str) -> None:
+        layer, config = busybox_parts(busybox)
+        kinds = "application/vnd.oci.image."
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": f"{kinds}manifest.v1+json",
+            "config": _described(f"{kinds}config.v1+json", config),
+            "layers": [_described(f"{kinds}layer.v1.tar", layer)],
+        }
+        self._manifest = json.dumps(manifest).encode()
+        self._blobs = {f"sha256:{_digest(each)}": each for each in (layer, config, self._manifest)}
+        self._wanted = "Basic " + b64encode(f"{username}:{password}".encode()).decode()
+        self.pulls = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """The image's name."""
+        application = web.Application()
+        application.router.add_get("/v2/{rest:.*}", self._answer)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            yield f"127.0.0.1:{runner.addresses[0][1]}/team/box:1"
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != self._wanted:
+            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="test"'})
+        kind, _, name = request.match_info["rest"].removeprefix("team/box/").partition("/")
+        if kind == "manifests":
+            self.pulls += request.method == "HEAD"
+            digest = f"sha256:{_digest(self._manifest)}"
+            headers = {"Content-Type": "application/vnd.oci.image.manifest.v1+json", "Docker-Content-Digest": digest}
+            return web.Response(body=self._manifest, headers=headers)
+        if name in self._blobs:
+            return web.Response(body=self._blobs[name])
+        return web.Response(status=200 if not kind else 404)
+
+
+def _described(kind: str, content: bytes) -> dict[str, object]:
+    return {"mediaType": kind, "digest": f"sha256:{_digest(content)}", "size": len(content)}
 
 
 def _digest(content: bytes) -> str:

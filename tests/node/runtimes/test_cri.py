@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import (
     Confinement,
@@ -28,7 +29,7 @@ from allot.node.runtimes.port import (
 )
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
-from containerd_server import IMAGE, ContainerdServer, why_not
+from containerd_server import IMAGE, ContainerdServer, Registry, why_not
 
 pytestmark = pytest.mark.slow
 REFUSALS = ("operation not supported", "operation not permitted", "permission denied")
@@ -164,6 +165,22 @@ async def test_an_image_that_is_there_is_not_pulled_and_one_that_is_not_fails_as
             await runtime.ensure_image(image, policy, pod)
         assert failed.value.reason == reason
         assert text in str(failed.value)
+
+
+async def test_an_image_is_pulled_by_whom_its_registry_knows(server: ContainerdServer, runtime: CriRuntime) -> None:
+    pod = _new_pod()
+    registry = Registry((server.binaries / "busybox").read_bytes(), "me", "right")
+    wrong, right = Credentials(username="me", password="wrong"), Credentials(username="me", password="right")
+    async with registry.serving() as image:
+        for refused in ((), (wrong,)):
+            with pytest.raises(RuntimeFailure, match=r"401|authorization failed") as failed:
+                await runtime.ensure_image(image, "IfNotPresent", pod, refused)
+            assert failed.value.reason == "ErrImagePull"
+        id_ = await runtime.ensure_image(image, "IfNotPresent", pod, (wrong, right))
+        assert await runtime.ensure_image(image, "IfNotPresent", pod) == id_
+        assert registry.pulls == 1
+        assert await runtime.ensure_image(image, "Always", pod, (right,)) == id_
+        assert registry.pulls == 2
 
 
 async def test_a_container_gets_what_its_cdi_device_adds(
