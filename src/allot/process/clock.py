@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -108,6 +109,7 @@ def processor_seconds() -> float:
     return time.process_time()
 
 
+@lru_cache(maxsize=64)
 def rfc3339(seconds: int) -> str:
     """A time of day as API objects carry it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
