@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import Any
 
 import aiohttp
+import grpc
 
 from allot.core.model.pods_v1 import Container, HttpAction, IntOrString, SocketAction
 from allot.node.runtimes.port import Runtime, RuntimeFailure
@@ -70,6 +72,25 @@ class Actions:
             told = (getattr(error, "strerror", None) or "i/o timeout").lower()
             raise ActionFailure(f"dial tcp {_bracketed(host)}:{port}: connect: {told}") from None
         writer.close()
+        return ""
+
+    async def ask_health(self, port: int, service: str, address: str, timeout_s: float) -> str:
+        """The health service of gRPC; ActionFailure if it does not say that it serves."""
+        name = service.encode()
+        # grpc.health.v1: the request has the service's name, the answer a number, of which 1 is good.
+        asked = b"\x0a" + bytes((len(name),)) + name if 0 < len(name) < 128 else b""
+        try:
+            async with grpc.aio.insecure_channel(f"{_bracketed(address)}:{port}") as channel:
+                check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+                answer = await check(asked, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise ActionFailure(
+                    f'timeout: failed to connect service "{address}:{port}" within {timeout_s:g}s'
+                ) from None
+            raise ActionFailure(f"service unhealthy: {error.code().name}: {error.details()}") from None
+        if answer != b"\x08\x01":
+            raise ActionFailure("service unhealthy (responded with NOT_SERVING)")
         return ""
 
 

@@ -36,7 +36,6 @@ _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
 _RELIST_S = 10.0
-_FLUSH_S = 2.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
 
@@ -264,7 +263,3 @@ class NodeAgent:
         for pause in _RECONCILE_PAUSES_S:
             await self._clock.sleep(pause)
             await self._devices.reconcile()
-
-    async def flush(self) -> None:
-        """Send what there is to tell before the process ends."""
-        await self._events.flush(_FLUSH_S)

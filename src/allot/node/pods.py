@@ -56,6 +56,7 @@ _RETRY_FIRST_S, _RETRY_MAX_S = 0.5, 10.0
 _REFRESH_S = 60.0
 _MESSAGE_BYTES_MAX = 4096
 _HOOK_REST_S = 2.0
+_TERMINAL = ("Succeeded", "Failed")
 
 
 class Listing(Protocol):
@@ -197,7 +198,9 @@ class PodWorker:
         return await self._end(seen)
 
     def _must_end(self) -> bool:
-        if self._is_gone or self.pod.metadata.deletion_timestamp is not None:
+        is_deleted = self._is_gone or self.pod.metadata.deletion_timestamp is not None
+        if is_deleted or self.pod.status.phase in _TERMINAL:
+            # What has ended is never started again, even if nothing of it is left to see here.
             self._ends = True
         return self._ends
 
@@ -588,7 +591,7 @@ class PodWorker:
     async def _report(self, seen: Seen) -> bool:
         """Write the status if it has changed; whether the API has it now."""
         async with self._reporting:
-            if self._is_gone:
+            if self._is_gone or self.pod.status.phase in _TERMINAL:
                 return True
             status = self._status(seen)
             if is_same(status, self._raw.get("status") or {}):

@@ -92,6 +92,9 @@ class Prober:
                 return True, await self._actions.request(probe.http_get, self._container, self._address, timeout)
             if probe.tcp_socket is not None:
                 return True, await self._actions.dial(probe.tcp_socket, self._container, self._address, timeout)
+            if probe.grpc is not None:
+                port, service = probe.grpc.port, probe.grpc.service
+                return True, await self._actions.ask_health(port, service, self._address, timeout)
         except ActionFailure as error:
             return False, str(error)
-        return False, "this kind of probe is not supported"
+        return False, "the probe says nothing to do"

@@ -95,6 +95,8 @@ class Volumes:
         if volume.host_path is not None:
             return _host_path(volume.host_path)
         kind, files = await self._files(pod, volume, facts)
+        # Containers get to their volumes by mounts; nobody else has anything to look for here.
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = self.pod_folder(pod.metadata.uid) / "volumes" / f"kubernetes.io~{kind}" / volume.name
         await asyncio.to_thread(_make, folder, pod, files)
         return folder

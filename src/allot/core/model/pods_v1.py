@@ -137,13 +137,20 @@ class SleepAction(PartialStruct, frozen=True, kw_only=True):
     seconds: int = 0
 
 
+class GrpcAction(PartialStruct, frozen=True, kw_only=True):
+    """A question to the health service of a port."""
+
+    port: int = 0
+    service: str = ""
+
+
 class Probe(PartialStruct, frozen=True, kw_only=True):
     """How to find out how a container is."""
 
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
     tcp_socket: SocketAction | None = None
-    grpc: Mapping[str, Any] | None = None
+    grpc: GrpcAction | None = None
     initial_delay_seconds: int = 0
     timeout_seconds: int = 1
     period_seconds: int = 10

@@ -170,7 +170,8 @@ class ProcessRuntime:
         """Find what an earlier agent left."""
         self._boot_id = _boot_id()
         for folder in (self._sandbox_folder, self._container_folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Containers of other users pass through to their own folders; what is in the files is not for them.
+            folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for path in sorted(self._sandbox_folder.iterdir()):
             sandbox = _read(path / "sandbox.json", _SandboxFile)
             if sandbox is None:
@@ -288,9 +289,15 @@ class ProcessRuntime:
             raise RuntimeFailure("CreateContainerError", text)
         id_ = self._new_id()
         folder = self._container_folder / id_
-        edits = resolve(self._cdi, spec.cdi_devices, folder)
+        folder.mkdir(mode=0o711)
+        try:
+            edits = resolve(self._cdi, spec.cdi_devices, folder)
+        except RuntimeFailure:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         group = make_group(id_, spec.resources)
-        (folder / "work").mkdir(mode=0o755, parents=True)
+        (folder / "work").mkdir()
+        (folder / "work").chmod(0o777)
         environment = {**self._environment, "HOSTNAME": sandbox.spec.hostname, **spec.environment, **edits.environment}
         mounts = [
             {"host_path": m.host_path, "container_path": m.container_path, "read_only": m.read_only}
@@ -550,7 +557,8 @@ def _boot_id() -> str:
 
 def _write(path: Path, value: Any) -> None:
     temporary = path.with_suffix(".new")
-    temporary.write_bytes(msgspec.json.encode(value))
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(value))
     temporary.replace(path)
 
 
