@@ -400,6 +400,21 @@ async def test_another_agent_finds_everything_and_goes_on_with_it(server: Contai
     await latest.close()
 
 
+async def test_a_container_that_an_earlier_agent_did_not_start_makes_room(
+    server: ContainerdServer, pod: RunningPod
+) -> None:
+    await pod.create(command=LASTS)
+    again = RunningPod(await _open(server), pod.spec, pod.sandbox_id)
+    id_ = await again.start(command=LASTS)
+    _, containers = await again.runtime.list()
+    assert [each.id for each in containers if each.pod == pod.pod] == [id_]
+    # One that runs stays.
+    with pytest.raises(RuntimeFailure, match="reserved"):
+        await again.start(command=LASTS)
+    assert (await again.container(id_)).state == State.RUNNING
+    await again.runtime.close()
+
+
 async def test_stopping_and_removing_twice_or_what_is_not_there_succeeds(pod: RunningPod) -> None:
     runtime = pod.runtime
     id_ = await pod.start(command=("sh", "-c", "trap 'exit 5' TERM; while true; do sleep 0.05; done"))

@@ -227,8 +227,27 @@ class CriRuntime:
             config=messages.container_config(spec, sandbox, image_user),
             sandbox_config=messages.sandbox_config(sandbox),
         )
-        answer = await self._calls.runtime("CreateContainer", request, pb.CreateContainerResponse, reason)
+        try:
+            answer = await self._calls.runtime("CreateContainer", request, pb.CreateContainerResponse, reason)
+        except RuntimeFailure as error:
+            if "reserved" not in str(error) or not await self._remove_unstarted(sandbox_id, spec):
+                raise
+            answer = await self._calls.runtime("CreateContainer", request, pb.CreateContainerResponse, reason)
         return answer.container_id
+
+    async def _remove_unstarted(self, sandbox_id: str, spec: ContainerSpec) -> bool:
+        """Remove what an agent made and could not start any more: it has the name that is asked for. Whether there was one."""
+        wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, state=pb.ContainerStateValue(state=pb.CONTAINER_CREATED))
+        request = pb.ListContainersRequest(filter=wanted)
+        found = await self._calls.runtime("ListContainers", request, pb.ListContainersResponse, "CreateContainerError")
+        same = [
+            each.id
+            for each in found.containers
+            if (each.metadata.name, each.metadata.attempt) == (spec.name, spec.attempt)
+        ]
+        for id_ in same:
+            await self.remove_container(id_)
+        return bool(same)
 
     async def _spec_of(self, sandbox_id: str) -> SandboxSpec:
         """How a sandbox was asked for, by this agent or an earlier one."""
