@@ -48,6 +48,10 @@ class _Process:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         wait_for(f"{self._command}: {ready!r} in its log", lambda: ready in self.log)
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:
             self._process.send_signal(number)
@@ -115,6 +119,11 @@ class Cluster:
         """Start the agent, again if need be."""
         self.node.start("serving ")
         wait_for("a node that is ready", lambda: "True" in self.get("nodes", "n1", "{.status.conditions[-1:].status}"))
+
+    def start_node_if_dead(self) -> None:
+        """Start the agent unless it runs."""
+        if not self.node.is_alive:
+            self.start_node()
 
     def __exit__(self, *_: object) -> None:
         self.run("delete", "pods", "--all", "-A", "--grace-period=1", "--timeout=20s", check=False)

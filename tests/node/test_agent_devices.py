@@ -50,6 +50,10 @@ class DriverProcess:
             command = [sys.executable, str(script), str(self.folder), *options, *folders]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
+    def start_if_dead(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:
             self._process.send_signal(number)
