@@ -59,9 +59,10 @@ async def make_claim(
     configs: Sequence[Mapping[str, Any]] = (),
     request: str = "gpu",
     annotations: Mapping[str, str] | None = None,
+    also: Sequence[tuple[str, str]] = (),
     **fields: Any,
 ) -> ClaimRef:
-    """A claim that holds devices of the node's pool."""
+    """A claim that holds devices of the node's pool. also: pools and devices besides."""
     claims = client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
     base, _, alternative = request.partition("/")
     exactly = {"deviceClassName": "gpu", "allocationMode": "All"}
@@ -75,7 +76,8 @@ async def make_claim(
         "spec": {"devices": {"requests": [ask]}},
     }
     made = await claims.create(body, "default")
-    results = [{"request": request, "driver": driver, "pool": NODE, "device": name, **fields} for name in devices]
+    held = [*((NODE, name) for name in devices), *also]
+    results = [{"request": request, "driver": driver, "pool": pool, "device": name, **fields} for pool, name in held]
     here = {"key": "metadata.name", "operator": "In", "values": [NODE]}
     selector = {"nodeSelectorTerms": [{"matchFields": [here]}]}
     allocation = {"devices": {"results": results, "config": list(configs)}, "nodeSelector": selector}

@@ -13,6 +13,7 @@ from allot.driver import Version, counter_set, device
 from allot.driver.checkpoint import Phase, Record, RecordedDevice
 from allot.driver.declare import attribute
 from allot.driver.health import cut_message
+from allot.driver.inventory import Inventory
 from allot.driver.overlap import find_overlap
 from allot.driver.plugin import as_pools
 from allot.driver.publishing import dropped_fields
@@ -21,6 +22,7 @@ from allot.driver.turns import Turns
 from allot.process.clock import SystemClock
 
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
+NONE = Inventory()
 POD = "11111111-2222-4333-8444-555555555555"
 
 
@@ -117,21 +119,21 @@ def of(name: str, share_id: str | None = None, admin: bool = False) -> RecordedD
 
 def test_a_device_of_another_claim_is_an_overlap() -> None:
     records = [held("u1", of("gpu-0"))]
-    assert "already allocated to different claim default/claim-u1" in find_overlap("u2", [of("gpu-0")], records, {})
-    assert find_overlap("u2", [of("gpu-1")], records, {}) == ""
-    assert find_overlap("u1", [of("gpu-0")], records, {}) == ""
+    assert "already allocated to different claim default/claim-u1" in find_overlap("u2", [of("gpu-0")], records, NONE)
+    assert find_overlap("u2", [of("gpu-1")], records, NONE) == ""
+    assert find_overlap("u1", [of("gpu-0")], records, NONE) == ""
 
 
 def test_admin_access_overlaps_nobody() -> None:
-    assert find_overlap("u2", [of("gpu-0", admin=True)], [held("u1", of("gpu-0"))], {}) == ""
-    assert find_overlap("u2", [of("gpu-0")], [held("u1", of("gpu-0", admin=True))], {}) == ""
+    assert find_overlap("u2", [of("gpu-0", admin=True)], [held("u1", of("gpu-0"))], NONE) == ""
+    assert find_overlap("u2", [of("gpu-0")], [held("u1", of("gpu-0", admin=True))], NONE) == ""
 
 
 def test_shares_of_a_device_do_not_overlap_but_the_whole_does() -> None:
     records = [held("u1", of("gpu-0", "s1"))]
-    assert find_overlap("u2", [of("gpu-0", "s2")], records, {}) == ""
-    assert find_overlap("u2", [of("gpu-0")], records, {}) != ""
-    assert find_overlap("u2", [of("gpu-0", "s1")], records, {}) != ""
+    assert find_overlap("u2", [of("gpu-0", "s2")], records, NONE) == ""
+    assert find_overlap("u2", [of("gpu-0")], records, NONE) != ""
+    assert find_overlap("u2", [of("gpu-0", "s1")], records, NONE) != ""
 
 
 def test_a_whole_device_overlaps_its_partitions_by_their_counters() -> None:
@@ -144,7 +146,7 @@ def test_a_whole_device_overlaps_its_partitions_by_their_counters() -> None:
             device("half-1", consumes={"gpu-0": {"memory": "20Gi"}}),
         ),
     )
-    pools = {"n1": pool}
+    pools = Inventory([pool])
     records = [held("u1", of("half-0"))]
     assert find_overlap("u2", [of("half-1")], records, pools) == ""
     assert "counter memory of gpu-0 is exhausted" in find_overlap("u2", [of("whole")], records, pools)

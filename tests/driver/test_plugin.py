@@ -28,6 +28,7 @@ from allot.driver import (
     Edits,
     Health,
     NetworkDeviceData,
+    Pool,
     Preparation,
     Prepared,
     PreparedClaim,
@@ -478,3 +479,51 @@ async def test_a_bad_name_or_folder_is_told_before_anything_starts(client: Clien
     with pytest.raises(DriverFailed, match="not a directory"):
         async with running(Gpu(), client, options(tmp_path)):
             pass
+
+
+async def test_what_is_asked_for_last_is_what_is_so_in_the_end(client: Client, tmp_path: Path) -> None:
+    gpu = Gpu()
+    gpu.gate.clear()
+    async with started(gpu, client, tmp_path) as (plugin, kubelet):
+        claim = await make_claim(client, NAME, ["gpu-0"])
+        await kubelet.prepare([claim], timeout_s=0.5)
+        await kubelet.unprepare([claim], timeout_s=0.5)
+        last = asyncio.ensure_future(kubelet.prepare([claim]))
+        await asyncio.sleep(0.1)
+        gpu.gate.set()
+        assert (await last)[claim.uid].error == ""
+        assert [each.is_completed for each in plugin.prepared()] == [True]
+    assert [line.split()[0] for line in gpu.log] == ["prepare", "unprepare", "prepare"]
+
+
+async def test_devices_of_one_name_in_two_pools_are_two_devices(client: Client, tmp_path: Path) -> None:
+    class Twice(Gpu):
+        def devices(self) -> Any:
+            return [Pool(name=name, devices=(device("gpu-0"),)) for name in (NODE, "other")]
+
+        def prepare(self, claim: Claim) -> list[Prepared]:
+            return [Prepared(each, Edits(env={"POOL": each.pool})) for each in claim.devices]
+
+    async with started(Twice(), client, tmp_path) as (_, kubelet):
+        claim = await make_claim(client, NAME, ["gpu-0"], also=[("other", "gpu-0")])
+        entry = (await kubelet.prepare([claim]))[claim.uid]
+        assert entry.error == ""
+        assert len({name for each in entry.devices for name in each.cdi_ids}) == 2
+        (spec,) = specs(tmp_path)
+        assert [each["containerEdits"]["env"] for each in spec["devices"]] == [["POOL=n1"], ["POOL=other"]]
+
+
+async def test_a_node_that_does_not_exist_yet_is_waited_for(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = client.resource("", "v1", "nodes", namespaced=False)
+    await nodes.delete(NODE)
+    async with started(Gpu(), client, tmp_path) as (plugin, _):
+
+        async def told() -> bool:
+            return "node 'n1' does not exist yet" in caplog.text
+
+        await until(told)
+        await nodes.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        async with asyncio.timeout(20):
+            await plugin.publisher.synced.wait()

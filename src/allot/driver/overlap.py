@@ -6,17 +6,15 @@ the device up for both. Partitions are checked by the counters that they share: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.model.resource_v1 import Device
 from allot.core.quantity import Quantity
 from allot.driver.checkpoint import Record, RecordedDevice
+from allot.driver.inventory import Inventory
 
 
-def find_overlap(
-    uid: str, devices: Iterable[RecordedDevice], records: Iterable[Record], pools: Mapping[str, Pool]
-) -> str:
+def find_overlap(uid: str, devices: Iterable[RecordedDevice], records: Iterable[Record], inventory: Inventory) -> str:
     """Why the devices cannot be prepared for the claim; empty if they can."""
     wanted = [device for device in devices if not device.admin_access]
     held = [
@@ -37,39 +35,33 @@ def find_overlap(
                     f"requested device {device.device} of pool {device.pool} is already allocated to different claim "
                     f"{record.namespace}/{record.name} ({record.uid})"
                 )
-    return _find_exhausted(wanted, held, pools)
+    return _find_exhausted(wanted, held, inventory)
 
 
 def _find_exhausted(
-    wanted: Iterable[RecordedDevice], held: Iterable[tuple[RecordedDevice, Record]], pools: Mapping[str, Pool]
+    wanted: Iterable[RecordedDevice], held: Iterable[tuple[RecordedDevice, Record]], inventory: Inventory
 ) -> str:
     """Shared counters that all prepared devices together would take too much of."""
+    if not inventory.has_counters:
+        return ""
     used: dict[tuple[str, str, str], Quantity] = {}
     counted: set[tuple[str, str]] = set()
     for device in (*(device for device, _ in held), *wanted):
         key = (device.pool, device.device)
         if key not in counted:
             counted.add(key)
-            _consume(used, device.pool, _declared(device, pools))
+            _consume(used, device.pool, inventory.device(*key))
     for device in wanted:
-        declared = _declared(device, pools)
+        declared = inventory.device(device.pool, device.device)
         for consumed in declared.consumes_counters if declared is not None else ():
-            limits = {each.name: each.counters for each in pools[device.pool].counter_sets}
             for name in consumed.counters:
-                limit = limits.get(consumed.counter_set, {}).get(name)
+                limit = inventory.counter(device.pool, consumed.counter_set, name)
                 if limit is not None and used[device.pool, consumed.counter_set, name] > limit.value:
                     return (
                         f"requested device {device.device} of pool {device.pool} overlaps devices of other claims: "
                         f"counter {name} of {consumed.counter_set} is exhausted"
                     )
     return ""
-
-
-def _declared(device: RecordedDevice, pools: Mapping[str, Pool]) -> Device | None:
-    pool = pools.get(device.pool)
-    if pool is None or not pool.counter_sets:
-        return None
-    return next((each for each in pool.devices if each.name == device.device), None)
 
 
 def _consume(used: dict[tuple[str, str, str], Quantity], pool: str, device: Device | None) -> None:

@@ -32,6 +32,7 @@ from allot.driver.claims import AllocatedDevice, Claim, DeviceStatus, PreparedCl
 from allot.driver.driver import Driver
 from allot.driver.endpoint import endpoint
 from allot.driver.health import HealthBoard
+from allot.driver.inventory import Inventory
 from allot.driver.metadata import MetadataFiles
 from allot.driver.metrics import DriverMetrics
 from allot.driver.preparing import ClaimName, Outcome, Preparer
@@ -125,7 +126,8 @@ class Plugin:
         self._status = StatusWriter(client, driver.name, self.metrics, clock, ids)
         self.board = HealthBoard(driver, options.node_name, self.metrics, clock)
         self._claims: TypedResource[ResourceClaim] | None = None
-        self._pools: dict[str, Pool] = {}
+        self._inventory = Inventory()
+        self._is_serving = False
         self._rescan_wanted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         versions = (*options.versions, *(options.health_versions if driver.reports_health else ()))
@@ -183,7 +185,7 @@ class Plugin:
         """Run for as long as the context is open."""
         try:
             for folder in self._folders:
-                folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
             self._turns.open()
         except OSError as error:
             raise DriverFailed(f"driver {self.driver.name}: {error.filename}: {error.strerror}".lower()) from error
@@ -196,6 +198,9 @@ class Plugin:
             preparer = self._preparer(tasks)
             await self._rescan()
             servers = await self._serve(preparer)
+            # Who sees the devices can have them.
+            self._is_serving = True
+            self.publisher.set(self._inventory.pools)
             try:
                 yield
             finally:
@@ -257,7 +262,7 @@ class Plugin:
             metadata=self._metadata,
             turns=self._turns,
             fetch=self._fetch,
-            pools=lambda: self._pools,
+            inventory=lambda: self._inventory,
             rescan=self._rescan,
             set_status=set_status,
             spawn=spawn,
@@ -333,8 +338,9 @@ class Plugin:
             _log.error("devices of driver %s: %s", self.driver.name, error)
             self.metrics.problem("devices")
             return
-        self._pools = {pool.name: pool for pool in pools}
-        self.publisher.set(pools)
+        self._inventory = Inventory(pools)
+        if self._is_serving:
+            self.publisher.set(pools)
 
     # --- claims ---
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 import msgspec
 
 from allot.client.errors import ApiError, NotFound, Unreachable
-from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.model.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim
 from allot.driver.callbacks import call
-from allot.driver.cdi import CdiError, qualified
+from allot.driver.cdi import CdiError, Edits, qualified
 from allot.driver.cdi_files import CdiFiles
 from allot.driver.checkpoint import Checkpoint, CheckpointError, Phase, Record, RecordedDevice
 from allot.driver.claims import (
@@ -33,6 +32,7 @@ from allot.driver.claims import (
 )
 from allot.driver.configuration import ConfigError, configs_for, decode_configs
 from allot.driver.driver import Driver
+from allot.driver.inventory import Inventory
 from allot.driver.metadata import MetadataFiles
 from allot.driver.metrics import DriverMetrics
 from allot.driver.overlap import find_overlap
@@ -83,7 +83,7 @@ class Preparer:
         metadata: MetadataFiles | None,
         turns: Turns,
         fetch: FetchClaim,
-        pools: Callable[[], Mapping[str, Pool]],
+        inventory: Callable[[], Inventory],
         rescan: Callable[[], Awaitable[None]],
         set_status: Callable[[ClaimName, AllocatedDevice, DeviceStatus], None],
         spawn: Callable[[Coroutine[Any, Any, Outcome]], asyncio.Task[Outcome]],
@@ -97,14 +97,16 @@ class Preparer:
         self._metadata = metadata
         self._turns = turns
         self._fetch = fetch
-        self._pools = pools
+        self._inventory = inventory
         self._rescan = rescan
         self._set_status = set_status
         self._spawn = spawn
         self._metrics = metrics
         self._clock = clock
-        # What is being done, by operation and claim UID; and the claim that is with the driver now, for messages.
-        self._under_way: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        # What is being done; by operation and claim UID what somebody who asks for the same can wait for; and the claim
+        # that is with the driver now, for messages.
+        self._under_way: set[asyncio.Task[Outcome]] = set()
+        self._joinable: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
         self._claim_locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         self._busy_with = ""
 
@@ -121,28 +123,36 @@ class Preparer:
     async def drain(self) -> None:
         """Wait for what is being done."""
         while self._under_way:
-            await asyncio.wait(tuple(self._under_way.values()))
+            await asyncio.wait(tuple(self._under_way))
 
     def abandon(self) -> None:
         """Wait no longer for what is being done; the checkpoint tells that it was begun."""
-        for task in tuple(self._under_way.values()):
+        for task in tuple(self._under_way):
             task.cancel()
 
     async def _joined(
         self, operation: str, claim: ClaimName, deadline: float, work: Callable[[ClaimName], Awaitable[Outcome]]
     ) -> Outcome:
         key = (operation, claim.uid)
-        task = self._under_way.get(key)
+        task = self._joinable.get(key)
         if task is None:
             task = self._spawn(self._measured(operation, claim, work))
-            self._under_way[key] = task
-            task.add_done_callback(lambda _task: self._under_way.pop(key, None))
+            self._under_way.add(task)
+            # What is asked for after this comes after this: nobody joins the opposite that was asked for before.
+            self._joinable.pop(("unprepare" if operation == "prepare" else "prepare", claim.uid), None)
+            self._joinable[key] = task
+            task.add_done_callback(lambda done: self._forget(key, done))
         left = max(deadline - self._clock.monotonic(), 0.0)
         done, _ = await asyncio.wait((task,), timeout=left)
         if not done:
             waits = f" (the driver is busy with {self._busy_with})" if self._busy_with not in ("", str(claim)) else ""
             return Failure(f"{claim}: {operation} is not finished in time and goes on{waits}; ask again")
         return task.result()
+
+    def _forget(self, key: tuple[str, str], task: asyncio.Task[Outcome]) -> None:
+        self._under_way.discard(task)
+        if self._joinable.get(key) is task:
+            del self._joinable[key]
 
     async def _measured(
         self, operation: str, claim: ClaimName, work: Callable[[ClaimName], Awaitable[Outcome]]
@@ -237,13 +247,8 @@ class Preparer:
         )
 
     def _declared(self, results: list[DeviceRequestAllocationResult]) -> list[Device | None]:
-        pools = self._pools()
-        found: list[Device | None] = []
-        for result in results:
-            pool = pools.get(result.pool)
-            devices = pool.devices if pool is not None else ()
-            found.append(next((device for device in devices if device.name == result.device), None))
-        return found
+        inventory = self._inventory()
+        return [inventory.device(result.pool, result.device) for result in results]
 
     def _completed(self, uid: str) -> Record | None:
         """The record of a claim that is ready, its CDI file included."""
@@ -270,7 +275,7 @@ class Preparer:
             )
             for device in devices
         )
-        overlap = find_overlap(name.uid, recorded, self._checkpoint, self._pools())
+        overlap = find_overlap(name.uid, recorded, self._checkpoint, self._inventory())
         if overlap:
             raise Failure(f"{name}: {overlap}")
         earlier = self._checkpoint.get(name.uid)
@@ -309,13 +314,17 @@ class Preparer:
         self, name: ClaimName, object_: ResourceClaim, devices: tuple[AllocatedDevice, ...], answer: Preparation
     ) -> Outcome:
         prepared = _by_device(name, devices, answer)
-        edits = {}
+        edits: dict[str, Edits] = {}
         names = {}
         for device in devices:
             given = prepared.get(_key(device))
             if given is not None and not given.edits.is_empty:
-                names[_key(device)] = self._cdi.device_name(name.uid, device.name, device.share_id)
-                edits[names[_key(device)]] = given.edits
+                cdi_name = self._cdi.device_name(name.uid, device.name, device.share_id)
+                if cdi_name in edits:
+                    # The device of that name in another pool, or once more for an administrator.
+                    cdi_name = f"{cdi_name}-{len(edits)}"
+                names[_key(device)] = cdi_name
+                edits[cdi_name] = given.edits
         spec = self._cdi.spec_of(edits) if edits else None
         if spec is not None:
             self._cdi.write_claim(name.uid, spec)

@@ -181,7 +181,11 @@ class SlicePublisher:
     async def _find_owner(self) -> OwnerReference | None:
         if self._cluster_pool or not self._node_name:
             return None
-        node = await self._client.typed(Node).get(self._node_name)
+        try:
+            node = await self._client.typed(Node).get(self._node_name)
+        except NotFound:
+            # Not as the other NotFounds here, which mean that somebody was faster.
+            raise ApiError(f"node {self._node_name!r} does not exist yet; is --node-name right?") from None
         return OwnerReference(
             api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
         )
