@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 
@@ -57,6 +58,7 @@ class DriverOnSockets:
         self.around: Around | None = None
         self.raw_info: bytes | None = None
         self.info_failures = 0
+        self.info_delay_s = 0.0
         self.notify_failures = 0
         self.health: asyncio.Queue[Any] = asyncio.Queue()
         self.health_streams: list[str] = []
@@ -100,7 +102,7 @@ class DriverOnSockets:
         path.unlink(missing_ok=True)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(tuple(handlers))
-        server.add_insecure_port(f"unix:{path}")
+        server.add_insecure_port(f"unix:{quote(str(path))}")
         await server.start()
         self._servers[path] = server
 
@@ -115,6 +117,7 @@ class DriverOnSockets:
     def _registration_handler(self) -> Any:
         async def info(_: bytes, context: Any) -> bytes:
             self.infos += 1
+            await asyncio.sleep(self.info_delay_s)
             if self.info_failures:
                 self.info_failures -= 1
                 await context.abort(grpc.StatusCode.UNKNOWN, "not now")

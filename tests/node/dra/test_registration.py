@@ -123,7 +123,7 @@ async def test_a_driver_whose_info_fails_is_asked_again(tmp_path: Path) -> None:
         await registered(manager)
         await until(lambda: driver.statuses == [(True, "")])
         assert driver.infos == 3
-        assert not manager.registry.failing
+        await until(lambda: not manager.registry.failing)
 
 
 async def test_a_driver_that_cannot_be_told_is_forgotten_and_asked_again(tmp_path: Path) -> None:
@@ -166,6 +166,9 @@ async def test_registration_may_come_before_the_service(tmp_path: Path, common_s
         ),
         ({"name": "Not A Name"}, "expected a DNS subdomain"),
         ({"name": ""}, "expected a DNS subdomain"),
+        ({"endpoint": "dra.sock"}, "socket 'dra.sock': expected an absolute path of at most 107 bytes"),
+        ({"endpoint": "/x" * 60}, "expected an absolute path of at most 107 bytes"),
+        ({"endpoint": "//host/dra.sock"}, "expected an absolute path of at most 107 bytes"),
     ],
 )
 async def test_a_plugin_that_cannot_be_used_is_told_why(tmp_path: Path, change: dict[str, Any], text: str) -> None:
@@ -173,7 +176,8 @@ async def test_a_plugin_that_cannot_be_used_is_told_why(tmp_path: Path, change: 
         driver = DriverOnSockets(here.root)
         for name, value in change.items():
             setattr(driver, name, value)
-        here.drivers.append(await driver.start())
+        here.drivers.append(driver)
+        await driver.start_registration()
         await until(lambda: len(driver.statuses) > 1)
         assert all(not is_registered and text in error for is_registered, error in driver.statuses)
         await until(lambda: manager.registry.failing)
@@ -224,6 +228,26 @@ async def test_a_plugin_that_answers_with_garbage_is_asked_again(tmp_path: Path)
         await until(lambda: driver.infos > 1)
         assert "failed to get plugin info using RPC GetInfo" in next(iter(manager.registry.failing.values())).why
         driver.raw_info = None
+        await registered(manager)
+
+
+async def test_names_of_sockets_may_have_any_letters(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver(instance=" ü%20?#")
+        await registered(manager)
+        await manager.prepare(await here.pod("p", "a"))
+        assert len(driver.calls) == 1
+
+
+@pytest.mark.slow
+async def test_a_plugin_that_answers_late_is_asked_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = DriverOnSockets(here.root)
+        driver.info_delay_s = 1.5
+        here.drivers.append(await driver.start())
+        await until(lambda: manager.registry.failing)
+        assert "context deadline exceeded" in next(iter(manager.registry.failing.values())).why
+        driver.info_delay_s = 0.0
         await registered(manager)
 
 

@@ -46,7 +46,7 @@ from allot.node.devices import PrepareFailed
 from allot.node.dra.checkpoint import CLAIMS_FILE, StateFile, decode_claims, encode_claims
 from allot.node.dra.health import LOOK_S, REDIAL_S, HealthBook
 from allot.node.dra.metrics import DraMetrics
-from allot.node.dra.plugins import CALL_TIMEOUT_S, CallFailed, NotUsable, Plugin, Plugins, choose_service
+from allot.node.dra.plugins import CALL_TIMEOUT_S, CallFailed, NotUsable, Plugin, Plugins, choose_service, socket_target
 from allot.node.dra.registration import PAUSE_FIRST_S, PERIOD_S, Registry
 from allot.node.dra.slices import DELAY_S, SliceWiper
 from allot.process.clock import Clock
@@ -336,6 +336,7 @@ class DeviceManager:
             raise NotUsable(
                 f"invalid name of DRA driver plugin {name!r} at endpoint {endpoint}: expected a DNS subdomain"
             )
+        socket_target(endpoint)
         choose_service(name, endpoint, versions)
 
     def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:

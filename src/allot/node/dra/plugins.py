@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import grpc
 import msgspec
@@ -42,6 +43,7 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
+_PATH_BYTES_MAX = 107
 _HEALTH = {0: "Unknown", 1: "Healthy", 2: "Unhealthy"}
 
 Answer = TypeVar("Answer", bound=Message)
@@ -96,6 +98,13 @@ def _quoted(values: Sequence[str]) -> str:
     return "[" + " ".join(msgspec.json.encode(value).decode() for value in values) + "]"
 
 
+def socket_target(path: str) -> str:
+    """What gRPC calls a socket; NotUsable if it cannot be one. gRPC makes a channel of any text, but one that never ends."""
+    if not path.startswith("/") or path.startswith("//") or "\0" in path or len(path.encode()) > _PATH_BYTES_MAX:
+        raise NotUsable(f"socket {path[:200]!r}: expected an absolute path of at most {_PATH_BYTES_MAX} bytes")
+    return f"unix:{quote(path)}"
+
+
 # --- one instance ---
 
 
@@ -120,7 +129,7 @@ class Plugin:
         self._clock = clock
         self._calls = calls
         self._timeout_s = timeout_s
-        self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(socket_target(endpoint), options=CHANNEL_OPTIONS)
 
     async def close(self, grace_s: float | None = None) -> None:
         """No new calls; those under way have so much time to end, then they fail."""

@@ -18,7 +18,7 @@ from typing import Protocol
 import grpc
 import msgspec
 
-from allot.node.dra.plugins import CHANNEL_OPTIONS, CallFailed, NotUsable, call
+from allot.node.dra.plugins import CHANNEL_OPTIONS, CallFailed, NotUsable, call, socket_target
 from allot.process.clock import Clock
 from allot.wire import plugin_registration_pb2 as wire
 
@@ -214,7 +214,10 @@ class Registry:
             self._busy.discard(path)
 
     async def _try_register(self, path: str, identity: Identity) -> None:
-        channel = grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS)
+        try:
+            channel = grpc.aio.insecure_channel(socket_target(path), options=CHANNEL_OPTIONS)
+        except NotUsable as error:
+            raise RegistrationFailed(f"RegisterPlugin error -- dial failed at socket {path}, err: {error}") from error
         try:
             try:
                 async with asyncio.timeout(DIAL_TIMEOUT_S):
