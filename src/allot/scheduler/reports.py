@@ -21,6 +21,8 @@ NOTE_BYTES_MAX = 1024
 _SUFFIX = " ..."
 _POD_SCHEDULED = "PodScheduled"
 _GROUP_SCHEDULED = "PodGroupInitiallyScheduled"
+_TOLD_S = 5.0
+_TOLD_MAX = 1_000
 _DISRUPTION_TARGET = "DisruptionTarget"
 
 
@@ -31,6 +33,8 @@ class Reporter:
     def __init__(self, client: Client, claim_writes: ClaimWrites, clock: Clock, recorder: EventRecorder) -> None:
         self._pods = client.resource("", "v1", "pods", namespaced=True)
         self._groups = client.typed(PodGroup).resource
+        # What was written of late about groups, by uid, and when; the last one asked for comes last.
+        self._told: dict[str, tuple[tuple[str, str, str], float]] = {}
         self._claim_writes = claim_writes
         self._clock = clock
         self._recorder = recorder
@@ -83,6 +87,9 @@ class Reporter:
                 == (outcome.status, outcome.reason, outcome.message)
             ):
                 return
+        told = (outcome.status, outcome.reason, outcome.message)
+        if self._is_just_told(group.metadata.uid, told):
+            return
         condition_patch = {
             "type": _GROUP_SCHEDULED,
             "status": outcome.status,
@@ -96,7 +103,19 @@ class Reporter:
         write = self._groups.patch(
             group.metadata.name, patch, PatchType.STRATEGIC, group.metadata.namespace, subresource="status"
         )
-        await self._attempt(f"status of pod group {group.metadata.namespace}/{group.metadata.name}", write)
+        if not await self._attempt(f"status of pod group {group.metadata.namespace}/{group.metadata.name}", write):
+            self._told.pop(group.metadata.uid, None)
+
+    def _is_just_told(self, uid: str, told: tuple[str, str, str]) -> bool:
+        """Whether the same was written a moment ago, or is being written. Pods of a group are decided much faster than the
+        watch shows what was said of it for the first one."""
+        now = self._clock.monotonic()
+        last = self._told.pop(uid, None)
+        is_told = last is not None and last[0] == told and now - last[1] < _TOLD_S
+        self._told[uid] = last if is_told and last is not None else (told, now)
+        if len(self._told) > _TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        return is_told
 
     # --- parts ---
 
