@@ -66,9 +66,9 @@ def environment(pod: Pod, container: Container, facts: PodFacts, fetched: Fetche
                 if reference.optional:
                     continue
                 raise BadEnvironment(f'{kind} "{reference.name}" not found')
-            for key, value in data.items():
+            for key, content in data.items():
                 if _VARIABLE.fullmatch(source.prefix + key):
-                    made[source.prefix + key] = value.decode(errors="replace")
+                    made[source.prefix + key] = content.decode(errors="replace")
     for variable in container.env:
         if variable.value_from is None:
             made[variable.name] = expand(variable.value, made)
