@@ -223,3 +223,32 @@ WAITING = {**POD["status"], "resourceClaimStatuses": CLAIMED, "conditions": [CON
 def test_a_pod_status_that_is_recognized_is_in_order(status: Object, before: Object) -> None:
     pod = {**stored_pod(), "status": before}
     check(PODS, {**pod, "status": status}, pod, "status")
+
+
+MAPPING = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
+EXTENDED = {**POD["status"], "extendedResourceClaimStatus": {"resourceClaimName": "x-y", "requestMappings": [MAPPING]}}
+
+
+def pod_with_extended_resources() -> Object:
+    pod = stored_pod()
+    asked = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
+    (container,) = pod["spec"]["containers"]
+    container = {**container, "name": "c", "resources": {**container.get("resources", {}), **asked}}
+    return {**pod, "spec": {**pod["spec"], "containers": [container]}}
+
+
+def test_a_claim_for_extended_resources_is_recognized_once() -> None:
+    pod = pod_with_extended_resources()
+    assert check(PODS, {**pod, "status": EXTENDED}, pod, "status")
+    twice = {"resourceClaimName": "x-y", "requestMappings": [MAPPING, MAPPING]}
+    other = {"resourceClaimName": "x-y", "requestMappings": [{**MAPPING, "resourceName": "example.com/nic"}]}
+    for wrong in (twice, other, {"resourceClaimName": "x-y", "requestMappings": []}):
+        assert not check(PODS, {**pod, "status": {**EXTENDED, "extendedResourceClaimStatus": wrong}}, pod, "status")
+
+
+@pytest.mark.slow
+@given(altered(EXTENDED), st.sampled_from([POD["status"], WAITING, EXTENDED]))
+@settings(max_examples=200, deadline=None)
+def test_a_recognized_claim_for_extended_resources_is_in_order(status: Object, before: Object) -> None:
+    pod = {**pod_with_extended_resources(), "status": before}
+    check(PODS, {**pod, "status": status}, pod, "status")

@@ -313,6 +313,9 @@ def _are_ordinary_consumers(consumers: Any) -> bool:
 # --- status of pods ---
 
 _CLAIM_STATUS = frozenset(("name", "resourceClaimName"))
+_EXTENDED = frozenset(("requestMappings", "resourceClaimName"))
+_MAPPING = frozenset(("containerName", "resourceName", "requestName"))
+_CONTAINER_STATUSES = frozenset(("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"))
 _CONDITION_TEXTS = frozenset(("type", "status", "reason", "message"))
 _CONDITION_TIMES = frozenset(("lastProbeTime", "lastTransitionTime"))
 _STATUS_TEXTS = frozenset(("message", "reason", "nominatedNodeName"))
@@ -328,6 +331,14 @@ def is_ordinary_pod_status(status: Any, old: Any, spec: Any) -> bool:
             continue
         if name == "resourceClaimStatuses":
             if "nodeAllocatableResourceClaimStatuses" in status or not _are_ordinary_claims(value, spec):
+                return False
+        elif name == "extendedResourceClaimStatus":
+            # Containers may say how the devices are that these claims brought.
+            if (
+                name in old
+                or not status.keys().isdisjoint(_CONTAINER_STATUSES)
+                or not _is_ordinary_extended(value, spec)
+            ):
                 return False
         elif name == "conditions":
             if not _are_ordinary_conditions(value, old.get(name)):
@@ -349,6 +360,28 @@ def _are_ordinary_claims(statuses: Any, spec: Any) -> bool:
             return False
         known.remove(each["name"])
     return True
+
+
+def _is_ordinary_extended(value: Any, spec: Any) -> bool:
+    """Whether a claim for extended resources is named that is for containers which ask for them."""
+    if type(value) is not dict or value.keys() != _EXTENDED or not _is_subdomain(value["resourceClaimName"]):
+        return False
+    mappings = value["requestMappings"]
+    if type(mappings) is not list or not mappings:
+        return False
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    requests = {each["name"]: (each.get("resources") or {}).get("requests") or {} for each in containers}
+    seen = set()
+    for mapping in mappings:
+        if type(mapping) is not dict or mapping.keys() != _MAPPING:
+            return False
+        container, resource, request = mapping["containerName"], mapping["resourceName"], mapping["requestName"]
+        if type(container) is not str or type(resource) is not str or not _is_label(request):
+            return False
+        if resource not in requests.get(container, ()):
+            return False
+        seen.add((container, resource, request))
+    return len(seen) == len(mappings)
 
 
 def _are_ordinary_conditions(conditions: Any, old: Any) -> bool:
