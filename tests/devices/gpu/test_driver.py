@@ -219,6 +219,46 @@ async def test_mig_instances_survive_a_driver_that_dies_and_unknown_ones_do_not(
             assert not hardware.gpus()[0].mig_mode
 
 
+# --- passing through ---
+
+
+async def test_a_gpu_is_either_used_or_passed_through(tmp_path: Path) -> None:
+    gates = Gates(passthrough_support=True)
+    async with gpu_world(tmp_path, "h100x1", gates) as world:
+        await world.published(2)
+        config = opaque("VfioDeviceConfig", {"iommu": {"enableAPIDevice": True}})
+        machine = await world.allocated(claim("vm", request("vm", "vfio.gpu.nvidia.com"), config=[config]))
+        rival = await world.allocated(claim("rival", request()))
+        entry = await world.prepare(machine)
+        assert entry.error == ""
+        assert {path for path in world.container(entry).mounts if path.startswith("/dev")} == {
+            "/dev/vfio/10",
+            "/dev/vfio/vfio",
+        }
+        slices = await world.published(1)
+        assert [device.name for each in slices for device in each.spec.devices or ()] == ["gpu-vfio-0"]
+        assert "device gpu-0" in (await world.prepare(rival)).error
+        assert await world.unprepare(machine) == ""
+        await world.published(2)
+        assert (await world.prepare(rival)).error == ""
+        slices = await world.published(1)
+        assert [device.name for each in slices for device in each.spec.devices or ()] == ["gpu-0"]
+
+
+async def test_the_newer_way_to_pass_through_is_taken_where_it_is_preferred(tmp_path: Path) -> None:
+    gates = Gates(passthrough_support=True)
+    async with gpu_world(tmp_path, "h100x1", gates) as world:
+        await world.published(2)
+        iommu = {"backendPolicy": "PreferIommuFD", "enableAPIDevice": True}
+        config = opaque("VfioDeviceConfig", {"iommu": iommu})
+        ref = await world.allocated(claim("vm", request("vm", "vfio.gpu.nvidia.com"), config=[config]))
+        entry = await world.prepare(ref)
+        assert {path for path in world.container(entry).mounts if path.startswith("/dev")} == {
+            "/dev/vfio/devices/vfio0",
+            "/dev/iommu",
+        }
+
+
 # --- faults ---
 
 

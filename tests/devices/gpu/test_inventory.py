@@ -148,7 +148,7 @@ def test_passed_through_gpus_have_their_own_attributes(tmp_path: Path) -> None:
     found = devices(gpus(tmp_path, "a3-ultragpu-8g"), Gates(passthrough_support=True))
     vfio = next(device for device in found if device.name == "gpu-vfio-7")
     assert set(vfio.attributes) == {
-        "type", "uuid", "productName", "deviceID", "vendorID", "numa",
+        "type", "uuid", "productName", "deviceID", "vendorID", "numa", "iommuFDEnabled",
         "resource.kubernetes.io/pciBusID", "resource.kubernetes.io/pcieRoot",
     }  # fmt: skip
     assert (vfio.attributes["numa"].int_, vfio.attributes["vendorID"].string) == (1, "0x10de")

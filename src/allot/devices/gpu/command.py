@@ -58,6 +58,8 @@ def make_driver(arguments: Sequence[str]) -> tuple[GpuDriver, list[str]]:
     given, rest = _parser().parse_known_args(arguments)
     try:
         gates = parse_gates(given.feature_gates)
+        if gates.passthrough_support and not given.profile:
+            raise UsageError("feature gate PassthroughSupport: only simulated GPUs (--profile) can be passed through")
         hardware = _hardware(given, rest)
     except (GateError, UnknownMachine) as error:
         raise UsageError(str(error.args[0])) from None

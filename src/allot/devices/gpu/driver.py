@@ -17,15 +17,24 @@ import msgspec
 
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.devices.gpu import config as parameters
-from allot.devices.gpu.config import GpuConfig, MigDeviceConfig, MpsConfig, Sharing, Strategy, VfioDeviceConfig
+from allot.devices.gpu.config import (
+    GpuConfig,
+    IommuConfig,
+    MigDeviceConfig,
+    MpsConfig,
+    Sharing,
+    Strategy,
+    VfioDeviceConfig,
+)
 from allot.devices.gpu.faults import health_of, is_lost
 from allot.devices.gpu.gates import Gates
 from allot.devices.gpu.hardware import ComputeMode, Gpu, Hardware, HardwareError, MigInstance, MpsSettings
-from allot.devices.gpu.inventory import DRIVER_NAME, GPU, MIG, Offer, offers, pool
+from allot.devices.gpu.inventory import DRIVER_NAME, GPU, MIG, VFIO, Offer, gpu_name, offers, pool, vfio_name
 from allot.driver.cdi import Edits, Mount
 from allot.driver.claims import AllocatedDevice, Claim, Preparation, Prepared, PreparedClaim, PrepareError
 from allot.driver.configuration import ConfigKind
 from allot.driver.driver import DeviceHealth, Driver
+from allot.driver.plugin import DriverFailed
 
 _log = logging.getLogger("allot.devices.gpu")
 
@@ -53,6 +62,7 @@ class _Undo(msgspec.Struct, frozen=True, kw_only=True):
     # GPUs whose time slice or compute mode was set.
     shared_gpus: tuple[str, ...] = ()
     mps: str = ""
+    passed_through: tuple[str, ...] = ()
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +72,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer
     gpu: Gpu
     sharing: Sharing = Sharing()
+    iommu: IommuConfig = IommuConfig()
 
 
 class GpuDriver(Driver):
@@ -74,7 +85,9 @@ class GpuDriver(Driver):
         self.hardware = hardware
         self.gates = gates or Gates()
         # By card: what it was when its devices were last worked out, and these.
-        self._known: dict[str, tuple[Gpu, tuple[Offer, ...]]] = {}
+        self._known: dict[str, tuple[Gpu, tuple[str, ...], tuple[Offer, ...]]] = {}
+        # By claim: devices of prepared claims, whose cards are not there in another form.
+        self._held: dict[str, tuple[str, ...]] = {}
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
 
@@ -82,7 +95,13 @@ class GpuDriver(Driver):
 
     def start(self) -> None:
         """Open the cards, destroy MIG instances that nobody has, and watch for faults."""
-        self.hardware.open()
+        try:
+            self.hardware.open()
+        except HardwareError as error:
+            raise DriverFailed(f"driver {self.name}: {error}") from error
+        if self.gates.passthrough_support:
+            for claim in self.node.prepared():
+                self._held[claim.uid] = tuple(device.name for device in claim.devices)
         if self.gates.dynamic_mig:
             self._destroy_unknown()
         self._watcher = threading.Thread(target=self._watch, name="gpu-events", daemon=True)
@@ -132,16 +151,18 @@ class GpuDriver(Driver):
 
     def _offers(self, gpus: Iterable[Gpu]) -> Iterator[Offer]:
         """Everything that is published; what has not changed about a card is not worked out again."""
+        names = [name for held in tuple(self._held.values()) for name in held]
         for gpu in gpus:
             view = gpu
             if self.gates.dynamic_mig and gpu.mig_mode is not None and not gpu.mig_mode_needs_reset:
                 # What the card could be does not depend on what it is.
                 view = msgspec.structs.replace(gpu, mig_mode=False, mig_instances=())
+            held = tuple(name for name in names if name in (gpu_name(gpu), vfio_name(gpu)))
             known = self._known.get(gpu.uuid)
-            if known is None or known[0] != view:
-                known = (view, tuple(offers((view,), self.gates)))
+            if known is None or known[0] != view or known[1] != held:
+                known = (view, held, tuple(offers((view,), self.gates, held)))
                 self._known[gpu.uuid] = known
-            yield from known[1]
+            yield from known[2]
 
     def health(self) -> Iterable[DeviceHealth]:
         """How the cards are; what is on a card is as the card is."""
@@ -165,6 +186,7 @@ class GpuDriver(Driver):
             undo = _planned(claim.uid, wanted)
             # Saved before anything is done; what an earlier attempt saved is part of it, since the devices are the same.
             claim.save(msgspec.to_builtins(undo))
+            self._hold(claim.uid, tuple(device.name for device in claim.devices if not device.admin_access))
             instances = {each.device.name: self._made(each) for each in wanted if each.offer.type == MIG}
             shared = self._share(wanted, instances, undo)
             prepared = tuple(
@@ -184,22 +206,17 @@ class GpuDriver(Driver):
             offer = offered.get(device.name)
             if offer is None:
                 raise PrepareError(f"device {device.name}: there is no such device on this node")
-            if offer.type not in (GPU, MIG):
-                raise PrepareError(
-                    f"device {device.name}: passing GPUs through to virtual machines is not possible here"
-                )
-            sharing = Sharing() if device.admin_access else self._sharing(device, offer)
-            wanted.append(_Wanted(device=device, offer=offer, gpu=by_uuid[offer.gpu_uuid], sharing=sharing))
+            _check_kinds(device, offer)
+            gpu = by_uuid[offer.gpu_uuid]
+            if offer.type == VFIO:
+                iommu = parameters.check_iommu(device.config(VfioDeviceConfig, VfioDeviceConfig()))
+                wanted.append(_Wanted(device=device, offer=offer, gpu=gpu, iommu=iommu))
+            else:
+                sharing = Sharing() if device.admin_access else self._sharing(device, offer)
+                wanted.append(_Wanted(device=device, offer=offer, gpu=gpu, sharing=sharing))
         return tuple(wanted)
 
     def _sharing(self, device: AllocatedDevice, offer: Offer) -> Sharing:
-        fitting = _KINDS_OF_TYPES[offer.type]
-        for each in device.configs:
-            if each.requests and not isinstance(each.value, fitting):
-                raise PrepareError(
-                    f"request {device.request!r}: {type(each.value).__name__} cannot be applied to device {device.name} "
-                    f"of type {offer.type}, expected {fitting[0].__name__}"
-                )
         if offer.type == GPU:
             return parameters.normalized_sharing(device.config(GpuConfig, GpuConfig()), self.gates)
         return parameters.normalized_sharing(device.config(MigDeviceConfig, MigDeviceConfig()), self.gates)
@@ -256,9 +273,23 @@ class GpuDriver(Driver):
 
     def _edits(self, wanted: _Wanted, instances: dict[str, MigInstance]) -> Edits:
         name = wanted.device.name
+        if wanted.offer.type == VFIO:
+            prefers_fd = wanted.iommu.backend_policy == parameters.PREFER_IOMMUFD and wanted.gpu.has_iommu_fd
+            return self.hardware.pass_through(
+                wanted.gpu, iommu_fd=prefers_fd, api_device=wanted.iommu.enable_api_device
+            )
         if wanted.offer.type == MIG:
             return self.hardware.instance_edits(wanted.gpu, instances[name], name)
         return self.hardware.gpu_edits(wanted.gpu, name)
+
+    def _hold(self, claim_uid: str, names: tuple[str, ...]) -> None:
+        if not self.gates.passthrough_support:
+            return
+        if names:
+            self._held[claim_uid] = names
+        else:
+            self._held.pop(claim_uid, None)
+        self.node.changed()
 
     # --- unpreparing ---
 
@@ -274,6 +305,9 @@ class GpuDriver(Driver):
                 if id_ in gpus:
                     self.hardware.set_compute_mode(id_, ComputeMode.DEFAULT)
                     self.hardware.set_time_slice(id_, 0)
+            for id_ in undo.passed_through:
+                if id_ in gpus:
+                    self.hardware.take_back(gpus[id_])
             for instance in undo.instances:
                 gpu = gpus.get(instance.gpu)
                 for present in gpu.mig_instances if gpu is not None else ():
@@ -282,6 +316,7 @@ class GpuDriver(Driver):
                         self._destroy(gpu, present)
         except HardwareError as error:
             raise PrepareError(str(error)) from error
+        self._hold(claim.uid, ())
 
     def _destroy(self, gpu: Gpu, instance: MigInstance) -> None:
         """Destroy an instance, and turn MIG off with the last one so that the card can be had whole."""
@@ -289,6 +324,17 @@ class GpuDriver(Driver):
         now = next((each for each in self.hardware.gpus() if each.uuid == gpu.uuid), None)
         if now is not None and now.mig_mode and not now.mig_instances and not now.mig_mode_needs_reset:
             self.hardware.set_mig_mode(gpu.uuid, False)
+
+
+def _check_kinds(device: AllocatedDevice, offer: Offer) -> None:
+    """Parameters for all requests apply where they fit; those for this request have to."""
+    fitting = _KINDS_OF_TYPES[offer.type]
+    for each in device.configs:
+        if each.requests and not isinstance(each.value, fitting):
+            raise PrepareError(
+                f"request {device.request!r}: {type(each.value).__name__} cannot be applied to device {device.name} "
+                f"of type {offer.type}, expected {fitting[0].__name__}"
+            )
 
 
 def _uuid(wanted: _Wanted, instances: dict[str, MigInstance]) -> str:
@@ -331,6 +377,7 @@ def _planned(claim_uid: str, wanted: Sequence[_Wanted]) -> _Undo:
         ),
         shared_gpus=tuple(dict.fromkeys(each.gpu.uuid for each in shared)),
         mps=mps_id(claim_uid, served) if served else "",
+        passed_through=tuple(each.gpu.uuid for each in wanted if each.offer.type == VFIO),
     )
 
 

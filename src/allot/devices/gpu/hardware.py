@@ -67,6 +67,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     addressing_mode: str = ""
     pci_device_id: str = ""
     numa_node: int = -1
+    # Whether the kernel has the newer way to pass devices through.
+    has_iommu_fd: bool = False
     # None: the card has no MIG.
     mig_mode: bool | None = None
     mig_mode_needs_reset: bool = False
@@ -134,6 +136,12 @@ class Hardware(Protocol):
 
     def stop_mps(self, id_: str) -> None:
         """End a control daemon; none there is fine."""
+
+    def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
+        """Take a card from its driver and give it to a virtual machine monitor; what its container gets."""
+
+    def take_back(self, gpu: Gpu) -> None:
+        """Give a card back to its driver; one that has it is fine."""
 
     def common_edits(self) -> Edits:
         """What every container with a card gets."""

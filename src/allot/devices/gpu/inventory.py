@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -71,8 +71,8 @@ def pool(node: str, offers: Iterable[Offer], gpus: Iterable[Gpu]) -> Pool:
     return Pool(name=node, node_name=node, devices=devices, counter_sets=tuple(sets))
 
 
-def offers(gpus: Iterable[Gpu], gates: Gates) -> Iterator[Offer]:
-    """Everything that is published."""
+def offers(gpus: Iterable[Gpu], gates: Gates, held: Collection[str] = ()) -> Iterator[Offer]:
+    """Everything that is published. held: devices of prepared claims; what is the same card in another form is left out."""
     for gpu in gpus:
         if gates.dynamic_mig and _can_be_cut(gpu):
             if not gpu.mig_mode_needs_reset:
@@ -81,8 +81,9 @@ def offers(gpus: Iterable[Gpu], gates: Gates) -> Iterator[Offer]:
         elif gpu.mig_mode:
             yield from (_existing(gpu, instance, gates) for instance in gpu.mig_instances)
         else:
-            yield _whole(gpu, gates)
-            if gates.passthrough_support:
+            if vfio_name(gpu) not in held:
+                yield _whole(gpu, gates)
+            if gates.passthrough_support and gpu_name(gpu) not in held:
                 yield _passed_through(gpu)
 
 
@@ -152,6 +153,7 @@ def _passed_through(gpu: Gpu) -> Offer:
         "deviceID": gpu.pci_device_id,
         "vendorID": VENDOR_ID,
         "numa": gpu.numa_node,
+        "iommuFDEnabled": gpu.has_iommu_fd,
         **_bus_attributes(gpu),
     }
     capacity = {"addressableMemory": f"{gpu.memory_mib}Mi"}

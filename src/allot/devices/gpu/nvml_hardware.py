@@ -322,6 +322,13 @@ class NvmlHardware:
         """End a control daemon."""
         self._mps.stop(id_)
 
+    def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:  # noqa: ARG002
+        """Not possible: a card that its driver has lost is gone from NVML, and with it from the node."""
+        raise HardwareError(f"GPU {gpu.uuid}: real GPUs cannot be passed through to virtual machines")
+
+    def take_back(self, gpu: Gpu) -> None:
+        """Nothing was given away."""
+
     # --- what containers get ---
 
     def common_edits(self) -> Edits:

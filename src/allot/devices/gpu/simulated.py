@@ -29,11 +29,12 @@ from allot.devices.gpu.hardware import (
 from allot.devices.profiles.gpus import CUDA_DRIVER_VERSION, DRIVER_VERSION
 from allot.devices.profiles.machines import GpuCard, Machine
 from allot.devices.profiles.mig import MigProfile, Placement, placements
-from allot.driver.cdi import Edits
+from allot.driver.cdi import Edits, Mount
 from allot.driver.files import remove_file, replace_file
 
 # The first instance of a profile on a card; profiles of one number exclude each other at the same place.
 _GPU_INSTANCE_IDS = {0: 0, 5: 1, 9: 1, 14: 3, 15: 3, 19: 7, 20: 7}
+_IOMMU_GROUP_FIRST = 10
 _POLL_S = 0.5
 _XID_MAX = 999
 
@@ -148,6 +149,7 @@ class SimulatedHardware:
             addressing_mode=model.addressing_mode,
             pci_device_id=model.pci_device_id,
             numa_node=bus.numa_node,
+            has_iommu_fd=True,
             mig_mode=state.mig_mode if model.mig_profiles else None,
             mig_mode_needs_reset=model.mig_mode_needs_reset,
             mig_profiles=model.mig_profiles,
@@ -273,6 +275,26 @@ class SimulatedHardware:
     def _mps_folders(self, id_: str) -> MpsFolders:
         root = self._folder / "mps" / id_
         return MpsFolders(pipe=root / "pipe", shm=root / "shm", log=root / "log")
+
+    def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
+        """Files in the place of the kernel's device files."""
+        self._present(gpu.uuid)
+        if iommu_fd:
+            paths = [f"/dev/vfio/devices/vfio{gpu.minor}", *(["/dev/iommu"] if api_device else [])]
+        else:
+            paths = [f"/dev/vfio/{_IOMMU_GROUP_FIRST + gpu.minor}", *(["/dev/vfio/vfio"] if api_device else [])]
+        folder = self._folder / "vfio" / gpu.uuid
+        folder.mkdir(parents=True, exist_ok=True)
+        mounts = []
+        for path in paths:
+            file = folder / path.rpartition("/")[2]
+            file.touch()
+            mounts.append(Mount(host_path=str(file), container_path=path, options=("rw", "bind")))
+        return Edits(mounts=tuple(mounts))
+
+    def take_back(self, gpu: Gpu) -> None:
+        """Remove the files."""
+        shutil.rmtree(self._folder / "vfio" / gpu.uuid, ignore_errors=True)
 
     # --- what containers get ---
 
