@@ -309,6 +309,7 @@ async def test_the_status_of_devices_is_written_and_kept_beside_that_of_others(c
         def prepare(self, claim: Claim) -> list[Prepared]:
             network = NetworkDeviceData(interface_name="eth1", ips=("10.0.0.2/24",))
             ready = Condition(type="Ready", status="True", reason="Attached")
+            claim.set_status(claim.devices[0], DeviceStatus(data={"cable": "looked for"}))
             return [Prepared(each, status=DeviceStatus(conditions=(ready,), network=network)) for each in claim.devices]
 
     nic = Nic()

@@ -89,12 +89,14 @@ class Claim:
         devices: tuple[AllocatedDevice, ...],
         save: Callable[[Any], None],
         state: Any = None,
+        tell: Callable[[AllocatedDevice, DeviceStatus], None] = lambda _device, _status: None,
     ) -> None:
         self.object = object_
         self.devices = devices
         # What an earlier attempt that did not finish has saved.
         self.state = state
         self._save = save
+        self._tell = tell
 
     @property
     def uid(self) -> str:
@@ -114,6 +116,10 @@ class Claim:
     def save(self, state: Any) -> None:
         """Note something before it is done, so that it can be undone if the driver dies in between."""
         self._save(state)
+
+    def set_status(self, device: AllocatedDevice, status: DeviceStatus) -> None:
+        """Tell something about a device in the claim's status, soon, whatever comes of preparing it."""
+        self._tell(device, status)
 
     def __repr__(self) -> str:
         return f"Claim({self.namespace}/{self.name}, {self.uid})"

@@ -250,7 +250,9 @@ class Plugin:
 
         def set_status(claim: ClaimName, device: AllocatedDevice, status: DeviceStatus) -> None:
             key = (device.pool, device.name, device.share_id or "")
-            self._status.set((claim.namespace, claim.name, claim.uid), key, status)
+            name = (claim.namespace, claim.name, claim.uid)
+            # Perhaps from a driver's thread.
+            self._loop.call_soon_threadsafe(self._status.set, name, key, status)
 
         self.metrics.watch_claims(lambda: len(self.checkpoint))
         self.metrics.watch_devices(lambda: sum(len(pool.devices) for pool in self.publisher.pools))

@@ -303,7 +303,10 @@ class Preparer:
             assert record is not None, f"{name} is being prepared and has no record"
             self._checkpoint.put(msgspec.structs.replace(record, state=state))
 
-        claim = Claim(object_, devices, save, begun.state)
+        def tell(device: AllocatedDevice, status: DeviceStatus) -> None:
+            self._set_status(name, device, status)
+
+        claim = Claim(object_, devices, save, begun.state, tell)
         self._busy_with = str(name)
         try:
             return as_preparation(await call(self._driver.prepare, claim))

@@ -13,7 +13,7 @@ import msgspec
 
 from allot.apiserver.assembly import Settings
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.output import OutputFormat, output_option, talk, write, write_table, write_value
+from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.controlplane.plane import control_plane
 from allot.driver.conformance.bench import Bench
 from allot.driver.conformance.checks import ALL_CHECKS
@@ -124,10 +124,12 @@ async def _examine(
         bench = Bench(plane.client(), kubeconfig, folder, command, description, SystemIds(), whole_claims=whole_claims)
         await bench.set_up()
         try:
-            async for finding in run_checks(bench, checks, SystemClock()):
-                findings.append(finding)
-                if output is not OutputFormat.TABLE:
-                    write_value(msgspec.to_builtins(finding), output)
+            with progress("checks", len(checks), writes=output is not OutputFormat.TABLE) as advance:
+                async for finding in run_checks(bench, checks, SystemClock()):
+                    findings.append(finding)
+                    advance()
+                    if output is not OutputFormat.TABLE:
+                        write_value(msgspec.to_builtins(finding), output)
         finally:
             await bench.close()
     return findings
