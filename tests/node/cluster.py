@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,6 +32,12 @@ def wait_for(what: str, look: Callable[[], Found | None], seconds: float = WAIT_
             return found
         time.sleep(0.05)
     raise AssertionError(f"{what}: not within {seconds} s")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class _Process:
@@ -66,23 +73,16 @@ class _Process:
 class Cluster:
     """One node named n1 with the process runtime."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool = False) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
         self.node_kubeconfig = folder / "node-kubeconfig"
         self.root = folder / "node"
-        self._plane = _Process(
-            folder,
-            "up",
-            "up",
-            "--memory",
-            "--port",
-            "0",
-            "--data-dir",
-            str(folder / "data"),
-            "--kubeconfig",
-            str(self.kubeconfig),
-        )
+        # A port of its own that stays the same when the control plane is killed and started again.
+        port = _free_port()
+        folders = ("--data-dir", str(folder / "data"), "--kubeconfig", str(self.kubeconfig))
+        store = () if is_durable else ("--memory",)
+        self.plane = _Process(folder, "up", "up", "--port", str(port), *folders, *store)
         self.node = _Process(
             folder,
             "node",
@@ -101,7 +101,7 @@ class Cluster:
         )
 
     def __enter__(self) -> Self:
-        self._plane.start("ready: ")
+        self.plane.start("ready: ")
         self._write_node_kubeconfig()
         self.start_node()
         return self
@@ -120,6 +120,11 @@ class Cluster:
         self.node.start("serving ")
         wait_for("a node that is ready", lambda: "True" in self.get("nodes", "n1", "{.status.conditions[-1:].status}"))
 
+    def start_plane_if_dead(self) -> None:
+        """Start the control plane unless it runs."""
+        if not self.plane.is_alive:
+            self.plane.start("ready: ")
+
     def start_node_if_dead(self) -> None:
         """Start the agent unless it runs."""
         if not self.node.is_alive:
@@ -128,7 +133,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.run("delete", "pods", "--all", "-A", "--grace-period=1", "--timeout=20s", check=False)
         self.node.stop()
-        self._plane.stop()
+        self.plane.stop()
 
     # --- kubectl ---
 

@@ -1,4 +1,4 @@
-"""Agent and driver are killed again and again while pods with claims come and go: nothing is lost and nothing is left."""
+"""Agent, driver and control plane are killed again and again while pods with claims come and go: nothing is lost and nothing is left."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from node.test_agent_devices import _CLASS, _TEMPLATE, DriverProcess, cdi_files,
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
 
-# More rounds on request: each takes about two seconds.
+# More rounds on request: each takes about three seconds.
 ROUNDS = int(os.environ.get("ALLOT_KILL_ROUNDS", "6"))
 
 
 @pytest.mark.timeout(120 + 20 * ROUNDS)
-def test_nothing_is_lost_however_often_agent_and_driver_die(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_nothing_is_lost_however_often_processes_die(tmp_path_factory: pytest.TempPathFactory) -> None:
     # A short path: those of sockets have a limit.
     tmp_path = tmp_path_factory.mktemp("k")
     dice = random.Random(ROUNDS)
@@ -34,7 +34,7 @@ def test_nothing_is_lost_however_often_agent_and_driver_die(tmp_path_factory: py
         f"name=$(env | grep ^GPU_ | cut -d= -f2); mkdir {held}/$name || exit 3;"
         f"trap 'rmdir {held}/$name; exit 0' TERM; while true; do sleep 0.05; done"
     )
-    with Cluster(tmp_path) as cluster:
+    with Cluster(tmp_path, is_durable=True) as cluster:
         cluster.apply(_CLASS, _TEMPLATE)
         driver = DriverProcess(cluster)
         driver.start()
@@ -58,8 +58,11 @@ def _round(cluster: Cluster, driver: DriverProcess, dice: random.Random, number:
     if dice.random() < 0.5:
         driver.stop(signal.SIGKILL)
     if number:
-        cluster.run("delete", "pod", f"p{number - 1}-0", f"p{number - 1}-1", "--wait=false", check=False)
+        cluster.run("delete", "pod", f"p{number - 1}-0", f"p{number - 1}-1", "--wait=false")
+    if dice.random() < 0.3:
+        cluster.plane.stop(signal.SIGKILL)
     time.sleep(dice.random() / 2)
+    cluster.start_plane_if_dead()
     driver.start_if_dead()
     cluster.start_node_if_dead()
 
