@@ -42,6 +42,17 @@ spec:
   volumes: [{{name: shared, emptyDir: {{}}}}]
 """
 
+SHORT = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{{{name: {{name}}}}}}
+spec:
+  runtimeClassName: {{name}}
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  containers: [{{{{name: main, image: "{IMAGE}", command: ["true"]}}}}]
+"""
+
 PLAYER = f"""
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -177,6 +188,22 @@ def test_kubectl_uses_a_pod_in_containerd(world: World) -> None:
     assert (kubectl.home / "back").read_bytes() == sent.read_bytes()
     assert _through_port_forward(kubectl, b"ping") == b"ping"
     kubectl("delete", "pod", "box")
+
+
+def test_a_runtime_class_names_the_handler(world: World) -> None:
+    kubectl = world.kubectl
+    for name, handler in (("known", "runc"), ("strange", "strange")):
+        kubectl.apply(
+            f"{{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {{name: {name}}}, handler: {handler}}}"
+        )
+        kubectl.apply(SHORT.format(name=name))
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/known", f"--timeout={WAIT_S}s")
+
+    def told() -> bool | None:
+        return 'no runtime for "strange" is configured' in kubectl("get", "events") or None
+
+    world.agent.wait_for("the event", told)
+    kubectl("delete", "pod", "known", "strange")
 
 
 def _through_port_forward(kubectl: Kubectl, said: bytes) -> bytes:

@@ -52,7 +52,7 @@ def labels(pod: Pod) -> dict[str, str]:
     }
 
 
-def sandbox_spec(pod: Pod, attempt: int, log_directory: Path) -> SandboxSpec:
+def sandbox_spec(pod: Pod, attempt: int, log_directory: Path, runtime_handler: str = "") -> SandboxSpec:
     """What the containers share."""
     dns = pod.spec.dns_config
     return SandboxSpec(
@@ -68,7 +68,7 @@ def sandbox_spec(pod: Pod, attempt: int, log_directory: Path) -> SandboxSpec:
         share_process_namespace=pod.spec.share_process_namespace,
         dns_servers=dns.nameservers if dns is not None else (),
         dns_searches=dns.searches if dns is not None else (),
-        runtime_handler="",
+        runtime_handler=runtime_handler,
         privileged=any(each.security_context and each.security_context.privileged for each in pod.containers()),
         host_ports=tuple(
             HostPort(container_port=port.container_port, host_port=port.host_port, protocol=port.protocol)
@@ -84,6 +84,15 @@ class ContainerSpecs:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+
+    async def sandbox(self, pod: Pod, attempt: int, log_directory: Path) -> SandboxSpec:
+        """What the containers share; RuntimeFailure if the pod's runtime class is not there."""
+        name = pod.spec.runtime_class_name
+        try:
+            handler = await self._objects.runtime_handler(name) if name else ""
+        except Missing as error:
+            raise RuntimeFailure("CreatePodSandboxError", str(error)) from error
+        return sandbox_spec(pod, attempt, log_directory, handler)
 
     async def credentials(self, pod: Pod, image: str) -> tuple[Credentials, ...]:
         """Who may pull an image for a pod. A secret that is not there may not be needed: the pull tells."""

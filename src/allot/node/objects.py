@@ -38,6 +38,7 @@ class Objects:
         self._config_maps = client.resource("", "v1", "configmaps", namespaced=True)
         self._secrets = client.resource("", "v1", "secrets", namespaced=True)
         self._accounts = client.resource("", "v1", "serviceaccounts", namespaced=True)
+        self._runtime_classes = client.resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
 
     async def config_map(self, namespace: str, name: str) -> Data | None:
         """The data of a config map; None if there is none. Missing if that cannot be found out."""
@@ -59,6 +60,14 @@ class Objects:
         except ApiError as error:
             raise Missing(f"failed to fetch secret {namespace}/{name}: {error.message}") from error
         return _decoded(found.get("data"))
+
+    async def runtime_handler(self, name: str) -> str:
+        """How the runtime calls a runtime class; Missing if there is no such class."""
+        try:
+            found = await self._runtime_classes.get(name)
+        except ApiError as error:
+            raise Missing(f'failed to get RuntimeClass "{name}": {error.message}') from error
+        return str(found.get("handler", ""))
 
     async def token(self, pod: Pod, audience: str, seconds: int) -> Token:
         """A token for a pod's service account, which ends with the pod."""

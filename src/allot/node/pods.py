@@ -38,7 +38,7 @@ from allot.core.lifecycle.pods import (
 )
 from allot.core.model.pods_v1 import Container, decode_pod
 from allot.node.actions import ActionFailure, Actions
-from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name, sandbox_spec
+from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name
 from allot.node.devices import Devices, PrepareFailed
 from allot.node.logs import tail_of
 from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, ProbeReports
@@ -296,7 +296,8 @@ class PodWorker:
         try:
             if not await self._unless_ending(self._make_ready()):
                 return False
-            await self._on.runtime.run_sandbox(sandbox_spec(pod, step.attempt, self.log_folder()))
+            spec = await self._on.specs.sandbox(pod, step.attempt, self.log_folder())
+            await self._on.runtime.run_sandbox(spec)
         except MountFailure as error:
             self._failed("FailedMount", str(error))
             return False
