@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -101,12 +102,23 @@ def test(
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
             raise Unreadable(f"--keep {keep}: the folder is not empty")
-        findings = asyncio.run(_examine(command, keep.resolve(), checks, whole_claims, output))
+        findings = _run(_examine(command, keep.resolve(), checks, whole_claims, output))
     else:
         # A short path: sockets below it have at most 107 characters.
         with tempfile.TemporaryDirectory(prefix="allot-") as folder:
-            findings = asyncio.run(_examine(command, Path(folder), checks, whole_claims, output))
+            findings = _run(_examine(command, Path(folder), checks, whole_claims, output))
     _conclude(module, findings, output)
+
+
+def _run(work: Coroutine[Any, Any, list[Finding]]) -> list[Finding]:
+    try:
+        return asyncio.run(work)
+    except BaseExceptionGroup as group:
+        # What ends the command, such as a reader of the output who has seen enough, comes wrapped by the server's tasks.
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 async def _examine(
