@@ -417,7 +417,8 @@ async def test_a_container_that_an_earlier_agent_did_not_start_makes_room(
 
 async def test_stopping_and_removing_twice_or_what_is_not_there_succeeds(pod: RunningPod) -> None:
     runtime = pod.runtime
-    id_ = await pod.start(command=("sh", "-c", "trap 'exit 5' TERM; while true; do sleep 0.05; done"))
+    id_ = await pod.start(command=("sh", "-c", "trap 'exit 5' TERM; echo ready; while true; do sleep 0.05; done"))
+    assert await pod.log() == [("stdout", "ready")]
     await runtime.stop_container(id_, 20)
     assert (await pod.container(id_)).exit_code == 5
     await runtime.stop_container(id_, 20)

@@ -6,17 +6,16 @@ remembered in between only saves calls: the details of a container do not change
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-import grpc
 import msgspec
 
 from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.runtimes import cri_messages as messages
 from allot.node.runtimes.cri_calls import CALL_S, PULL_S, CriCalls
+from allot.node.runtimes.cri_events import CriEvents, listed
 from allot.node.runtimes.cri_streams import CriStreams
 from allot.node.runtimes.port import (
     Container,
@@ -51,7 +50,6 @@ class CriRuntime:
     """Runs containers in a CRI runtime."""
 
     def __init__(self, clock: Clock, options: CriOptions | None = None) -> None:
-        self._clock = clock
         self._options = options or CriOptions()
         self._calls = CriCalls(self._options.socket)
         self._version = pb.VersionResponse()
@@ -61,6 +59,13 @@ class CriRuntime:
         # The last known status of containers that have run.
         self._statuses: dict[str, pb.ContainerStatus] = {}
         self._owners: dict[str, str] = {}
+        self._events = CriEvents(
+            self._calls,
+            clock,
+            poll_s=self._options.poll_s,
+            relist_s=self._options.relist_s,
+            owner=lambda id_: self._owners.get(id_, ""),
+        )
 
     # --- life ---
 
@@ -289,7 +294,7 @@ class CriRuntime:
 
     async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:
         """Everything that is in the runtime."""
-        sandboxes, containers = await self._listed()
+        sandboxes, containers = await listed(self._calls)
         owners = {}
         told = []
         for sandbox in sandboxes:
@@ -304,13 +309,6 @@ class CriRuntime:
         self._forget({each.id for each in sandboxes}, {each.id for each in containers})
         self._owners = {each.id: each.pod.uid for each in told} | {each.id: each.pod.uid for each in described}
         return told, described
-
-    async def _listed(self) -> tuple[Sequence[pb.PodSandbox], Sequence[pb.Container]]:
-        call = self._calls.runtime
-        # Containers first: one that is seen has its sandbox in the list that is made afterwards.
-        containers = await call("ListContainers", pb.ListContainersRequest(), pb.ListContainersResponse, "ListError")
-        sandboxes = await call("ListPodSandbox", pb.ListPodSandboxRequest(), pb.ListPodSandboxResponse, "ListError")
-        return sandboxes.items, containers.containers
 
     async def _ips_of(self, sandbox: pb.PodSandbox) -> tuple[str, ...]:
         if sandbox.state != pb.SANDBOX_READY:
@@ -352,72 +350,9 @@ class CriRuntime:
         for id_ in self._statuses.keys() - containers:
             del self._statuses[id_]
 
-    async def changes(self) -> AsyncIterator[str]:
-        """Pods of which something has changed: what the runtime tells, and what lists show beyond that."""
-        seen: dict[str, tuple[str, int]] = {}
-        tells = True
-        while True:
-            # A stream is opened before the list, so that nothing happens between the two unseen.
-            stream = self._calls.events() if tells else None
-            try:
-                for uid in await self._differences(seen):
-                    yield uid
-                if stream is None:
-                    await self._clock.sleep(self._options.poll_s)
-                    continue
-                async for uid in self._told(stream):
-                    yield uid
-            except RuntimeFailure:
-                await self._clock.sleep(self._options.poll_s)
-            except grpc.aio.AioRpcError as error:
-                if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-                    tells = False
-                else:
-                    await self._clock.sleep(self._options.poll_s)
-            finally:
-                if stream is not None:
-                    stream.cancel()
-
-    async def _told(
-        self, stream: grpc.aio.UnaryStreamCall[pb.GetEventsRequest, pb.ContainerEventResponse]
-    ) -> AsyncIterator[str]:
-        """Pods that the runtime tells about, until it is time for a list."""
-        until = self._clock.monotonic() + self._options.relist_s
-        next_event: asyncio.Task[object] | None = None
-        try:
-            while (left := until - self._clock.monotonic()) > 0:
-                if next_event is None:
-                    next_event = asyncio.ensure_future(stream.read())
-                await asyncio.wait((next_event,), timeout=left)
-                if not next_event.done():
-                    return
-                event, next_event = next_event.result(), None
-                if not isinstance(event, pb.ContainerEventResponse):
-                    # The runtime ended the stream.
-                    await self._clock.sleep(self._options.poll_s)
-                    return
-                uid = event.pod_sandbox_status.metadata.uid or self._owners.get(event.container_id, "")
-                if not uid:
-                    return
-                yield uid
-        finally:
-            if next_event is not None:
-                next_event.cancel()
-                await asyncio.gather(next_event, return_exceptions=True)
-
-    async def _differences(self, seen: dict[str, tuple[str, int]]) -> set[str]:
-        """Pods of which something was added, changed or removed since the last time."""
-        sandboxes, containers = await self._listed()
-        pods = {each.id: each.metadata.uid for each in sandboxes}
-        now: dict[str, tuple[str, int]] = {each.id: (each.metadata.uid, each.state) for each in sandboxes}
-        for each in containers:
-            uid = pods.get(each.pod_sandbox_id) or each.labels[messages.POD_UID]
-            now[each.id] = (uid, each.state)
-        changed = {pair[0] for id_, pair in now.items() if seen.get(id_) != pair}
-        changed |= {pair[0] for id_, pair in seen.items() if id_ not in now}
-        seen.clear()
-        seen.update(now)
-        return changed - {""}
+    def changes(self) -> AsyncIterator[str]:
+        """Pods of which something has changed."""
+        return self._events.changes()
 
     # --- talking to containers ---
 
