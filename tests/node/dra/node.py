@@ -35,7 +35,7 @@ QUICK = Periods(
     reconcile_s=60.0,
     wipe_s=60.0,
     redial_s=0.02,
-    stale_s=0.02,
+    look_s=0.02,
 )
 
 

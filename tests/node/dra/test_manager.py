@@ -352,7 +352,11 @@ async def _hang(_: str, __: Sequence[str], ___: Callable[[], Any]) -> Any:
         (_empty, " skipped 1 ResourceClaims"),
         (_garbage, ": rpc error: code = Internal desc = grpc: failed to unmarshal the received message"),
         (_abort, ": rpc error: code = Internal desc = it burns"),
-        (_hang, ": rpc error: code = DeadlineExceeded desc = context deadline exceeded"),
+        pytest.param(
+            _hang,
+            ": rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 async def test_a_driver_that_misbehaves_fails_the_pod_and_nothing_else(tmp_path: Path, around: Any, text: str) -> None:
@@ -441,6 +445,25 @@ async def test_what_a_force_deleted_pod_left_is_given_back(tmp_path: Path) -> No
         await until(lambda: here.state() == [])
 
 
+async def test_what_a_pod_left_is_given_back_as_soon_as_its_driver_is_there(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        driver = await here.driver()
+        async with here.running() as manager:
+            await registered(manager)
+            await manager.prepare(await here.pod("p", "a"))
+        await driver.stop()
+        here.active = None
+        async with here.running() as manager:
+            await asyncio.sleep(0.05)
+            here.active = set()
+            await asyncio.sleep(0.05)
+            assert manager.records
+            await driver.start()
+            # Long before the period is over.
+            await until(lambda: not manager.records)
+        assert driver.prepared == set()
+
+
 async def test_pods_that_are_there_keep_their_share(tmp_path: Path) -> None:
     async with node(tmp_path) as here, here.running() as manager:
         driver = await here.driver()
@@ -452,6 +475,30 @@ async def test_pods_that_are_there_keep_their_share(tmp_path: Path) -> None:
         await manager.reconcile()
         assert driver.asked(UNPREPARE) == []
         assert list(here.state()[0]["PodUIDs"]) == [second["metadata"]["uid"]]
+
+
+async def test_a_pod_is_given_back_once_however_many_ask_for_it(tmp_path: Path) -> None:
+    async with node(tmp_path) as here, here.running() as manager:
+        driver = await here.driver()
+        await registered(manager)
+        pod = await here.pod("p", "a")
+
+        async def slow(_: str, __: Sequence[str], answer: Callable[[], Any]) -> Any:
+            await asyncio.sleep(0.02)
+            return answer()
+
+        driver.around = slow
+        here.active = set()
+        await asyncio.gather(
+            manager.prepare(pod),
+            manager.unprepare(pod),
+            manager.reconcile(),
+            manager.reconcile(),
+            manager.unprepare(pod),
+        )
+        assert [operation for _, operation, _ in driver.calls] == [PREPARE, UNPREPARE]
+        assert here.state() == []
+        assert not manager._locks
 
 
 # --- an agent that is killed ---

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from allot.client.api import Client
 from allot.client.errors import ApiError
@@ -28,6 +29,7 @@ async def test_a_new_agent_deletes_the_slices_of_its_own_node_only(tmp_path: Pat
             await until(lambda: _are(here, ["other"]))
 
 
+@pytest.mark.slow
 async def test_slices_go_some_time_after_their_driver(tmp_path: Path) -> None:
     async with node(tmp_path) as here, here.running(SOON) as manager:
         driver = await here.driver()
@@ -38,6 +40,7 @@ async def test_slices_go_some_time_after_their_driver(tmp_path: Path) -> None:
         await until(lambda: _are(here, ["stays"]))
 
 
+@pytest.mark.slow
 async def test_slices_of_a_driver_that_registers_and_never_serves_go(tmp_path: Path) -> None:
     async with node(tmp_path) as here, here.running(SOON) as manager:
         driver = DriverOnSockets(here.root)

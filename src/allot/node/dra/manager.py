@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -63,15 +64,15 @@ _DRIVER_NAME_MAX = 63
 
 
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long, in seconds. The defaults are the kubelet's."""
+    """How often and how long, in seconds. The defaults are the kubelet's, as far as it has them."""
 
     call_s: float = CALL_TIMEOUT_S
     registration_s: float = PERIOD_S
     registration_pause_s: float = PAUSE_FIRST_S
     reconcile_s: float = RECONCILE_S
+    look_s: float = LOOK_S
     wipe_s: float = DELAY_S
     redial_s: float = REDIAL_S
-    stale_s: float = LOOK_S
 
 
 class DeviceManager:
@@ -126,8 +127,11 @@ class DeviceManager:
             clock,
             with_message="ResourceHealthStatusMessage" in gates,
             redial_s=periods.redial_s,
-            look_s=periods.stale_s,
+            look_s=periods.look_s,
         )
+        self._has_new_driver = False
+        # By pod; a lock that nobody holds or waits for goes by itself.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: asyncio.TaskGroup | None = None
         self._plugin_tasks: dict[Plugin, list[asyncio.Task[None]]] = {}
 
@@ -141,13 +145,23 @@ class DeviceManager:
     async def prepare(self, pod: Mapping[str, Any]) -> None:
         """Make all claims of a pod ready, before its sandbox is made; PrepareFailed. Costs little for what is ready already."""
         with self._operation("prepare", "PrepareResources"):
-            await self._prepare(decode_pod(pod))
+            decoded = decode_pod(pod)
+            async with self._alone(decoded.metadata.uid):
+                await self._prepare(decoded)
 
     async def unprepare(self, pod: Mapping[str, Any]) -> None:
         """Give back what a pod had, after its containers have ended and before that is told; PrepareFailed. Can be repeated."""
         with self._operation("unprepare", "UnprepareResources"):
             decoded = decode_pod(pod)
-            await self._unprepare(decoded.metadata.uid, claim_keys_of(self._records, decoded))
+            async with self._alone(decoded.metadata.uid):
+                await self._unprepare(decoded.metadata.uid, claim_keys_of(self._records, decoded))
+
+    def _alone(self, pod_uid: str) -> asyncio.Lock:
+        """One thing at a time for a pod: a claim that was given back twice could be gone under its next user."""
+        lock = self._locks.get(pod_uid)
+        if lock is None:
+            lock = self._locks[pod_uid] = asyncio.Lock()
+        return lock
 
     @contextmanager
     def _operation(self, verb: str, name: str) -> Iterator[None]:
@@ -280,9 +294,15 @@ class DeviceManager:
         check_answers(UNPREPARE, batch, errors)
 
     async def _reconcile_for_ever(self) -> None:
+        due = self._clock.monotonic()
         while True:
-            await self.reconcile()
-            await self._clock.sleep(self._periods.reconcile_s)
+            now = self._clock.monotonic()
+            if self._has_new_driver or now >= due:
+                self._has_new_driver = False
+                if self._active_pods() is not None:
+                    due = now + self._periods.reconcile_s
+                    await self.reconcile()
+            await self._clock.sleep(self._periods.look_s)
 
     async def reconcile(self) -> None:
         """Give back what pods have left that are gone without a word: force-deleted, or while no agent ran."""
@@ -291,13 +311,17 @@ class DeviceManager:
             return
         pods = inactive_pods(self._records, active)
         results = await asyncio.gather(
-            *(self._unprepare(uid, keys) for uid, keys in pods.items()), return_exceptions=True
+            *(self._forsake(uid, keys) for uid, keys in pods.items()), return_exceptions=True
         )
         for uid, result in zip(pods, results, strict=True):
             if isinstance(result, Refused | NotUsable):
                 _log.info("claims of pod %s, which is gone, are not given back yet: %s", uid, result)
             elif isinstance(result, BaseException):
                 raise result
+
+    async def _forsake(self, pod_uid: str, keys: Sequence[str]) -> None:
+        async with self._alone(pod_uid):
+            await self._unprepare(pod_uid, keys)
 
     # --- records ---
 
@@ -363,7 +387,10 @@ class DeviceManager:
                 self._tasks.create_task(plugin.close(self._periods.call_s))
 
     def _driver_changed(self, driver: str) -> None:
-        self._wiper.driver_changed(driver, self.plugins.is_usable(driver))
+        is_usable = self.plugins.is_usable(driver)
+        self._wiper.driver_changed(driver, is_usable)
+        # It may be the one that a pod which is gone has waited for.
+        self._has_new_driver = self._has_new_driver or is_usable
 
     def _health_changed(self, pods: Sequence[str]) -> None:
         for uid in pods:
