@@ -58,6 +58,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/apiserver_command.py
 	$(BIN)/python benchmarks/scheduling.py
 	$(BIN)/python benchmarks/controllers.py
+	$(BIN)/python benchmarks/claims.py
 	$(BIN)/python benchmarks/node.py
 
 docs: $(READY)
