@@ -32,6 +32,8 @@ from allot.node.runtimes.port import (
 _log = logging.getLogger("allot.node")
 
 TERMINATION_FILE = "allot.dev/termination-message-file"
+# On containers that must end before the pod goes on.
+INIT_CONTAINER = "allot.dev/init-container"
 _HOSTNAME_LENGTH_MAX = 63
 _PROPAGATION = {"HostToContainer": "HostToContainer", "Bidirectional": "Bidirectional"}
 _OOM_GUARANTEED, _OOM_BEST_EFFORT = -997, 1000
@@ -150,10 +152,15 @@ class ContainerSpecs:
             labels={**labels(pod), "io.kubernetes.container.name": container.name},
             annotations={
                 TERMINATION_FILE: str(message_file) if container.termination_message_path else "",
+                **({INIT_CONTAINER: "true"} if _must_end(pod, container) else {}),
                 "io.kubernetes.container.restartCount": str(start.attempt),
                 "io.kubernetes.container.terminationMessagePolicy": container.termination_message_policy,
             },
         )
+
+
+def _must_end(pod: Pod, container: Container) -> bool:
+    return not container.is_sidecar and any(each is container for each in pod.spec.init_containers)
 
 
 def _message_file(folder: Path, container: Container, start: Start) -> Path:

@@ -63,6 +63,7 @@ class Registration:
         self._written: dict[str, Any] = {}
         self._written_at = 0.0
         self._conditions: dict[str, dict[str, Any]] = {}
+        self._lease_held: dict[str, Any] | None = None
 
     async def register(self, runtime: RuntimeStatus) -> None:
         """Make the Node, or take over the one that is there; tries until it works."""
@@ -108,13 +109,23 @@ class Registration:
         """Write the status when it changes, and now and then. look: how the runtime is."""
         while True:
             await self._clock.sleep(STATUS_CHECK_S)
-            try:
-                await self._write_status(await look())
-            except NotFound:
-                # Somebody removed the node while the agent runs: it comes back.
-                await self.register(await look())
-            except ApiError as error:
-                _log.warning("node %s: status not written: %s", self._options.name, error)
+            await self.refresh(await look())
+
+    async def refresh(self, runtime: RuntimeStatus) -> bool:
+        """Write the status if it is time; whether the node had to be made anew, because somebody had removed it."""
+        try:
+            await self._write_status(runtime)
+        except NotFound:
+            await self.register(runtime)
+            return True
+        except ApiError as error:
+            _log.warning("node %s: status not written: %s", self._options.name, error)
+        return False
+
+    @property
+    def uid(self) -> str:
+        """Of the Node, once it is registered."""
+        return self._uid
 
     async def _write_status(self, runtime: RuntimeStatus) -> None:
         status = self._status(runtime)
@@ -191,19 +202,30 @@ class Registration:
 
     async def keep_lease(self) -> None:
         """Renew the lease."""
-        lease: dict[str, Any] | None = None
         while True:
-            try:
-                lease = await self._renew(lease)
-            except Conflict:
-                lease = None
-                continue
-            except ApiError as error:
-                _log.warning("node %s: lease not renewed: %s", self._options.name, error)
-                lease = None
-                await self._clock.sleep(_RETRY_S)
-                continue
-            await self._clock.sleep(LEASE_RENEW_S)
+            await self._clock.sleep(LEASE_RENEW_S if await self.renew() else _RETRY_S)
+
+    async def renew(self) -> bool:
+        """Renew the lease once; whether that worked."""
+        try:
+            self._lease_held = await self._renew(self._lease_held)
+        except Conflict:
+            # Somebody else wrote it; the second try begins with what they wrote.
+            self._lease_held = None
+            return await self._renew_anew()
+        except ApiError as error:
+            self._lease_held = None
+            _log.warning("node %s: lease not renewed: %s", self._options.name, error)
+            return False
+        return True
+
+    async def _renew_anew(self) -> bool:
+        try:
+            self._lease_held = await self._renew(None)
+        except ApiError as error:
+            _log.warning("node %s: lease not renewed: %s", self._options.name, error)
+            return False
+        return True
 
     async def _renew(self, lease: dict[str, Any] | None) -> dict[str, Any]:
         name = self._options.name

@@ -132,7 +132,9 @@ class SimulatedHardware:
             return tuple(self._gpu(id_) for id_ in self._by_uuid)
 
     def _gpu(self, id_: str) -> Gpu:
-        card, state = self._by_uuid[id_], self._cards[id_]
+        card = self._by_uuid[id_]
+        # Without a state on disk it is a machine that has just been started.
+        state = self._cards.get(id_) or self._first_state(card)
         model, bus = card.model, card.bus
         return Gpu(
             minor=card.index,
