@@ -1,0 +1,453 @@
+"""The runtime `simulated`: for nodes that exist only here, thousands of them in one process.
+
+A container whose command this machine has runs as a process (`process`). What this machine has not got becomes a placeholder: an
+entry in memory that starts at once, says in its log and in an event what it stands for, and ends when it is stopped. Two
+annotations of a pod make all its containers placeholders and say what becomes of them:
+
+    allot.dev/run-seconds: "2.5"    how long its containers run
+    allot.dev/exit-code: "3"        how they end; without run-seconds at once
+
+Placeholders of init containers end at once and well. Placeholders are forgotten when the agent ends; its next start begins them anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from allot.core.lifecycle.pull_secrets import Credentials
+from allot.node.containers import INIT_CONTAINER
+from allot.node.runtimes.port import (
+    Container,
+    ContainerSpec,
+    ContainerUsage,
+    PodName,
+    Runtime,
+    RuntimeFailure,
+    RuntimeStatus,
+    Sandbox,
+    SandboxSpec,
+    State,
+    Streams,
+)
+from allot.process.clock import Clock, rfc3339
+from allot.process.ids import Ids
+
+NAME = "simulated"
+VERSION = "0.1.0"
+RUN_SECONDS = "allot.dev/run-seconds"
+EXIT_CODE = "allot.dev/exit-code"
+# As many programs of this machine at a time: whoever simulates thousands of nodes wants to keep it.
+PROGRAMS_MAX = 100
+_RUN_SECONDS_MAX = 10 * 365 * 86400.0
+_EXIT_CODE_MAX = 255
+_STOPPED = 143
+_PATH = "PATH"
+
+# Told for each placeholder: whose, the container's name, and the text.
+Announce = Callable[[PodName, str, str], None]
+
+
+class Course(msgspec.Struct, frozen=True):
+    """What becomes of a placeholder: how long it runs (None: until it is stopped), and how it ends."""
+
+    run_seconds: float | None = None
+    exit_code: int = 0
+
+
+def course_of(annotations: Mapping[str, str]) -> Course | None:
+    """What a pod's annotations say about its containers; None if nothing. RuntimeFailure names what is wrong."""
+    seconds, code = annotations.get(RUN_SECONDS), annotations.get(EXIT_CODE)
+    if seconds is None and code is None:
+        return None
+    return Course(0.0 if seconds is None else _seconds(seconds), 0 if code is None else _code(code))
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= _RUN_SECONDS_MAX:
+        expected = f"expected a number of seconds from 0 to {_RUN_SECONDS_MAX:.0f}"
+        raise RuntimeFailure("CreateContainerConfigError", f'annotation {RUN_SECONDS}: "{text[:80]}": {expected}')
+    return value
+
+
+def _code(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= _EXIT_CODE_MAX):
+        expected = f"expected a whole number from 0 to {_EXIT_CODE_MAX}"
+        raise RuntimeFailure("CreateContainerConfigError", f'annotation {EXIT_CODE}: "{text[:80]}": {expected}')
+    return int(text)
+
+
+class _Placeholder:
+    """A container that is only an entry here."""
+
+    __slots__ = (
+        "course",
+        "created_at",
+        "ends_at",
+        "exit_code",
+        "id",
+        "log",
+        "sandbox_id",
+        "spec",
+        "started_at",
+        "text",
+    )
+
+    def __init__(self, id_: str, sandbox_id: str, spec: ContainerSpec, course: Course, text: str, now: float) -> None:
+        self.id = id_
+        self.sandbox_id = sandbox_id
+        self.spec = spec
+        self.course = course
+        self.text = text
+        self.created_at = now
+        self.started_at = 0.0
+        self.ends_at = math.inf
+        self.exit_code = course.exit_code
+        self.log: Path | None = None
+
+    def is_running(self, now: float) -> bool:
+        return self.started_at > 0 and now < self.ends_at
+
+    def described(self, now: float) -> Container:
+        state, code = State.CREATED, 0
+        if self.started_at:
+            state = State.RUNNING if now < self.ends_at else State.EXITED
+        if state == State.EXITED:
+            code = self.exit_code
+        return Container(
+            id=self.id,
+            sandbox_id=self.sandbox_id,
+            pod=self.spec.pod,
+            name=self.spec.name,
+            attempt=self.spec.attempt,
+            state=state,
+            image=self.spec.image,
+            image_id=self.spec.image_id,
+            created_at=self.created_at,
+            started_at=self.started_at,
+            finished_at=self.ends_at if state == State.EXITED else 0.0,
+            exit_code=code,
+            reason="" if state != State.EXITED else "Completed" if code == 0 else "Error",
+            annotations=self.spec.annotations,
+        )
+
+
+class _Room:
+    """A sandbox; program_id: that of the other runtime, once a program of the pod runs."""
+
+    __slots__ = ("containers", "made", "program_id", "spec")
+
+    def __init__(self, made: Sandbox, spec: SandboxSpec | None, program_id: str = "") -> None:
+        self.made = made
+        self.spec = spec
+        self.program_id = program_id
+        self.containers: dict[str, _Placeholder] = {}
+
+
+class SimulatedRuntime:
+    """Runs placeholders itself and leaves programs to another runtime. Answers about one pod without looking at the others."""
+
+    def __init__(
+        self,
+        programs: Runtime,
+        clock: Clock,
+        ids: Ids,
+        *,
+        announce: Announce | None = None,
+        programs_max: int = PROGRAMS_MAX,
+        path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    ) -> None:
+        """path: where commands are looked for, unless a container has a PATH of its own."""
+        self._programs = programs
+        self._clock = clock
+        self._ids = ids
+        self._announce = announce
+        self._programs_max = programs_max
+        self._path = path
+        self._rooms: dict[str, _Room] = {}
+        self._by_pod: dict[str, dict[str, _Room]] = {}
+        self._placeholders: dict[str, _Placeholder] = {}
+        # Containers of the other runtime that have not been removed.
+        self._program_ids: set[str] = set()
+        # When placeholders end, and whose they are.
+        self._ends: list[tuple[float, str]] = []
+        self._changed: asyncio.Queue[str] = asyncio.Queue()
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Programs of an earlier agent are found again; placeholders are not."""
+        await self._programs.open()
+        sandboxes, containers = await self._programs.list()
+        for each in sandboxes:
+            self._keep(_Room(each, None, each.id))
+        self._program_ids = {each.id for each in containers}
+
+    async def close(self) -> None:
+        """Programs run on."""
+        await self._programs.close()
+
+    async def status(self) -> RuntimeStatus:
+        """Always ready."""
+        return RuntimeStatus(name=NAME, version=VERSION, pulls_images=False)
+
+    async def ensure_image(
+        self,
+        image: str,
+        pull_policy: str,  # noqa: ARG002 - the port's signature
+        pod: PodName,  # noqa: ARG002
+        credentials: Sequence[Credentials] = (),  # noqa: ARG002
+    ) -> str:
+        """Nothing is pulled."""
+        return image
+
+    # --- sandboxes ---
+
+    async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
+        """An entry."""
+        made = Sandbox(id=self._new_id(), pod=spec.pod, attempt=spec.attempt, created_at=self._clock.seconds())
+        self._keep(_Room(made, spec))
+        return made
+
+    def _keep(self, room: _Room) -> None:
+        self._rooms[room.made.id] = room
+        self._by_pod.setdefault(room.made.pod.uid, {})[room.made.id] = room
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """End all that is in it."""
+        room = self._rooms.get(sandbox_id)
+        if room is None:
+            return
+        for each in room.containers.values():
+            self._stop(each)
+        if room.program_id:
+            await self._programs.stop_sandbox(room.program_id)
+        room.made = msgspec.structs.replace(room.made, ready=False)
+
+    async def remove_sandbox(self, sandbox_id: str) -> None:
+        """Forget it and its containers."""
+        room = self._rooms.get(sandbox_id)
+        if room is None:
+            return
+        if room.program_id:
+            _, containers = await self._programs.list()
+            self._program_ids -= {each.id for each in containers if each.sandbox_id == room.program_id}
+            await self._programs.remove_sandbox(room.program_id)
+        for id_ in room.containers:
+            self._placeholders.pop(id_, None)
+        self._rooms.pop(sandbox_id, None)
+        rooms = self._by_pod.get(room.made.pod.uid, {})
+        rooms.pop(sandbox_id, None)
+        if not rooms:
+            self._by_pod.pop(room.made.pod.uid, None)
+
+    # --- containers ---
+
+    async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
+        """A program if this machine has it, a placeholder otherwise."""
+        room = self._rooms.get(sandbox_id)
+        if room is None or not room.made.ready:
+            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
+        course = course_of(room.spec.annotations) if room.spec is not None else None
+        why = "" if course is not None else self._why_not(spec)
+        if course is None and not why:
+            return await self._create_program(room, spec)
+        if INIT_CONTAINER in spec.annotations:
+            course = Course(0.0, 0)
+        text = _text(spec, course or Course(), why)
+        made = _Placeholder(self._new_id(), sandbox_id, spec, course or Course(), text, self._clock.seconds())
+        if room.spec is not None and room.spec.log_directory and spec.log_path:
+            made.log = Path(room.spec.log_directory) / spec.log_path
+        room.containers[made.id] = self._placeholders[made.id] = made
+        return made.id
+
+    def _why_not(self, spec: ContainerSpec) -> str:
+        """Why a program cannot be run; empty if it can."""
+        if not spec.command:
+            return f'image "{spec.image}" is not pulled, and the container names no command'
+        if shutil.which(spec.command[0], path=spec.environment.get(_PATH, self._path)) is None:
+            return f'this machine has no command "{spec.command[0]}"'
+        if len(self._program_ids) >= self._programs_max:
+            return f"this machine runs {self._programs_max} programs for simulated nodes already"
+        return ""
+
+    async def _create_program(self, room: _Room, spec: ContainerSpec) -> str:
+        if not room.program_id:
+            assert room.spec is not None, "only sandboxes of an earlier agent have no spec, and those have programs"
+            room.program_id = (await self._programs.run_sandbox(room.spec)).id
+        id_ = await self._programs.create_container(room.program_id, spec)
+        self._program_ids.add(id_)
+        return id_
+
+    async def start_container(self, container_id: str) -> None:
+        """Start it."""
+        made = self._placeholders.get(container_id)
+        if made is None:
+            await self._programs.start_container(container_id)
+            return
+        made.started_at = self._clock.seconds()
+        if made.course.run_seconds is not None:
+            made.ends_at = made.started_at + made.course.run_seconds
+            heapq.heappush(self._ends, (made.ends_at, made.spec.pod.uid))
+        _write_log(made)
+        if self._announce is not None:
+            self._announce(made.spec.pod, made.spec.name, made.text)
+        self._changed.put_nowait(made.spec.pod.uid)
+
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        """Placeholders end at once."""
+        made = self._placeholders.get(container_id)
+        if made is None:
+            await self._programs.stop_container(container_id, grace_seconds)
+        else:
+            self._stop(made)
+
+    def _stop(self, made: _Placeholder) -> None:
+        now = self._clock.seconds()
+        if made.is_running(now):
+            made.ends_at, made.exit_code = now, _STOPPED
+            self._changed.put_nowait(made.spec.pod.uid)
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget it."""
+        made = self._placeholders.pop(container_id, None)
+        if made is None:
+            await self._programs.remove_container(container_id)
+            self._program_ids.discard(container_id)
+            return
+        room = self._rooms.get(made.sandbox_id)
+        if room is not None:
+            room.containers.pop(container_id, None)
+
+    # --- what there is ---
+
+    async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:
+        """Everything."""
+        now = self._clock.seconds()
+        _, programs = await self._programs.list()
+        own = tuple(each.described(now) for each in self._placeholders.values())
+        return tuple(room.made for room in self._rooms.values()), (*own, *self._in_rooms(programs))
+
+    async def of(self, uid: str) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
+        """What there is of one pod."""
+        rooms = self._by_pod.get(uid, {})
+        now = self._clock.seconds()
+        found = [each.described(now) for room in rooms.values() for each in room.containers.values()]
+        if any(room.program_id for room in rooms.values()):
+            _, programs = await self._programs.list()
+            found += [each for each in self._in_rooms(programs) if each.pod.uid == uid]
+        return tuple(room.made for room in rooms.values()), tuple(found)
+
+    def stale(self) -> None:
+        """Nothing is remembered that could be stale."""
+
+    def has_programs(self, pod_uid: str) -> bool:
+        """Whether a program of this machine belongs to a pod."""
+        return any(room.program_id for room in self._by_pod.get(pod_uid, {}).values())
+
+    def _in_rooms(self, programs: Sequence[Container]) -> Sequence[Container]:
+        """Containers of the other runtime, in the sandboxes that they have here."""
+        here = {
+            room.program_id: id_
+            for uid in {each.pod.uid for each in programs}
+            for id_, room in self._by_pod.get(uid, {}).items()
+        }
+        return tuple(
+            msgspec.structs.replace(each, sandbox_id=here.get(each.sandbox_id, each.sandbox_id)) for each in programs
+        )
+
+    async def changes(self) -> AsyncIterator[str]:
+        """Pods of which something has changed: programs, placeholders that were touched, and those whose time is over."""
+        told = self._programs.changes()
+        own, other = asyncio.ensure_future(self._changed.get()), asyncio.ensure_future(anext(told))
+        try:
+            while True:
+                await asyncio.wait((own, other), timeout=self._pause(), return_when=asyncio.FIRST_COMPLETED)
+                now = self._clock.seconds()
+                while self._ends and self._ends[0][0] <= now:
+                    yield heapq.heappop(self._ends)[1]
+                if own.done():
+                    uid = own.result()
+                    own = asyncio.ensure_future(self._changed.get())
+                    yield uid
+                if other.done():
+                    uid = other.result()
+                    other = asyncio.ensure_future(anext(told))
+                    yield uid
+        finally:
+            own.cancel()
+            other.cancel()
+            await asyncio.gather(own, other, return_exceptions=True)
+
+    def _pause(self) -> float | None:
+        return max(self._ends[0][0] - self._clock.seconds(), 0.0) if self._ends else None
+
+    async def usage(self) -> Sequence[ContainerUsage]:
+        """Placeholders use nothing."""
+        return await self._programs.usage()
+
+    # --- talking to containers ---
+
+    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
+        """In a placeholder nothing runs, and what a probe or a hook asks for counts as done."""
+        made = self._placeholders.get(container_id)
+        if made is None:
+            return await self._programs.exec_sync(container_id, command, timeout_s)
+        return 0, made.text.encode()
+
+    async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
+        """Only in programs."""
+        self._refuse(container_id, "run a program in")
+        return await self._programs.exec(container_id, command, tty=tty, stdin=stdin)
+
+    async def attach(self, container_id: str) -> Streams:
+        """Only to programs."""
+        self._refuse(container_id, "attach to")
+        return await self._programs.attach(container_id)
+
+    async def connect(self, sandbox_id: str, port: int) -> Streams:
+        """Only to programs."""
+        room = self._rooms.get(sandbox_id)
+        if room is None or not room.program_id:
+            raise RuntimeFailure(
+                "PortForwardError", f"port {port}: the pod has placeholders only, which listen nowhere"
+            )
+        return await self._programs.connect(room.program_id, port)
+
+    def _refuse(self, container_id: str, what: str) -> None:
+        made = self._placeholders.get(container_id)
+        if made is not None:
+            raise RuntimeFailure("Placeholder", f'cannot {what} container "{made.spec.name}": {made.text}')
+
+    def _new_id(self) -> str:
+        return self._ids.new_uid().replace("-", "")
+
+
+def _text(spec: ContainerSpec, course: Course, why: str) -> str:
+    """What a placeholder says about itself."""
+    end = "runs until it is stopped"
+    if course.run_seconds is not None:
+        end = f"runs {course.run_seconds:g} s and ends with {course.exit_code}"
+    reason = why or "the pod's annotations ask for it"
+    return f'Placeholder for image "{spec.image}": {reason}; it {end}'
+
+
+def _write_log(made: _Placeholder) -> None:
+    if made.log is None:
+        return
+    try:
+        made.log.parent.mkdir(parents=True, exist_ok=True)
+        with made.log.open("a") as file:
+            file.write(f"{rfc3339(int(made.started_at))[:-1]}.000000000Z stdout F {made.text}\n")
+    except OSError as error:
+        raise RuntimeFailure("RunContainerError", f"log {made.log}: {(error.strerror or str(error)).lower()}") from None
