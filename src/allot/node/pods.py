@@ -125,7 +125,7 @@ class PodWorker:
 
     def update(self, raw: Object) -> None:
         """The pod has changed in the API."""
-        if raw["metadata"].get("resourceVersion") != self._raw["metadata"].get("resourceVersion"):
+        if _is_newer(raw, self._raw):
             self._raw, self.pod = raw, decode_pod(raw)
             if self.pod.metadata.deletion_timestamp is not None:
                 self._is_ending.set()
@@ -145,6 +145,9 @@ class PodWorker:
 
     async def run(self) -> None:
         """Until nothing of the pod is left."""
+        # After a failure everything that ran beside the work is gone.
+        self._probes.clear()
+        self._stops.clear()
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             while True:
@@ -612,9 +615,16 @@ class PodWorker:
         """What we wrote is the newest that we know, unless the watch was faster."""
         if written["metadata"].get("uid") != self.pod.metadata.uid:
             return
-        old, new = (each["metadata"].get("resourceVersion", "") for each in (self._raw, written))
-        if not (old.isdigit() and new.isdigit()) or int(new) > int(old):
+        if _is_newer(written, self._raw):
             deleted = self.pod.metadata.deletion_timestamp
             self._raw, self.pod = written, decode_pod(written)
             if deleted is None and self.pod.metadata.deletion_timestamp is not None:
                 self._woken.set()
+
+
+def _is_newer(raw: Object, than: Object) -> bool:
+    """Whether a pod is in a later state. Versions are numbers since Kubernetes 1.35 by contract, and before in fact."""
+    new, old = (str(each["metadata"].get("resourceVersion", "")) for each in (raw, than))
+    if new.isdigit() and old.isdigit():
+        return int(new) > int(old)
+    return new != old
