@@ -69,6 +69,8 @@ def test_an_empty_state_of_the_kubelet_is_read() -> None:
         (b"", "truncated"),
         (b"\xff\x00", "malformed"),
         (b"{}", "missing required field `Data`"),
+        (b'{"a":' * 5000, "recursion"),
+        (b'{"Data":"","Checksum":99999999999999999999999}', "its checksum is 99999999999999999999999"),
         (outer(INNER)[:-40], ""),
         (outer(INNER, 1), "its checksum is 1, that of its content"),
         (outer(INNER).replace(b"gpu-0", b"gpu-9"), "checksum"),

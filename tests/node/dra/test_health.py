@@ -191,7 +191,7 @@ async def test_health_is_kept_in_the_kubelets_file(tmp_path: Path) -> None:
                 "HealthCheckTimeout": 60_000_000_000,
                 "Message": "hot",
             }
-        for damaged in (b"", b"{", b'{"a": 1}', b"\xff"):
+        for damaged in (b"", b"{", b'{"a": 1}', b"\xff", b'{"a":' * 5000):
             path.write_bytes(damaged)
             here.manager()
 

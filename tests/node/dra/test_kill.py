@@ -14,7 +14,7 @@ from allot.process.ids import SystemIds
 from node.dra import killed_agent
 from node.dra.node import QUICK, node, until
 
-ROUNDS = 6
+ROUNDS = 4
 
 
 @pytest.mark.slow

@@ -107,14 +107,14 @@ def decode_claims(path: Path, content: bytes) -> dict[str, ClaimRecord]:
     """The records by key; CheckpointCorrupt if the content is damaged or of another kind."""
     try:
         outer = msgspec.json.decode(content, type=_Outer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointCorrupt(path, str(error)) from error
     raw = outer.data.encode()
     if zlib.crc32(raw) != outer.checksum:
         raise CheckpointCorrupt(path, f"its checksum is {outer.checksum}, that of its content {zlib.crc32(raw)}")
     try:
         inner = msgspec.json.decode(raw, type=_Inner)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CheckpointCorrupt(path, str(error)) from error
     if (inner.kind, inner.api_version) != (_KIND, _API_VERSION):
         raise CheckpointCorrupt(

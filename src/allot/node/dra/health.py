@@ -59,7 +59,7 @@ class HealthBook:
         try:
             content = self._file.read()
             self._health = {} if content is None else decode_health(content)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
             _log.warning("%s cannot be read and is not needed: %s", folder / HEALTH_FILE, error)
 
     @property
