@@ -6,6 +6,7 @@ A line is `time stream tag text`; the tag P says that the line goes on in the ne
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,7 +64,8 @@ def tail_of(path: Path) -> str:
 async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
     """A log piece by piece; when followed, until the container has ended. OSError if there is none."""
     left = options.limit_bytes
-    with path.open("rb") as file:
+    file = path.open("rb")
+    try:
         if options.tail is not None:
             file.seek(_tail_start(file, options.tail) if options.tail else file.seek(0, 2))
         rest = b""
@@ -71,7 +73,13 @@ async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awa
             running = not options.follow or await is_running()
             block = file.read(_BLOCK_BYTES)
             if not block:
-                if not options.follow or not running:
+                if not options.follow:
+                    return
+                if _is_replaced(file, path):
+                    file.close()
+                    file, rest = path.open("rb"), b""
+                    continue
+                if not running:
                     return
                 await asyncio.sleep(_FOLLOW_S)
                 continue
@@ -85,6 +93,16 @@ async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awa
             if left == 0:
                 return
             await asyncio.sleep(0)
+    finally:
+        file.close()
+
+
+def _is_replaced(file: BinaryIO, path: Path) -> bool:
+    """Whether the log goes on in a new file."""
+    try:
+        return os.fstat(file.fileno()).st_ino != path.stat().st_ino
+    except OSError:
+        return False
 
 
 def _shown(raw: bytes, options: LogOptions) -> bytes:

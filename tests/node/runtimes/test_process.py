@@ -288,3 +288,20 @@ async def test_limits_hold_where_control_groups_can_be_made(world: World) -> Non
     await world.runtime.remove_container(id_)
     assert not any(Path(folder).exists() for folder in group.folders)
     assert not list(Path("/sys/fs/cgroup").glob(f"**/allot-{id_}"))
+
+
+async def test_a_long_log_goes_on_in_a_new_file_and_is_followed_there(world: World) -> None:
+    line = "x" * 1000
+    script = f"i=0; while [ $i -lt 12000 ]; do echo {line}; i=$((i+1)); done; echo last"
+    id_ = await world.start("sh", "-c", script)
+    path = world.folder / "log/c.log"
+
+    async def is_running() -> bool:
+        return (await world.container(id_)).state == State.RUNNING
+
+    count, end = 0, b""
+    async for piece in read_log(path, LogOptions(follow=True), is_running):
+        count += piece.count(b"\n")
+        end = piece[-5:]
+    assert (count, end) == (12001, b"last\n")
+    assert path.with_name("c.log.1").stat().st_size > path.stat().st_size

@@ -33,6 +33,8 @@ FRAME = struct.Struct(">BI")
 INPUT, RESIZE, SIGNAL, END_INPUT = 0, 1, 2, 3
 OUTPUT, ERRORS, ENDED = 1, 2, 3
 _LOG_LINE_MAX = 16 * 1024
+# As the kubelet's default; the file before is kept as NAME.1.
+_LOG_BYTES_MAX = 10 * 1024 * 1024
 _PIPE_BYTES = 64 * 1024
 _CLIENT_BUFFER_MAX = 4 * 1024 * 1024
 _NEW_NAMESPACE, _NEW_USER = 0x00020000, 0x10000000
@@ -288,7 +290,8 @@ class _Log:
     def __init__(self, path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        self._file, self._size = -1, 0
+        self._open()
         self._parts = {OUTPUT: b"", ERRORS: b""}
 
     def add(self, kind: int, data: bytes) -> None:
@@ -314,15 +317,23 @@ class _Log:
                 self._parts[kind] = b""
 
     def _write(self, data: bytes) -> None:
-        # Whoever moves the file away (rotation) gets a new one.
-        if data:
-            if not os.path.exists(self._path):
-                os.close(self._file)
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-            try:
-                os.write(self._file, data)
-            except OSError:
-                pass  # a full disk must not stop the container
+        if not data:
+            return
+        try:
+            os.write(self._file, data)
+            self._size += len(data)
+            if self._size > _LOG_BYTES_MAX:
+                os.replace(self._path, f"{self._path}.1")
+                self._open()
+        except OSError:
+            pass  # a full disk must not stop the container
+
+    def _open(self) -> None:
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = handle
+        self._size = os.fstat(handle).st_size
 
     def _stamp(self, kind: int) -> bytes:
         now = time.time_ns()
