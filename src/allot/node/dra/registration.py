@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import grpc
 import msgspec
@@ -239,7 +239,6 @@ class Registry:
                 path,
                 f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {path}",
             )
-            return
         endpoint, versions = info.endpoint or path, tuple(info.supported_versions)
         try:
             handler.validate(info.name, endpoint, versions)
@@ -267,7 +266,7 @@ class Registry:
             text = "RegisterPlugin error -- failed to get plugin info using RPC GetInfo"
             raise RegistrationFailed(f"{text} at socket {path}, err: {error}") from error
 
-    async def _refuse(self, channel: grpc.aio.Channel, path: str, text: str) -> None:
+    async def _refuse(self, channel: grpc.aio.Channel, path: str, text: str) -> NoReturn:
         try:
             await self._notify(channel, text)
         except CallFailed as error:
