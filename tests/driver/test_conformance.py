@@ -17,7 +17,7 @@ DICE = Path(__file__).resolve().parents[2] / "examples" / "drivers" / "dice.py"
 
 def run_kit(driver: Path, *arguments: str) -> tuple[int, list[dict[str, str]], str]:
     command = [sys.executable, "-m", "allot", "driver", "test", str(driver), "-o", "json", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=290)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
@@ -44,6 +44,7 @@ def test_a_module_that_is_no_driver_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_example_passes_every_check() -> None:
     code, findings, errors = run_kit(DICE)
     assert [finding for finding in findings if finding["verdict"] != "pass"] == []
@@ -93,6 +94,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", sorted(BROKEN))
 def test_a_driver_that_is_broken_is_caught(what: str, tmp_path: Path) -> None:
     code, check = BROKEN[what]
