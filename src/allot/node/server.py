@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model.pods_v1 import Pod
-from allot.node.agent import NodeAgent
 from allot.node.logs import LogOptions, read_log
 from allot.node.metrics import resource_metrics
-from allot.node.pods import PodWorker
+from allot.node.pods import Listing, PodWorker
 from allot.node.runtimes.port import Container, Runtime, RuntimeFailure, State, Streams
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.commands import Wanted, forward_ports, run_command
@@ -32,12 +32,26 @@ _TRUE = ("1", "true", "True", "TRUE", "t")
 Route = Callable[[Request, tuple[str, ...]], Awaitable[None]]
 
 
+class Served(Protocol):
+    """Whose pods are asked for."""
+
+    @property
+    def listing(self) -> Listing:
+        """What the runtime says."""
+
+    def worker(self, namespace: str, name: str) -> PodWorker | None:
+        """Who looks after the pod that has a name now."""
+
+    def pods(self) -> tuple[dict[str, Any], ...]:
+        """All pods."""
+
+
 class NodeServer:
     """The agent's HTTPS endpoint."""
 
     def __init__(
         self,
-        agent: NodeAgent,
+        agent: Served,
         runtime: Runtime,
         authorization: Authorization,
         registry: CollectorRegistry,

@@ -16,7 +16,7 @@ import asyncio
 import heapq
 import math
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -49,6 +49,7 @@ _RUN_SECONDS_MAX = 10 * 365 * 86400.0
 _EXIT_CODE_MAX = 255
 _STOPPED = 143
 _PATH = "PATH"
+_NETWORK, _ADDRESSES = 10, 2**24 - 2
 
 # Told for each placeholder: whose, the container's name, and the text.
 Announce = Callable[[PodName, str, str], None]
@@ -165,15 +166,20 @@ class SimulatedRuntime:
         *,
         announce: Announce | None = None,
         programs_max: int = PROGRAMS_MAX,
+        address: str = "127.0.0.1",
         path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     ) -> None:
-        """path: where commands are looked for, unless a container has a PATH of its own."""
+        """address: where programs listen. path: where commands are looked for, unless a container has a PATH of its own."""
         self._programs = programs
         self._clock = clock
         self._ids = ids
         self._announce = announce
         self._programs_max = programs_max
+        self._address = address
         self._path = path
+        # Addresses that pods of placeholders have been given, and how many there have been.
+        self._addresses: set[str] = set()
+        self._given = 0
         self._rooms: dict[str, _Room] = {}
         self._by_pod: dict[str, dict[str, _Room]] = {}
         self._placeholders: dict[str, _Placeholder] = {}
@@ -215,9 +221,17 @@ class SimulatedRuntime:
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
         """An entry."""
-        made = Sandbox(id=self._new_id(), pod=spec.pod, attempt=spec.attempt, created_at=self._clock.seconds())
+        ips = () if spec.host_network else (self._next_address(),)
+        now = self._clock.seconds()
+        made = Sandbox(id=self._new_id(), pod=spec.pod, attempt=spec.attempt, ips=ips, created_at=now)
+        self._addresses.update(ips)
         self._keep(_Room(made, spec))
         return made
+
+    def _next_address(self) -> str:
+        """One that nobody listens on, so that what talks to the pod can tell."""
+        self._given = self._given % _ADDRESSES + 1
+        return f"{_NETWORK}.{self._given >> 16}.{self._given >> 8 & 255}.{self._given & 255}"
 
     def _keep(self, room: _Room) -> None:
         self._rooms[room.made.id] = room
@@ -245,6 +259,7 @@ class SimulatedRuntime:
             await self._programs.remove_sandbox(room.program_id)
         for id_ in room.containers:
             self._placeholders.pop(id_, None)
+        self._addresses.difference_update(room.made.ips)
         self._rooms.pop(sandbox_id, None)
         rooms = self._by_pod.get(room.made.pod.uid, {})
         rooms.pop(sandbox_id, None)
@@ -275,7 +290,7 @@ class SimulatedRuntime:
         """Why a program cannot be run; empty if it can."""
         if not spec.command:
             return f'image "{spec.image}" is not pulled, and the container names no command'
-        if shutil.which(spec.command[0], path=spec.environment.get(_PATH, self._path)) is None:
+        if not self._has(spec.command[0], spec.environment.get(_PATH, self._path)):
             return f'this machine has no command "{spec.command[0]}"'
         if len(self._program_ids) >= self._programs_max:
             return f"this machine runs {self._programs_max} programs for simulated nodes already"
@@ -285,6 +300,8 @@ class SimulatedRuntime:
         if not room.program_id:
             assert room.spec is not None, "only sandboxes of an earlier agent have no spec, and those have programs"
             room.program_id = (await self._programs.run_sandbox(room.spec)).id
+            self._addresses.difference_update(room.made.ips)
+            room.made = msgspec.structs.replace(room.made, ips=(self._address,))
         id_ = await self._programs.create_container(room.program_id, spec)
         self._program_ids.add(id_)
         return id_
@@ -351,9 +368,18 @@ class SimulatedRuntime:
     def stale(self) -> None:
         """Nothing is remembered that could be stale."""
 
-    def has_programs(self, pod_uid: str) -> bool:
-        """Whether a program of this machine belongs to a pod."""
-        return any(room.program_id for room in self._by_pod.get(pod_uid, {}).values())
+    def can_run(self, annotations: Mapping[str, str], commands: Iterable[Sequence[str]]) -> bool:
+        """Whether a pod has a container that may run as a program."""
+        if RUN_SECONDS in annotations or EXIT_CODE in annotations:
+            return False
+        return any(command and self._has(command[0], self._path) for command in commands)
+
+    def is_nowhere(self, address: str) -> bool:
+        """Whether an address is that of a pod of placeholders."""
+        return address in self._addresses
+
+    def _has(self, command: str, path: str) -> bool:
+        return "$(" in command or shutil.which(command, path=path) is not None
 
     def _in_rooms(self, programs: Sequence[Container]) -> Sequence[Container]:
         """Containers of the other runtime, in the sandboxes that they have here."""

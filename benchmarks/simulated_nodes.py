@@ -1,0 +1,134 @@
+"""What it costs to have thousands of nodes that exist only here.
+
+    python benchmarks/simulated_nodes.py [--quick] [--nodes N] [--pods N]
+
+Control plane (API server in memory, scheduler, controllers) and nodes in one process. Measured: until all nodes of the shape h100x8
+are registered with lease, state and slices; then, with --pods, until so many pods with annotations for placeholders run on them.
+Processor seconds, which other work on the machine does not change, elapsed seconds, and the peak of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from allot.apiserver.assembly import Settings
+from allot.controlplane.components import start_controllers, start_scheduler
+from allot.controlplane.plane import ControlPlane, control_plane
+from allot.devices.gpu.profile_pools import profile_pools
+from allot.devices.profiles.machines import find_machine
+from allot.node.machine import Machine
+from allot.node.registration import NodeOptions
+from allot.node.runtimes.process import ProcessRuntime
+from allot.node.runtimes.simulated import RUN_SECONDS
+from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions
+from allot.process.memory import peak_resident_bytes
+from allot.store.memory import MemoryStore
+
+PROFILE = "h100x8"
+NAMESPACE = "default"
+
+
+def machine() -> Machine:
+    """A machine of the profile's size."""
+    shape = find_machine(PROFILE)
+    return Machine(
+        processors=shape.cpus,
+        memory_bytes=shape.memory_gib * 2**30,
+        disk_bytes=2**40,
+        architecture="amd64",
+        operating_system="linux",
+        kernel_version="6.12",
+        os_image="simulated",
+        machine_id="",
+        system_uuid="",
+        boot_id="",
+    )
+
+
+class Stopwatch:
+    """Says how long something took."""
+
+    def __init__(self) -> None:
+        self._processor, self._elapsed = time.process_time(), time.monotonic()
+
+    def say(self, what: str) -> None:
+        """Print what it took since the last time."""
+        processor, elapsed = time.process_time(), time.monotonic()
+        peak = peak_resident_bytes() / 2**20
+        print(
+            f"{what}: {processor - self._processor:.1f} s of processor time, {elapsed - self._elapsed:.1f} s elapsed, "
+            f"peak {peak:.0f} MiB",
+            flush=True,
+        )
+        self._processor, self._elapsed = processor, elapsed
+
+
+async def measure(root: Path, count: int, pods: int) -> None:
+    """One run."""
+    shape = find_machine(PROFILE)
+    async with control_plane(Settings(directory=root / "server", port=0), MemoryStore()) as plane:
+        start_controllers(plane)
+        start_scheduler(plane)
+        options = SimulatedOptions(
+            names=tuple(f"sim-{index}" for index in range(count)),
+            node=NodeOptions(name="", address="127.0.0.1", version="v1.37.0"),
+            machine=machine(),
+            root=root / "nodes",
+        )
+        programs = ProcessRuntime(root / "runtime", plane.clock, plane.ids)
+        nodes = SimulatedNodes(
+            plane.client(),
+            plane.informers,
+            plane.clock,
+            plane.ids,
+            options,
+            programs,
+            lambda name: profile_pools(shape, name),
+        )
+        watch = Stopwatch()
+        plane.start("nodes", nodes.run)
+        await nodes.are_ready.wait()
+        watch.say(f"{count} nodes with {len(shape.gpus)} GPUs each")
+        await asyncio.sleep(10)
+        watch.say("10 s of doing nothing but leases")
+        if pods:
+            await _run_pods(plane, pods)
+            watch.say(f"{pods} pods")
+
+
+async def _run_pods(plane: ControlPlane, count: int) -> None:
+    client = plane.client().resource("", "v1", "pods", namespaced=True)
+    spec = {
+        "containers": [{"name": "main", "image": "trainer"}],
+        "tolerations": [{"operator": "Exists"}],
+        "automountServiceAccountToken": False,
+    }
+    for index in range(count):
+        metadata = {"name": f"pod-{index}", "namespace": NAMESPACE, "annotations": {RUN_SECONDS: "86400"}}
+        await client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, NAMESPACE)
+    while True:
+        listed = await client.list(NAMESPACE, field_selector="status.phase=Running")
+        if len(listed.items) >= count:
+            return
+        await asyncio.sleep(1)
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description="Thousands of simulated nodes in one process.")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--nodes", type=int, default=0)
+    parser.add_argument("--pods", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        uvloop.run(measure(Path(folder), given.nodes or (200 if given.quick else 5000), given.pods))
+
+
+if __name__ == "__main__":
+    main()
