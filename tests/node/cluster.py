@@ -73,7 +73,7 @@ class _Process:
 class Cluster:
     """One node named n1 with the process runtime."""
 
-    def __init__(self, folder: Path, *, is_durable: bool = False) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool = False, node_options: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
         self.node_kubeconfig = folder / "node-kubeconfig"
@@ -97,7 +97,7 @@ class Cluster:
                 "--port",
                 "0",
             ),
-            *("--node-labels", "zone=a", "--cdi-spec-dir", str(folder / "cdi")),
+            *("--node-labels", "zone=a", "--cdi-spec-dir", str(folder / "cdi"), *node_options),
         )
 
     def __enter__(self) -> Self:
