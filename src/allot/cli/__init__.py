@@ -6,3 +6,10 @@ and how to show it; every question about devices is answered in `allot.core`.
 Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 refused (does not fit, is not valid), 2 usage or input that
 cannot be read.
 """
+
+import os
+
+# gRPC's handlers around fork end one in seven programs that the event loop (uvloop) starts with signal 11 (grpcio 1.85): seen in
+# `kubectl exec` on a node. A child here always becomes another program at once and needs none of them. gRPC reads this when it
+# is imported, hence here.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
