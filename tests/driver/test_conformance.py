@@ -51,6 +51,30 @@ def test_the_example_passes_every_check() -> None:
     assert (code, len(findings)) == (0, len(ALL_CHECKS)), errors
 
 
+_WHOLE = """
+from allot.driver import Driver, Edits, PrepareError, Prepared, device, run
+class Chips(Driver):
+    name = "chips.example.com"
+    def devices(self):
+        return [device(f"chip-{number}") for number in range(4)]
+    def prepare(self, claim):
+        if len(claim.devices) < 4:
+            raise PrepareError("a claim must hold all chips")
+        return [Prepared(each, Edits(env={"CHIPS": "4"})) for each in claim.devices]
+if __name__ == "__main__":
+    run(Chips())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["prepare", "health"])
+def test_what_a_driver_does_not_do_is_skipped(group: str, tmp_path: Path) -> None:
+    module = tmp_path / "chips.py"
+    module.write_text(_WHOLE)
+    code, findings, errors = run_kit(module, "--whole-claims", "--only", group)
+    assert (code, {finding["verdict"] for finding in findings}) == (0, {"pass", "skip"}), errors
+
+
 # What is broken, the code that breaks it, and the check that must notice.
 BROKEN = {
     "leaves CDI files": ("CdiFiles.remove_claim = lambda self, uid: None", "the claim's CDI files are removed"),

@@ -223,6 +223,8 @@ class Bench:
                 raise Skipped("a claim holds all devices, so there is one at a time")
             return tuple(chosen[:RESULTS_MAX])
         if len(chosen) < count:
+            if not chosen:
+                raise Skipped("the driver has no devices here")
             raise Skipped(f"needs {count} devices that can be used side by side, the driver has {len(chosen)}")
         return tuple(chosen[:count])
 

@@ -28,10 +28,13 @@ async def _(bench: Bench) -> None:
         await _first(bench, HEALTH_V1)
     except KubeletError as error:
         expect("UNIMPLEMENTED" in str(error), f"answers {error}, expected Unimplemented")
+        return
+    expect(False, "sends reports, but does not list the service")
 
 
 @check("the first report has the devices that are published")
 async def _(bench: Bench) -> None:
+    _needs_health(bench)
     report = await _first(bench, HEALTH_V1)
     told = {(each.device.pool_name, each.device.device_name) for each in report.devices}
     published = {(each.pool, each.device.name) for each in await bench.devices()}
@@ -41,6 +44,7 @@ async def _(bench: Bench) -> None:
 
 @check("reports have a time, a timeout and short messages")
 async def _(bench: Bench) -> None:
+    _needs_health(bench)
     for each in (await _first(bench, HEALTH_V1)).devices:
         expect(each.last_updated_time > 0, f"{each.device.device_name}: no time")
         expect(each.health_check_timeout_seconds > 0, f"{each.device.device_name}: no timeout")
@@ -50,6 +54,7 @@ async def _(bench: Bench) -> None:
 
 @check("v1alpha1 reports the same")
 async def _(bench: Bench) -> None:
+    _needs_health(bench)
     if HEALTH_V1ALPHA1 not in bench.kubelet.info.versions:
         raise Skipped("the driver does not serve v1alpha1")
     newer, older = await _first(bench, HEALTH_V1), await _first(bench, HEALTH_V1ALPHA1)
@@ -82,8 +87,6 @@ def _needs_health(bench: Bench) -> None:
 
 
 async def _first(bench: Bench, version: str) -> Any:
-    if version == HEALTH_V1ALPHA1 or bench.driver.reports_health:
-        _needs_health(bench)
     async with bench.kubelet.health(version) as reports:
         try:
             async with asyncio.timeout(_FIRST_S):
