@@ -56,6 +56,7 @@ _RETRY_FIRST_S, _RETRY_MAX_S = 0.5, 10.0
 _REFRESH_S = 60.0
 _MESSAGE_BYTES_MAX = 4096
 _HOOK_REST_S = 2.0
+_PULL_TOLD_S = 1.0
 _TERMINAL = ("Succeeded", "Failed")
 
 
@@ -187,7 +188,7 @@ class PodWorker:
             made_sandbox = await self._act(decision.steps, seen)
             if decision.steps:
                 seen = await self._look()
-                self._told_waiting = dict(self._waiting)
+                self._told_waiting = {**self._waiting, **decision.waiting}
             if made_sandbox:
                 # What to start in it is decided at once.
                 continue
@@ -377,7 +378,7 @@ class PodWorker:
                 self._on.listing.stale()
             self._on.reports.tell(pod, "Normal", "Started", "Container started", name)
         except RuntimeFailure as error:
-            self._start_failed(container, error)
+            self._start_failed(container, step, error)
             return
         self._waiting.pop(name, None)
         await self._after_start(container, id_)
@@ -412,13 +413,23 @@ class PodWorker:
         )
         return await runtime.create_container(sandbox, spec)
 
-    def _start_failed(self, container: Container, error: RuntimeFailure) -> None:
+    def _start_failed(self, container: Container, step: Start, error: RuntimeFailure) -> None:
         name, now = container.name, self._on.clock.seconds()
         before = self._backoffs.get(name)
-        delay = BACKOFF_FIRST_S if before is None else min(before.delay_s * 2, BACKOFF_MAX_S)
+        if before is None:
+            delay = BACKOFF_FIRST_S
+        else:
+            # A restart has counted already.
+            delay = before.delay_s if before is step.backoff else min(before.delay_s * 2, BACKOFF_MAX_S)
         self._backoffs[name] = Backoff(delay_s=delay, since=now)
         self._waiting[name] = Waiting(reason=error.reason, message=str(error), until=now + delay)
-        self._on.reports.tell(self.pod, "Warning", "Failed", f"Error: {error}", name)
+        if error.reason == "ErrImagePull":
+            note = f'Failed to pull image "{container.image}": {error}'
+            self._on.reports.tell(self.pod, "Warning", "Failed", note, name)
+            # People look for the back-off that follows.
+            self._look_in(min(delay, _PULL_TOLD_S))
+        else:
+            self._on.reports.tell(self.pod, "Warning", "Failed", f"Error: {error}", name)
         self._look_in(delay)
 
     async def _after_start(self, container: Container, id_: str) -> None:
@@ -570,6 +581,13 @@ class PodWorker:
                 self._told_backoffs[name] = why.until
                 note = f"Back-off restarting failed container {name} in pod {pod_title(self.pod)}"
                 self._on.reports.tell(self.pod, "Warning", "BackOff", note, name)
+            elif why.reason == "ErrImagePull":
+                container = self.pod.container(name)
+                note = f'Back-off pulling image "{container.image if container is not None else ""}"'
+                self._on.reports.tell(self.pod, "Normal", "BackOff", note, name)
+                told = Waiting(reason="ImagePullBackOff", message=f"{note}: {why.message}", until=why.until)
+                self._waiting[name] = told
+                self._told_waiting = {**self._told_waiting, name: told}
 
     def _status(self, seen: Seen) -> dict[str, Any]:
         facts = Facts(
