@@ -14,6 +14,7 @@ import pytest
 
 from allot.core.model.codec import encode
 from allot.devices.gpu.classes import device_classes
+from allot.devices.gpu.simulated import inject, parse_fault
 from devices.gpu.world import mig_request, opaque, request
 from e2e.kubectl import MISSING
 from node.cluster import Cluster, shell, wait_for
@@ -139,3 +140,30 @@ def test_parameters_that_make_no_sense_are_an_event_on_the_pod(cluster: Cluster,
     text = 'strict decoding error: unknown field "sharin"'
     wait_for("an event", lambda: text in cluster.run("get", "events", "-o", "jsonpath={.items[*].message}"))
     cluster.run("delete", "pod", "odd", "--grace-period=1")
+
+
+def test_a_gpu_can_be_had_as_an_extended_resource(cluster: Cluster, driver: GpuDriverProcess) -> None:  # noqa: ARG001
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    cluster.pod("plain", shell("main", f"nvidia-smi -L{_WAIT}", resources=limits), restartPolicy="Never")
+    log = said(cluster, "plain", "GPU 0: ")
+    assert len(log.splitlines()) == 1
+    assert cluster.get("pod", "plain", "{.status.extendedResourceClaimStatus.resourceClaimName}")
+    cluster.run("delete", "pod", "plain", "--grace-period=1")
+
+
+def test_a_fault_is_seen_in_the_status_of_the_pod(cluster: Cluster, driver: GpuDriverProcess) -> None:  # noqa: ARG001
+    template(cluster, "one-gpu", request())
+    pod(cluster, "sick", "one-gpu", f"nvidia-smi -L{_WAIT}")
+    said(cluster, "sick", "GPU 0: ")
+    state = cluster.folder / "gpus"
+    inject(state, "0", [parse_fault("lost")])
+    inject(state, "1", [parse_fault("lost")])
+    path = "{.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}"
+    wait_for("an unhealthy device", lambda: cluster.get("pod", "sick", path) == "Unhealthy")
+    assert "GPU is lost" in cluster.run("exec", "sick", "--", "nvidia-smi", "-L", check=False)
+    slices = "{.items[*].spec.devices[*].taints[*].key}"
+    wait_for("taints", lambda: "gpu-lost" in cluster.run("get", "resourceslices", "-o", f"jsonpath={slices}"))
+    inject(state, "0", [])
+    inject(state, "1", [])
+    wait_for("a healthy device", lambda: cluster.get("pod", "sick", path) == "Healthy")
+    cluster.run("delete", "pod", "sick", "--grace-period=1")
