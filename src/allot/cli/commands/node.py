@@ -22,6 +22,9 @@ from allot.cli.output import talk
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
+from allot.devices.gpu.profile_pools import profile_pools
+from allot.devices.profiles.machines import Machine as Shape
+from allot.devices.profiles.machines import UnknownMachine, find_machine
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
@@ -35,7 +38,9 @@ from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
+from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions
 
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # Who asks for the version of a node expects one of Kubernetes.
@@ -56,6 +61,20 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[dict[str, str], ...]
     pods_max: int
     cdi_dirs: tuple[Path, ...]
+    profile: Shape | None
+    count: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all nodes."""
+        return (self.name,) if self.count == 1 else tuple(f"{self.name}-{index}" for index in range(self.count))
+
+
+def _profile(_context: click.Context, _parameter: click.Parameter, text: str) -> Shape | None:
+    try:
+        return find_machine(text) if text else None
+    except UnknownMachine as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 def _labels(_context: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
@@ -96,10 +115,25 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 )
 @click.option(
     "--runtime",
-    type=click.Choice(("process", "cri")),
+    type=click.Choice(("process", "cri", "simulated")),
     default="process",
     show_default=True,
-    help="What runs containers. process: this machine, without images; cri: containerd or CRI-O.",
+    help="What runs containers. process: this machine, without images; cri: containerd or CRI-O; simulated: this machine as far "
+    "as it can, placeholders for the rest.",
+)
+@click.option(
+    "--profile",
+    default="",
+    metavar="SHAPE",
+    callback=_profile,
+    help="With --runtime simulated: the machine that a node is, with its GPUs: h100x8, a3-ultragpu-8g, p5.48xlarge.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 20_000),
+    default=1,
+    show_default=True,
+    help="With --runtime simulated: how many nodes, named NAME-0, NAME-1 and so on.",
 )
 @click.option(
     "--container-runtime-endpoint",
@@ -162,8 +196,11 @@ def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, 
     Examples:
       allot node --kubeconfig ./kubeconfig --root-dir ./node
       allot node --name gpu-1 --root-dir ./gpu-1 --port 0 --node-labels zone=a
+      allot node --runtime simulated --profile h100x8 --count 1000 --name sim --root-dir ./sim
     """
     options = NodeArguments(name=name or socket.gethostname().lower(), **arguments)
+    if options.runtime != "simulated" and (options.count > 1 or options.profile is not None):
+        raise click.UsageError("--profile and --count are for --runtime simulated.")
     component = ComponentOptions(
         kubeconfig=kubeconfig,
         context=context,
@@ -177,7 +214,8 @@ def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, 
         bind_address="",
         port=-1,
     )
-    run_component("node", component, partial(_work, options, gates))
+    work = _work_simulated if options.runtime == "simulated" else _work
+    run_component("node", component, partial(work, options, gates))
 
 
 async def _work(options: NodeArguments, gates: FeatureGates, component: Component) -> None:
@@ -185,18 +223,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
     _make(root)
     api = urlsplit(component.connection.server)
     address = options.node_ip or own_address(api.hostname or "127.0.0.1")
-    agent_options = AgentOptions(
-        node=NodeOptions(
-            name=options.name,
-            address=address,
-            version=_VERSION,
-            labels=options.labels,
-            taints=options.taints,
-            pods_max=options.pods_max,
-        ),
-        root=root,
-        log_folder=root / "log" / "pods",
-    )
+    agent_options = AgentOptions(node=_node_options(options, address), root=root, log_folder=root / "log" / "pods")
     machine = read_machine(root)
     runtime = _runtime(options, root, address, component)
     informers = Informers(component.client, component.clock, component.ids)
@@ -241,6 +268,56 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
                 tasks.create_task(_run(agent))
     except OSError as error:
         raise _cannot_listen(error, options) from None
+
+
+async def _work_simulated(options: NodeArguments, gates: FeatureGates, component: Component) -> None:
+    root = options.root_dir.absolute()
+    _make(root)
+    address = options.node_ip or own_address(urlsplit(component.connection.server).hostname or "127.0.0.1")
+    node, machine, shape = _node_options(options, address), read_machine(root), options.profile
+    if shape is not None:
+        machine = msgspec.structs.replace(machine, processors=shape.cpus, memory_bytes=shape.memory_gib * 2**30)
+        node = msgspec.structs.replace(node, labels={_INSTANCE_TYPE: shape.name, **node.labels})
+    informers = Informers(component.client, component.clock, component.ids)
+    nodes = SimulatedNodes(
+        component.client,
+        informers,
+        component.clock,
+        component.ids,
+        SimulatedOptions(names=options.names, node=node, machine=machine, root=root),
+        _runtime(options, root, address, component),
+        lambda name: profile_pools(shape, name) if shape is not None else (),
+        gates,
+    )
+    what = f" of the shape {shape.name} with {len(shape.gpus)} GPUs each" if shape is not None else ""
+    talk(f"{options.count} simulated node{'s' if options.count > 1 else ''}{what}: {address}, {root}")
+    authorization = Authorization(component.client, component.clock, options.names[0])
+    server = NodeServer(nodes, nodes.runtime, authorization, component.registry, component.clock)
+    context = server_context(
+        root / "pki", options.name, address, _authority(component.connection), component.clock.seconds()
+    )
+    try:
+        async with server.serving(options.address, options.kubelet_port, context) as port:
+            nodes.port = port
+            talk(f"serving https://{address}:{port}")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(informers.run())
+                tasks.create_task(nodes.run())
+                await nodes.are_ready.wait()
+                talk(f"registered: {options.count}")
+    except OSError as error:
+        raise _cannot_listen(error, options) from None
+
+
+def _node_options(options: NodeArguments, address: str) -> NodeOptions:
+    return NodeOptions(
+        name=options.name,
+        address=address,
+        version=_VERSION,
+        labels=options.labels,
+        taints=options.taints,
+        pods_max=options.pods_max,
+    )
 
 
 async def _run(agent: NodeAgent) -> None:
