@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,13 @@ from allot.driver.inventory import Inventory
 from allot.driver.overlap import find_overlap
 from allot.driver.plugin import as_pools
 from allot.driver.publishing import dropped_fields
-from allot.driver.sockets import PATH_BYTES_MAX, SocketPathError, registration_socket, service_socket
+from allot.driver.sockets import (
+    PATH_BYTES_MAX,
+    SocketPathError,
+    registration_socket,
+    remove_dead_sockets,
+    service_socket,
+)
 from allot.driver.turns import Turns
 from allot.process.clock import SystemClock
 
@@ -45,6 +52,17 @@ def test_long_names_are_shortened_until_they_fit() -> None:
 def test_a_folder_that_is_too_deep_is_told() -> None:
     with pytest.raises(SocketPathError, match="expected at most 107"):
         registration_socket(Path("/" + "x" * 120), "gpu.example.com")
+
+
+def test_sockets_of_dead_instances_are_removed_and_no_others(tmp_path: Path) -> None:
+    names = ("g.example.com-dead-reg.sock", "g.example.com-alive-reg.sock", "other.example.com-dead-reg.sock")
+    listeners = [socket.socket(socket.AF_UNIX) for _ in names]
+    for listener, name in zip(listeners, names, strict=True):
+        listener.bind(str(tmp_path / name))
+    listeners[1].listen()
+    assert remove_dead_sockets(tmp_path, tmp_path / "data", "g.example.com") == (tmp_path / names[0],)
+    for listener in listeners:
+        listener.close()
 
 
 async def test_turns_are_taken_one_at_a_time_across_instances(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from allot.driver.service import (
     Registration,
     health_handlers,
 )
-from allot.driver.sockets import SocketPathError, registration_socket, service_socket
+from allot.driver.sockets import SocketPathError, registration_socket, remove_dead_sockets, service_socket
 from allot.driver.status import StatusWriter
 from allot.driver.turns import Turns
 from allot.process.clock import Clock, SystemClock
@@ -282,6 +282,8 @@ class Plugin:
         service.add_generic_rpc_handlers(tuple(handlers))
         registrar = grpc.aio.server()
         registrar.add_generic_rpc_handlers((self.registration.handlers(),))
+        for path in remove_dead_sockets(self.registration_path.parent, self.service_path.parent, self.driver.name):
+            _log.warning("removed %s: its instance is dead", path)
         for server, path in ((service, self.service_path), (registrar, self.registration_path)):
             path.unlink(missing_ok=True)
             try:

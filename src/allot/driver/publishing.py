@@ -109,6 +109,8 @@ class SlicePublisher:
         informer: Informer[None] = Informer(
             typed.resource, lambda _object: None, self._clock, self._ids, field_selector=self._field_selector()
         )
+        # Also when this is a new try after a failure.
+        self.sync_after(0.0)
         informer.add_handler(lambda _change: self.sync_after(self._repair_delay_s))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informer.run())

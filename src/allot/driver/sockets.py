@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import socket
 from pathlib import Path
 
 # sun_path of Linux: 108 bytes with the NUL at the end.
@@ -31,6 +32,31 @@ def service_socket(directory: Path, pod_uid: str = "") -> Path:
     if not pod_uid:
         return _checked(directory / "dra.sock")
     return _first_fitting(directory, (f"dra-{pod_uid}.sock", f"dra-{_short(pod_uid.encode(), 8)}.sock"))
+
+
+def remove_dead_sockets(registry: Path, data: Path, driver: str) -> tuple[Path, ...]:
+    """Remove the sockets of instances that were killed, so that the kubelet does not try them for ever; which they were.
+
+    A socket that somebody listens at stays: during an update another instance has its own.
+    """
+    removed = []
+    for path in sorted((*registry.glob(f"{driver}-*-reg.sock"), *data.glob("dra-*.sock"))):
+        if _is_dead(path):
+            path.unlink(missing_ok=True)
+            removed.append(path)
+    return tuple(removed)
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def _first_fitting(directory: Path, names: tuple[str, ...]) -> Path:
