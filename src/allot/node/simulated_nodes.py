@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from allot.client.api import Client
-from allot.client.errors import ApiError, NotFound
+from allot.client.errors import ApiError
 from allot.client.events import EventRecorder, Reference
 from allot.client.informer import Change
 from allot.client.informers import Informers
@@ -80,9 +80,9 @@ class SimulatedDevices:
         try:
             for entry in entries_of(decoded):
                 try:
-                    claim = await self._claims.get(entry.name, decoded.metadata.namespace)
-                except NotFound as error:
-                    raise Refused(f"failed to fetch ResourceClaim {entry.name}: {error}") from error
+                    claim = await self._claims.get(entry.claim_name, decoded.metadata.namespace)
+                except ApiError as error:
+                    raise Refused(f"fetch ResourceClaim {entry.claim_name}: {error.message}") from error
                 record = check_claim(decoded, entry, claim, self._gates)
                 for driver in record.drivers:
                     if driver not in self._drivers:
