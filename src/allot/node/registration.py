@@ -26,7 +26,7 @@ LEASE_RENEW_S = 10.0
 STATUS_CHECK_S = 10.0
 STATUS_REPORT_S = 300.0
 PODS_MAX = 110
-_RETRY_S = 1.0
+_RETRY_S, _RETRY_MAX_S = 1.0, 16.0
 _HEALTHY = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -67,13 +67,15 @@ class Registration:
 
     async def register(self, runtime: RuntimeStatus) -> None:
         """Make the Node, or take over the one that is there; tries until it works."""
+        pause = _RETRY_S
         while True:
             try:
                 await self._register(runtime)
                 return
             except ApiError as error:
-                _log.warning("node %s cannot register: %s", self._options.name, error)
-                await self._clock.sleep(_RETRY_S)
+                _log.warning("node %s cannot register: %s; next try in %g s", self._options.name, error, pause)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, _RETRY_MAX_S)
 
     async def _register(self, runtime: RuntimeStatus) -> None:
         try:

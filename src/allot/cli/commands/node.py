@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import socket
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,8 @@ from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_LENGTH_MAX = 253
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # Who asks for the version of a node expects one of Kubernetes.
 _VERSION = f"v1.37.0+allot-{__version__}"
@@ -199,6 +202,9 @@ def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, 
       allot node --runtime simulated --profile h100x8 --count 1000 --name sim --root-dir ./sim
     """
     options = NodeArguments(name=name or socket.gethostname().lower(), **arguments)
+    if len(options.name) > _NAME_LENGTH_MAX or not _NAME.fullmatch(options.name):
+        text = f"node name {options.name!r}: expected lower-case letters, digits, '-' and '.'"
+        raise Unreadable(text, "give another one with --name")
     if options.runtime != "simulated" and (options.count > 1 or options.profile is not None):
         raise click.UsageError("--profile and --count are for --runtime simulated.")
     component = ComponentOptions(
