@@ -79,10 +79,10 @@ def _parser(driver: Driver) -> argparse.ArgumentParser:
     add("--node-name", default=environ.get("NODE_NAME", ""), help="this node [$NODE_NAME]")
     add("--pod-uid", default=environ.get("POD_UID", ""), help="the driver's pod, for rolling updates [$POD_UID]")
     add("--kubeconfig", type=Path, default=None, help="how to reach the API server [$KUBECONFIG, or in the cluster]")
-    add("--kubelet-root", type=Path, default=defaults.kubelet_root, help="the kubelet's folder [%(default)s]")
-    add("--registry-dir", type=Path, help="where the kubelet looks for drivers [KUBELET_ROOT/plugins_registry]")
-    add("--data-dir", type=Path, help="the driver's folder [KUBELET_ROOT/plugins/NAME]")
-    add("--cdi-dir", type=Path, default=defaults.cdi_directory, help="where CDI specs are written [%(default)s]")
+    add("--kubelet-root", type=_absolute, default=defaults.kubelet_root, help="the kubelet's folder [%(default)s]")
+    add("--registry-dir", type=_absolute, help="where the kubelet looks for drivers [KUBELET_ROOT/plugins_registry]")
+    add("--data-dir", type=_absolute, help="the driver's folder [KUBELET_ROOT/plugins/NAME]")
+    add("--cdi-dir", type=_absolute, default=defaults.cdi_directory, help="where CDI specs are written [%(default)s]")
     add("--boot-id-file", type=Path, default=defaults.boot_id_file, help="what tells one boot from another")
     add("--bind-address", default=defaults.address, help="where to serve /healthz and /metrics [%(default)s]")
     add("--port", type=int, default=defaults.port, help="the port for these; 0 takes a free one, -1 none [%(default)s]")
@@ -96,6 +96,11 @@ def _parser(driver: Driver) -> argparse.ArgumentParser:
     )
     add("--describe", action="store_true", help="print what the driver says of itself, as JSON, and exit")
     return parser
+
+
+def _absolute(text: str) -> Path:
+    """Sockets and CDI files are read by others, who work elsewhere."""
+    return Path(text).absolute()
 
 
 class Description(msgspec.Struct, frozen=True, rename="camel"):
