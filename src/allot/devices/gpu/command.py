@@ -96,7 +96,8 @@ def _hardware(given: argparse.Namespace, rest: Sequence[str]) -> Hardware:
     shared.add_argument("--node-name", default=os.environ.get("NODE_NAME", ""))
     known, _ = shared.parse_known_args(list(rest))
     data = known.data_dir or known.kubelet_root / "plugins" / DRIVER_NAME
-    state = given.state_dir or data / "gpus"
+    # Absolute: containers mount from there.
+    state = (given.state_dir or data / "gpus").absolute()
     if not given.profile:
         if given.mig_layout:
             raise UsageError("--mig-layout: only simulated GPUs (--profile) can be cut from the start")
