@@ -1,0 +1,6 @@
+"""`python -m allot.devices.cpu`."""
+
+from allot.devices.cpu.command import main
+
+if __name__ == "__main__":
+    main()

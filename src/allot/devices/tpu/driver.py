@@ -1,0 +1,97 @@
+"""The driver: publishes chips, gives a claim all of them, and clears what a program left behind."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from allot.devices.sysfs import children
+from allot.devices.tpu.chips import Chip, Chips
+from allot.devices.tpu.inventory import DRIVER_NAME, Slice, chip_edits, common_edits, devices
+from allot.devices.tpu.topology import TopologyError
+from allot.driver import (
+    Claim,
+    Device,
+    DeviceHealth,
+    Driver,
+    DriverFailed,
+    Edits,
+    Health,
+    Prepared,
+    PreparedClaim,
+    PrepareError,
+)
+
+_log = logging.getLogger("allot.devices.tpu")
+
+
+class TpuDriver(Driver):
+    """The chips of one machine. logs: where programs leave their logs, on the machine."""
+
+    name = DRIVER_NAME
+    cdi_class = "tpu"
+    rescan_s = 10.0
+
+    def __init__(self, chips: Chips, part_of: Slice | None = None, logs: Path = Path("/tmp/tpu_logs")) -> None:
+        self._chips = chips
+        self._slice = part_of or Slice()
+        self._logs = logs
+        # All that were ever seen, so that one that is gone is told to be unhealthy.
+        self._seen: dict[str, Chip] = {}
+
+    def _read(self) -> tuple[Chip, ...]:
+        found = self._chips.read()
+        self._seen |= {chip.name: chip for chip in found}
+        return found
+
+    def start(self) -> None:
+        """Make the folder that containers get."""
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DriverFailed(f"driver {self.name}: {self._logs}: {(error.strerror or str(error)).lower()}") from error
+
+    def devices(self) -> Iterable[Device]:
+        """The chips that are there."""
+        return devices(self._read(), self.node.name, self._slice)
+
+    def health(self) -> Iterable[DeviceHealth]:
+        """A chip without its device file is not well."""
+        present = {chip.name for chip in self._read() if chip.is_present}
+        for name in self._seen:
+            if name in present:
+                yield DeviceHealth(name=name)
+            else:
+                yield DeviceHealth(name=name, health=Health.UNHEALTHY, message="the device file is missing")
+
+    def edits_for_all(self) -> Edits:
+        """The environment of TPU programs."""
+        try:
+            return common_edits(self._read(), self._slice, str(self._logs))
+        except TopologyError as error:
+            raise DriverFailed(f"driver {self.name}: {error}") from None
+
+    def prepare(self, claim: Claim) -> Iterable[Prepared]:
+        """All chips or none."""
+        chips = {chip.name: chip for chip in self._read() if chip.is_present}
+        if {device.name for device in claim.devices} != set(chips):
+            raise PrepareError(
+                f"invalid TPU chip count request, you must request all {len(chips)} chips on this node together"
+            )
+        return [Prepared(device, chip_edits(chips[device.name], claim.uid)) for device in claim.devices]
+
+    def unprepare(self, claim: PreparedClaim) -> None:
+        """The next claim starts with no logs. An administrator's claim does not end anybody's work."""
+        if all(device.admin_access for device in claim.devices):
+            return
+        for path in children(self._logs):
+            try:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            except OSError as error:
+                # Of another user, say; the claim ends all the same.
+                _log.warning("logs of claim %s/%s: %s", claim.namespace, claim.name, error)
