@@ -237,3 +237,8 @@ def test_gates_that_make_no_sense_are_refused(text: str, error: str) -> None:
 
 def test_gates_by_name() -> None:
     assert gates_of({"DynamicMIG": True}).dynamic_mig
+
+
+def test_the_interval_of_a_mig_instance_cannot_be_chosen() -> None:
+    config = decoded("MigDeviceConfig", {"strategy": "TimeSlicing"})
+    assert normalized_sharing(config, ALL) == Sharing(strategy=Strategy.TIME_SLICING, interval=None)
