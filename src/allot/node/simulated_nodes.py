@@ -22,7 +22,7 @@ from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
-from allot.core.lifecycle.preparation import Refused, check_claim, entries_of
+from allot.core.lifecycle.preparation import PREPARE, Refused, check_claim, entries_of
 from allot.core.lifecycle.slice_publishing import Pool, plan_writes
 from allot.core.model.meta import OwnerReference
 from allot.core.model.pods_v1 import Container, HttpAction, Pod, SocketAction, decode_pod
@@ -34,7 +34,7 @@ from allot.node.devices import PrepareFailed
 from allot.node.machine import Machine
 from allot.node.objects import Objects
 from allot.node.pods import PodWorker, Services
-from allot.node.registration import LEASE_RENEW_S, NodeOptions, Registration
+from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import PodName, Runtime, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
@@ -51,6 +51,8 @@ PoolsOf = Callable[[str], Sequence[tuple[str, Pool]]]
 
 # Requests under way at a time: enough to keep a server busy, few enough to leave it time for others.
 AT_ONCE = 32
+# Leases last 40 s; half the kubelet's pace is enough where there is no machine that could die, and halves what they cost.
+LEASE_ROUND_S = 20.0
 # The states of all nodes are looked at in turn, once in so many seconds.
 STATUS_ROUND_S = 60.0
 _TURNS = 50
@@ -84,8 +86,8 @@ class SimulatedDevices:
                 except ApiError as error:
                     raise Refused(f"fetch ResourceClaim {entry.claim_name}: {error.message}") from error
                 record = check_claim(decoded, entry, claim, self._gates)
-                for driver in record.drivers:
-                    if driver not in self._drivers:
+                for driver, part in record.drivers.items():
+                    if driver not in self._drivers and not part.skips(PREPARE):
                         raise Refused(f"DRA driver {driver} is not registered")
         except Refused as error:
             raise PrepareFailed(f"prepare dynamic resources: {error}") from error
@@ -234,6 +236,8 @@ class SimulatedNodes:
                 tasks.create_task(supervise("states", self._keep_states, self._clock))
                 tasks.create_task(self._follow_runtime())
                 self._pods.add_handler(self._pod_changed)
+                await self._pods.wait_synced()
+                tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
             await self.runtime.close()
 
@@ -277,8 +281,8 @@ class SimulatedNodes:
                 _log.warning("node %s: slices not published: %s", name, error)
 
     async def _keep_leases(self) -> None:
-        """All leases within the time in which one agent renews its own, a part of them at a time."""
-        await self._in_turns(LEASE_RENEW_S, self._renew)
+        """All leases, a part of them at a time."""
+        await self._in_turns(LEASE_ROUND_S, self._renew)
 
     async def _renew(self, name: str) -> None:
         await self._registrations[name].renew()
@@ -341,6 +345,16 @@ class SimulatedNodes:
         finally:
             if self._workers.get(uid) is worker:
                 del self._workers[uid]
+
+    async def _remove_orphans(self) -> None:
+        """Programs of pods that went while nobody looked after them."""
+        sandboxes, _ = await self.runtime.list()
+        for sandbox in sandboxes:
+            if sandbox.pod.uid not in self._workers:
+                _log.info("removing what is left of pod %s/%s", sandbox.pod.namespace, sandbox.pod.name)
+                await self.runtime.stop_sandbox(sandbox.id)
+                await self.runtime.remove_sandbox(sandbox.id)
+                self._services.volumes.tear_down(sandbox.pod.uid)
 
     async def _follow_runtime(self) -> None:
         async for uid in self.runtime.changes():

@@ -183,8 +183,6 @@ class SimulatedRuntime:
         self._rooms: dict[str, _Room] = {}
         self._by_pod: dict[str, dict[str, _Room]] = {}
         self._placeholders: dict[str, _Placeholder] = {}
-        # Containers of the other runtime that have not been removed.
-        self._program_ids: set[str] = set()
         # When placeholders end, and whose they are.
         self._ends: list[tuple[float, str]] = []
         self._changed: asyncio.Queue[str] = asyncio.Queue()
@@ -194,10 +192,9 @@ class SimulatedRuntime:
     async def open(self) -> None:
         """Programs of an earlier agent are found again; placeholders are not."""
         await self._programs.open()
-        sandboxes, containers = await self._programs.list()
+        sandboxes, _ = await self._programs.list()
         for each in sandboxes:
             self._keep(_Room(each, None, each.id))
-        self._program_ids = {each.id for each in containers}
 
     async def close(self) -> None:
         """Programs run on."""
@@ -254,8 +251,6 @@ class SimulatedRuntime:
         if room is None:
             return
         if room.program_id:
-            _, containers = await self._programs.list()
-            self._program_ids -= {each.id for each in containers if each.sandbox_id == room.program_id}
             await self._programs.remove_sandbox(room.program_id)
         for id_ in room.containers:
             self._placeholders.pop(id_, None)
@@ -274,7 +269,7 @@ class SimulatedRuntime:
         if room is None or not room.made.ready:
             raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
         course = course_of(room.spec.annotations) if room.spec is not None else None
-        why = "" if course is not None else self._why_not(spec)
+        why = "" if course is not None else await self._why_not(spec)
         if course is None and not why:
             return await self._create_program(room, spec)
         if INIT_CONTAINER in spec.annotations:
@@ -286,13 +281,14 @@ class SimulatedRuntime:
         room.containers[made.id] = self._placeholders[made.id] = made
         return made.id
 
-    def _why_not(self, spec: ContainerSpec) -> str:
+    async def _why_not(self, spec: ContainerSpec) -> str:
         """Why a program cannot be run; empty if it can."""
         if not spec.command:
             return f'image "{spec.image}" is not pulled, and the container names no command'
         if not self._has(spec.command[0], spec.environment.get(_PATH, self._path)):
             return f'this machine has no command "{spec.command[0]}"'
-        if len(self._program_ids) >= self._programs_max:
+        _, programs = await self._programs.list()
+        if sum(each.state != State.EXITED for each in programs) >= self._programs_max:
             return f"this machine runs {self._programs_max} programs for simulated nodes already"
         return ""
 
@@ -302,9 +298,7 @@ class SimulatedRuntime:
             room.program_id = (await self._programs.run_sandbox(room.spec)).id
             self._addresses.difference_update(room.made.ips)
             room.made = msgspec.structs.replace(room.made, ips=(self._address,))
-        id_ = await self._programs.create_container(room.program_id, spec)
-        self._program_ids.add(id_)
-        return id_
+        return await self._programs.create_container(room.program_id, spec)
 
     async def start_container(self, container_id: str) -> None:
         """Start it."""
@@ -340,7 +334,6 @@ class SimulatedRuntime:
         made = self._placeholders.pop(container_id, None)
         if made is None:
             await self._programs.remove_container(container_id)
-            self._program_ids.discard(container_id)
             return
         room = self._rooms.get(made.sandbox_id)
         if room is not None:
