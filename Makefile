@@ -60,6 +60,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/controllers.py
 	$(BIN)/python benchmarks/claims.py
 	$(BIN)/python benchmarks/node.py
+	$(BIN)/python benchmarks/simulated_nodes.py
 
 docs: $(READY)
 	$(BIN)/python docs/console.py
