@@ -42,12 +42,15 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="allot", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Kubernetes Dynamic Resource Allocation: which devices does a claim get, and if none, why not?
+    """Kubernetes Dynamic Resource Allocation: claim devices by what they are.
 
-    Everything works on files; no cluster is needed.
+    A control plane, a scheduler, controllers, a node agent and drivers, together or one by one; and answers from files,
+    for which no cluster is needed.
 
     \b
     Examples:
+      allot up --kubeconfig ./kubeconfig           a control plane that kubectl can use
+      allot node --kubeconfig ./kubeconfig         a node for it: this machine
       allot allocate cluster/ claim.yaml           which devices the claim gets, and on which node
       allot cel 'device.driver == "gpu.example.com"' -f slices.yaml
       allot validate claim.yaml                    would the API server take it?
