@@ -1,0 +1,78 @@
+"""`python -m allot.devices.nic`: run the driver. Its own options first, then those of every driver.
+
+python -m allot.devices.nic --node-name worker --share-bandwidth
+python -m allot.devices.nic --profile a3-ultragpu-8g --node-name worker
+python -m allot.devices.nic classes
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from allot.core.model.codec import encode
+from allot.devices.nic.classes import device_classes
+from allot.devices.nic.driver import NicDriver
+from allot.devices.nic.interfaces import Interfaces, KernelInterfaces, SimulatedInterfaces
+from allot.devices.profiles.machines import UnknownMachine, find_machine
+from allot.driver import run
+
+
+class UsageError(ValueError):
+    """Options that make no sense."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Do what the arguments say, and exit: 0 done, 1 refused, 2 usage."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["classes"]:
+        for device_class in device_classes():
+            sys.stdout.write(msgspec.json.encode(encode(device_class)).decode() + "\n")
+        sys.exit(0)
+    if {"-h", "--help"} & set(given):
+        sys.stdout.write(_parser().format_help() + "\n")
+    try:
+        driver, rest = make_driver(given)
+    except UsageError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    run(driver, rest)
+
+
+def make_driver(arguments: Sequence[str]) -> tuple[NicDriver, list[str]]:
+    """The driver that the options ask for, and the options that are not its own. UsageError."""
+    given, rest = _parser().parse_known_args(arguments)
+    if given.share_bandwidth and given.move_interfaces:
+        raise UsageError("--share-bandwidth and --move-interfaces exclude each other: what is moved is not shared")
+    interfaces: Interfaces = KernelInterfaces(given.sys_root, given.proc_root)
+    if given.profile:
+        shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        shared.add_argument("--node-name", default=os.environ.get("NODE_NAME", ""))
+        known, _ = shared.parse_known_args(rest)
+        try:
+            interfaces = SimulatedInterfaces(find_machine(given.profile), known.node_name)
+        except UnknownMachine as error:
+            raise UsageError(str(error.args[0])) from None
+    driver = NicDriver(
+        interfaces, shares_bandwidth=given.share_bandwidth, moves_interfaces=given.move_interfaces
+    )  # fmt: skip
+    return driver, rest
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m allot.devices.nic", add_help=False, description="The network driver."
+    )
+    add = parser.add_argument
+    add("--profile", default=os.environ.get("ALLOT_NIC_PROFILE", ""), help="simulate this machine (a3-ultragpu-8g)")
+    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel tells its interfaces [%(default)s]")
+    add("--proc-root", type=Path, default=Path("/proc"), help="where the kernel tells its routes [%(default)s]")
+    add("--share-bandwidth", action="store_true", help="several claims may have a part of an interface's bandwidth")
+    add("--move-interfaces", action="store_true", help="containers get the interface itself (runtimes with CDI 1.1)")
+    return parser
