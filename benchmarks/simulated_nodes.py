@@ -96,7 +96,7 @@ async def measure(root: Path, count: int, pods: int) -> None:
         await nodes.are_ready.wait()
         watch.say(f"{count} nodes with {len(shape.gpus)} GPUs each")
         await asyncio.sleep(10)
-        watch.say("10 s of doing nothing but leases")
+        watch.say("the 10 s after that: what controllers still do, and leases")
         if pods:
             await _run_pods(plane, pods)
             watch.say(f"{pods} pods")

@@ -235,7 +235,7 @@ class SimulatedNodes:
                 tasks.create_task(supervise("leases", self._keep_leases, self._clock))
                 tasks.create_task(supervise("states", self._keep_states, self._clock))
                 tasks.create_task(self._follow_runtime())
-                self._pods.add_handler(self._pod_changed)
+                tasks.create_task(self._follow_pods())
                 await self._pods.wait_synced()
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
@@ -315,6 +315,13 @@ class SimulatedNodes:
     def pods(self) -> tuple[Object, ...]:
         """The pods of all these nodes."""
         return tuple(each for each in self._pods.cache if each["spec"].get("nodeName") in self._registrations)
+
+    async def _follow_pods(self) -> None:
+        stop = self._pods.add_handler(self._pod_changed)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stop()
 
     def _pod_changed(self, change: Change[Object]) -> None:
         pod = change.object
