@@ -36,7 +36,7 @@ INET6 = """fe800000000000000000000000000001 03 40 20 80 rdma0
 
 
 def tree(root: Path) -> KernelInterfaces:
-    """An uplink, a card with RDMA on its own root, a bridge and a VLAN with a strange name."""
+    """An uplink, a card with RDMA on its own root, a bridge, a VLAN with a strange name, and an end of a pod's network."""
     cards = {"eth0": ("pci0000:00", "0000:00:03.0", 0), "rdma0": ("pci0000:c8", "0000:cd:00.0", 1)}
     (root / "sys" / "class" / "net").mkdir(parents=True)
     (root / "sys" / "bus" / "pci" / "devices").mkdir(parents=True)
@@ -55,6 +55,9 @@ def tree(root: Path) -> KernelInterfaces:
         folder = root / "sys" / "devices" / "virtual" / "net" / name
         write(folder, {"address": "02:00:00:00:00:02", "mtu": 1500, "speed": -1, "operstate": "down", "uevent": uevent})
         (root / "sys" / "class" / "net" / name).symlink_to(folder)
+    pod = root / "sys" / "devices" / "virtual" / "net" / "veth1"
+    write(pod, {"address": "02:00:00:00:00:03", "ifindex": 9, "iflink": 2, "uevent": "INTERFACE=veth1"})
+    (root / "sys" / "class" / "net" / "veth1").symlink_to(pod)
     # Not an interface: bonding leaves a file here.
     (root / "sys" / "class" / "net" / "bonding_masters").write_text("\n")
     write(root / "proc" / "net", {"route": ROUTES, "if_inet6": INET6})
@@ -76,7 +79,7 @@ def attributes(device: Device) -> dict[str, Any]:
     }
 
 
-def test_interfaces_are_read_without_the_nodes_own(tmp_path: Path) -> None:
+def test_interfaces_are_read_without_the_nodes_own_and_those_of_pods(tmp_path: Path) -> None:
     found = {each.name: each for each in tree(tmp_path).read()}
     assert list(found) == ["Eth0.100", "br0", "rdma0"]
     card = found["rdma0"]

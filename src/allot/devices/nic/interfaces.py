@@ -60,7 +60,7 @@ class Interfaces(Protocol):
 
 
 class KernelInterfaces:
-    """The interfaces of this machine, without loopback and without those of default routes."""
+    """The interfaces of this machine, without loopback, those of default routes, and those of pods."""
 
     def __init__(
         self, sys_root: Path, proc_root: Path, read_ipv4: Callable[[str], tuple[str, ...]] | None = None
@@ -80,7 +80,10 @@ class KernelInterfaces:
             name = folder.name
             if name == "lo" or name in uplinks or not (folder / "address").exists():
                 continue
-            found.append(self._interface(folder, self._read_ipv4(name), addresses.get(name, ())))
+            interface = self._interface(folder, self._read_ipv4(name), addresses.get(name, ()))
+            # One end of a pod's own network.
+            if interface.type != "veth":
+                found.append(interface)
         return tuple(found)
 
     def _interface(self, folder: Path, ipv4: tuple[str, ...], ipv6: tuple[str, ...]) -> Interface:
@@ -94,7 +97,7 @@ class KernelInterfaces:
             mtu=read_int(folder / "mtu", 0),
             speed_mbps=max(read_int(folder / "speed", 0), 0),
             state=read_line(folder / "operstate"),
-            type=_device_type(read_line(folder / "uevent")),
+            type=_device_type(folder),
             encapsulation=_ENCAPSULATIONS.get(read_int(folder / "type", -1), ""),
             alias=read_line(folder / "ifalias"),
             place=place,
@@ -111,11 +114,15 @@ class KernelInterfaces:
         )
 
 
-def _device_type(uevent: str) -> str:
-    for line in uevent.splitlines():
+def _device_type(folder: Path) -> str:
+    for line in read_line(folder / "uevent").splitlines():
         key, _, value = line.partition("=")
         if key == "DEVTYPE":
             return value
+    # The kernel has no type for a pair of virtual interfaces; each is linked to the other, mostly in another namespace.
+    peer = read_int(folder / "iflink", 0)
+    if not (folder / "device").exists() and peer not in (0, read_int(folder / "ifindex", 0)):
+        return "veth"
     return "device"
 
 
