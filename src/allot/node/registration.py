@@ -64,6 +64,7 @@ class Registration:
         self._written_at = 0.0
         self._conditions: dict[str, dict[str, Any]] = {}
         self._lease_held: dict[str, Any] | None = None
+        self._renewed_at: float | None = None
 
     async def register(self, runtime: RuntimeStatus) -> None:
         """Make the Node, or take over the one that is there; tries until it works."""
@@ -210,23 +211,20 @@ class Registration:
     async def renew(self) -> bool:
         """Renew the lease once; whether that worked."""
         try:
-            self._lease_held = await self._renew(self._lease_held)
-        except Conflict:
-            # Somebody else wrote it; the second try begins with what they wrote.
-            self._lease_held = None
-            return await self._renew_anew()
+            try:
+                self._lease_held = await self._renew(self._lease_held)
+            except Conflict:
+                # Somebody else wrote it; the second try begins with what they wrote.
+                self._lease_held = await self._renew(None)
         except ApiError as error:
             self._lease_held = None
             _log.warning("node %s: lease not renewed: %s", self._options.name, error)
             return False
-        return True
-
-    async def _renew_anew(self) -> bool:
-        try:
-            self._lease_held = await self._renew(None)
-        except ApiError as error:
-            _log.warning("node %s: lease not renewed: %s", self._options.name, error)
-            return False
+        now = self._clock.monotonic()
+        if self._renewed_at is not None and now - self._renewed_at > LEASE_DURATION_S:
+            # By now the node may count as dead; only its state can say that it is not.
+            self._written = {}
+        self._renewed_at = now
         return True
 
     async def _renew(self, lease: dict[str, Any] | None) -> dict[str, Any]:

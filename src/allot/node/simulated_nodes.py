@@ -194,6 +194,7 @@ class SimulatedNodes:
             )
             for name in options.names
         }
+        self._registered: set[str] = set()
         drivers = frozenset(driver for name in options.names[:1] for driver, _ in pools_of(name))
         machine = options.machine
         self._services = Services(
@@ -230,9 +231,10 @@ class SimulatedNodes:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(supervise("events", self._events.run, self._clock))
+                # The first nodes must not count as dead while the last ones are registered.
+                tasks.create_task(supervise("leases", self._keep_leases, self._clock))
                 await self._register_all(status)
                 self.are_ready.set()
-                tasks.create_task(supervise("leases", self._keep_leases, self._clock))
                 tasks.create_task(supervise("states", self._keep_states, self._clock))
                 tasks.create_task(self._follow_runtime())
                 tasks.create_task(self._follow_pods())
@@ -250,6 +252,7 @@ class SimulatedNodes:
             registration = self._registrations[name]
             await registration.register(status)
             await registration.renew()
+            self._registered.add(name)
             await self._publish(name, existing.get(name, ()))
 
         await _each(self._options.names, register)
@@ -285,7 +288,8 @@ class SimulatedNodes:
         await self._in_turns(LEASE_ROUND_S, self._renew)
 
     async def _renew(self, name: str) -> None:
-        await self._registrations[name].renew()
+        if name in self._registered:
+            await self._registrations[name].renew()
 
     async def _keep_states(self) -> None:
         await self._in_turns(STATUS_ROUND_S, self._refresh)
