@@ -1,16 +1,5 @@
 """Sockets have short paths."""
 
-from __future__ import annotations
+from short_paths import tmp_path
 
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A folder below which sockets can be: pytest's own has a path that is too long."""
-    with tempfile.TemporaryDirectory(prefix="a-") as folder:
-        yield Path(folder)
+__all__ = ["tmp_path"]
