@@ -87,7 +87,7 @@ BROKEN = {
     "takes any parameters": ("preparing.decode_configs = lambda *given: ()", "parameters of an unknown kind"),
     "does not own its slices": ("SlicePublisher._find_owner = nobody", "every slice belongs to the node object"),
     "does not repair": ("SlicePublisher.sync_after = only_now", "a deleted slice is published again"),
-    "dies of SIGTERM": ("run_module._on_signals = lambda stop: None", "SIGTERM ends it with exit code 0"),
+    "dies of SIGTERM": ("run_module.stop_on_signals = lambda stop: None", "SIGTERM ends it with exit code 0"),
     "speaks once": ("health_module._REPORTS_PER_TIMEOUT = 0.001", "it reports again within the timeout"),
     "forgets no boot": ("plugin.read_boot_id = lambda path: 'same'", "after a reboot nothing is prepared any more"),
 }

@@ -9,7 +9,6 @@ import asyncio
 import errno
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,9 +36,9 @@ from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.interpreter import tune
 from allot.process.metrics import CONTENT_TYPE
+from allot.process.signals import stop_on_signals
 
 EXIT_UNREACHABLE = 3
-EXIT_FORCED = 130
 # How long the server may take to appear, when both are started together.
 _SERVER_WAIT_S = 30.0
 _PAUSE_S = 1.0
@@ -218,7 +217,7 @@ async def _run(
         identity=f"{socket.gethostname()}_{ids.new_uid()}",
     )
     stop = asyncio.Event()
-    _on_signals(stop)
+    stop_on_signals(stop)
     try:
         async with _probes(options, component.registry) as address:
             if address:
@@ -284,19 +283,6 @@ async def _until_reachable(component: Component) -> None:
                     f"API server {where}: {error.message}", "kubectl version shows whether it can be reached"
                 ) from None
         await component.clock.sleep(_PAUSE_S)
-
-
-def _on_signals(stop: asyncio.Event) -> None:
-    """The first signal stops cleanly, the second at once."""
-
-    def received() -> None:
-        if stop.is_set():
-            os._exit(EXIT_FORCED)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, received)
 
 
 # --- health and metrics ---

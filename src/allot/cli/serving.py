@@ -9,7 +9,6 @@ import asyncio
 import errno
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,12 +25,12 @@ from allot.cli.output import talk
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle, tune
+from allot.process.signals import stop_on_signals
 from allot.store.memory import MemoryStore
 from allot.store.port import Store, StoreUnavailable
 from allot.store.sqlite import SqliteStore
 
 EXIT_UNREACHABLE = 3
-EXIT_FORCED = 130
 _DATABASE = "state.db"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -199,7 +198,7 @@ def _store(options: ServerOptions) -> Store:
 
 async def _serve(options: ServerOptions, start: Start | None) -> None:
     stop = asyncio.Event()
-    _on_signals(stop)
+    stop_on_signals(stop)
     settings = Settings(
         directory=options.data_dir / "pki",
         host=options.bind_address,
@@ -232,19 +231,6 @@ def _cannot_listen(error: OSError, options: ServerOptions) -> CommandError:
     if error.errno == errno.EADDRINUSE:
         return CannotServe(f"cannot listen on {where}: the port is in use", "choose another one with --port")
     return CannotServe(f"cannot serve on {where}: {(error.strerror or str(error)).lower()}")
-
-
-def _on_signals(stop: asyncio.Event) -> None:
-    """The first signal stops cleanly, the second at once."""
-
-    def received() -> None:
-        if stop.is_set():
-            os._exit(EXIT_FORCED)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, received)
 
 
 def _announce(server: Running, options: ServerOptions) -> None:

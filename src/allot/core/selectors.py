@@ -1,6 +1,6 @@
 """Which labels, nodes and devices a selector, toleration or taint rule means.
 
-Knows label selectors (as objects and as text), node selectors, device tolerations and the selectors of DeviceTaintRules.
+Knows label selectors (as objects and as text), node selectors, tolerations of nodes' and devices' taints, and the selectors of DeviceTaintRules.
 Does not know nodes' or pods' other affairs, and decides nothing about allocation.
 
 Selectors are prepared once (`node_matcher`, `label_requirements`, `parse_label_selector`) and asked often.
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allot.core.model.core_v1 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from allot.core.model.core_v1 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from allot.core.model.meta import LabelSelector
 from allot.core.model.resource_v1 import (
     EFFECT_NO_EXECUTE,
@@ -346,10 +346,10 @@ def _field_problem(expression: NodeSelectorRequirement, path: str) -> str:
     return ""
 
 
-# --- devices ---
+# --- taints of nodes and devices ---
 
 
-def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+def tolerates(toleration: DeviceToleration | Toleration, taint: DeviceTaint | Taint) -> bool:
     """Whether the toleration covers the taint; for how long is not asked here."""
     if toleration.effect and toleration.effect != taint.effect:
         return False

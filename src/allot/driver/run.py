@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,10 +27,10 @@ from allot.driver.service import HEALTH_V1, HEALTH_V1ALPHA1, V1, V1BETA1
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from allot.process.interpreter import tune
+from allot.process.signals import stop_on_signals
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_FORCED = 130
 
 
 def run(driver: Driver, arguments: Sequence[str] | None = None) -> NoReturn:
@@ -141,7 +140,7 @@ async def _run(driver: Driver, options: Options, kubeconfig: Path | None) -> Non
     transport = HttpTransport(connection, clock, ids, environ=os.environ, user_agent=driver.name)
     client = Client(transport)
     stop = asyncio.Event()
-    _on_signals(stop)
+    stop_on_signals(stop)
     try:
         async with running(driver, client, options, clock=clock, ids=ids) as plugin:
             sys.stderr.write(f"{driver.name}: ready on {options.node_name}")
@@ -151,19 +150,6 @@ async def _run(driver: Driver, options: Options, kubeconfig: Path | None) -> Non
             sys.stderr.write(f"{driver.name}: stopping\n")
     finally:
         await client.close()
-
-
-def _on_signals(stop: asyncio.Event) -> None:
-    """The first signal stops cleanly, the second at once."""
-
-    def received() -> None:
-        if stop.is_set():
-            os._exit(EXIT_FORCED)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, received)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from allot.core.cel.times import parse_timestamp
 from allot.core.lifecycle.actions import NORMAL, Action, Emit, RequeueAfter
 from allot.core.lifecycle.disruption import delete_pod, mark_disrupted
-from allot.core.model.core_v1 import Node, Pod, Taint, Toleration
+from allot.core.model.core_v1 import Node, Pod, Taint
+from allot.core.selectors import tolerates
 
 NO_EXECUTE = "NoExecute"
 _REASON = "DeletionByTaintManager"
@@ -22,17 +23,6 @@ _EVENT = "TaintManagerEviction"
 def no_execute(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """The taints that end pods."""
     return tuple(taint for taint in taints if taint.effect == NO_EXECUTE)
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a pod puts up with a node's taint; for how long is not asked here."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
 
 
 def eviction_time(pod: Pod, taints: Sequence[Taint], now_s: float) -> float | None:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from allot.core.model.core_v1 import Taint, Toleration
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.status import Status, Verdict
+from allot.core.selectors import tolerates
 
 NAME = "TaintToleration"
 _REFUSED = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("node(s) had untolerated taint(s)",))
 _BLOCKING = ("NoSchedule", "NoExecute")
 _DISCOURAGING = "PreferNoSchedule"
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether the toleration covers the taint; for how long is not asked here."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
 
 
 def has_untolerated(profile: Profile, node: NodeInfo) -> bool:

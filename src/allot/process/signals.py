@@ -1,0 +1,23 @@
+"""What a process does when it is asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+# Of a process that was asked a second time, as a shell says of SIGINT.
+EXIT_FORCED = 130
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """The first SIGINT or SIGTERM stops cleanly, the second at once."""
+
+    def received() -> None:
+        if stop.is_set():
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, received)
