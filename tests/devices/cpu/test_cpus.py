@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allot.core.lifecycle.slice_publishing import Pool, check_pools
+from allot.devices.command import UsageError
 from allot.devices.cpu.choice import NotEnoughCpus, choose
-from allot.devices.cpu.command import UsageError, main, make_driver
+from allot.devices.cpu.command import main, make_driver
 from allot.devices.cpu.inventory import CAPACITY, DRIVER_NAME, GroupBy, Mode, Publishing, offers
 from allot.devices.cpu.topology import Cpu, read_topology, simulated_topology
 from allot.devices.profiles.machines import find_machine

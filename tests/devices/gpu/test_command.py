@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from allot.devices.gpu.command import UsageError, main, make_driver, parse_layout
+from allot.devices.command import UsageError
+from allot.devices.gpu.command import main, make_driver, parse_layout
 from allot.devices.gpu.gates import Gates
 from allot.devices.gpu.hardware import Fault, FaultKind, HardwareError
 from allot.devices.gpu.nvml_hardware import NvmlHardware

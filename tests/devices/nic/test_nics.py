@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from allot.core.lifecycle.slice_publishing import Pool, check_pools
-from allot.devices.nic.command import UsageError, main, make_driver
+from allot.devices.command import UsageError
+from allot.devices.nic.command import main, make_driver
 from allot.devices.nic.config import KINDS, NetworkConfig, ParametersError, check_config
 from allot.devices.nic.driver import conditions
 from allot.devices.nic.interfaces import (

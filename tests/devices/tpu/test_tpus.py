@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from allot.core.lifecycle.slice_publishing import Pool, check_pools
+from allot.devices.command import UsageError
 from allot.devices.profiles.tpus import UnknownTpuMachine, find_tpu_machine, tpu_machine_names
 from allot.devices.tpu.chips import KernelChips, SimulatedChips
-from allot.devices.tpu.command import UsageError, main, make_driver
+from allot.devices.tpu.command import main, make_driver
 from allot.devices.tpu.inventory import DRIVER_NAME, Slice, chip_edits, common_edits, devices
 from allot.devices.tpu.topology import TopologyError, bounds_text, host_bounds, single_host_topology
 

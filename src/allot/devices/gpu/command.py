@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
-
-from allot.core.model.codec import encode
+from allot.devices.command import UsageError, run_command
 from allot.devices.gpu.classes import device_classes
 from allot.devices.gpu.driver import GpuDriver
 from allot.devices.gpu.gates import GATE_NAMES, GateError, Gates, parse_gates
@@ -25,13 +23,8 @@ from allot.devices.gpu.inventory import DRIVER_NAME
 from allot.devices.gpu.nvml_hardware import NvmlHardware
 from allot.devices.gpu.simulated import MigLayout, SimulatedHardware, inject, parse_fault
 from allot.devices.profiles.machines import UnknownMachine, find_machine
-from allot.driver.run import run
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
-
-
-class UsageError(ValueError):
-    """Options that make no sense."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -39,18 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["fault"]:
         sys.exit(_fault(given[1:]))
-    if given[:1] == ["classes"]:
-        for device_class in device_classes():
-            sys.stdout.write(msgspec.json.encode(encode(device_class)).decode() + "\n")
-        sys.exit(0)
-    if {"-h", "--help"} & set(given):
-        sys.stdout.write(_parser().format_help() + "\n")
-    try:
-        driver, rest = make_driver(given)
-    except UsageError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
-    run(driver, rest)
+    run_command(given, make_driver, _parser(), device_classes())
 
 
 def make_driver(arguments: Sequence[str]) -> tuple[GpuDriver, list[str]]:

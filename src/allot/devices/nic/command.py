@@ -14,35 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
-
-from allot.core.model.codec import encode
+from allot.devices.command import UsageError, run_command
 from allot.devices.nic.classes import device_classes
 from allot.devices.nic.driver import NicDriver
 from allot.devices.nic.interfaces import Interfaces, KernelInterfaces, SimulatedInterfaces
 from allot.devices.profiles.machines import UnknownMachine, find_machine
-from allot.driver import run
-
-
-class UsageError(ValueError):
-    """Options that make no sense."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Do what the arguments say, and exit: 0 done, 1 refused, 2 usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["classes"]:
-        for device_class in device_classes():
-            sys.stdout.write(msgspec.json.encode(encode(device_class)).decode() + "\n")
-        sys.exit(0)
-    if {"-h", "--help"} & set(given):
-        sys.stdout.write(_parser().format_help() + "\n")
-    try:
-        driver, rest = make_driver(given)
-    except UsageError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
-    run(driver, rest)
+    run_command(given, make_driver, _parser(), device_classes())
 
 
 def make_driver(arguments: Sequence[str]) -> tuple[NicDriver, list[str]]:
