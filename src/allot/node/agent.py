@@ -15,7 +15,6 @@ import msgspec
 
 from allot.client.api import Client
 from allot.client.events import EventRecorder
-from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.quantity import Quantity
 from allot.node.actions import Actions
@@ -28,6 +27,7 @@ from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
 from allot.node.volumes import Volumes
+from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import supervise
@@ -124,19 +124,15 @@ class NodeAgent:
         self._objects = objects
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
-        # By uid: a pod that was deleted and made anew has two workers for a while.
-        self._workers: dict[str, PodWorker] = {}
-        self._services: Services | None = None
-        self._tasks: asyncio.TaskGroup | None = None
+        self._workers = PodWorkers(clock)
 
     async def run(self) -> None:
         """Register, then look after pods."""
         await self._runtime.open()
         try:
             status = await self._runtime.status()
-            self._services = self._make_services(status)
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
+                self._workers.open(self._make_services(status), tasks)
                 tasks.create_task(supervise("events", self._events.run, self._clock))
                 await self._registration.register(status)
                 tasks.create_task(self._registration.keep_lease())
@@ -145,7 +141,7 @@ class NodeAgent:
                 tasks.create_task(self._follow_runtime())
                 tasks.create_task(self._follow_health())
                 tasks.create_task(self._relist())
-                self._pods.add_handler(self._pod_changed)
+                self._pods.add_handler(self._workers.pod_changed)
                 await self._pods.wait_synced()
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
@@ -187,43 +183,11 @@ class NodeAgent:
 
     def active(self) -> frozenset[str] | None:
         """The uids of pods that may use devices; None as long as not all pods of the node are known."""
-        return frozenset(self._workers) if self._pods.has_synced and self._tasks is not None else None
+        return frozenset(self._workers) if self._pods.has_synced and self._workers.are_open else None
 
     def wake(self, uid: str) -> None:
         """Something about a pod has changed, such as the health of a device."""
-        worker = self._workers.get(uid)
-        if worker is not None:
-            worker.wake()
-
-    def _pod_changed(self, change: Change[Object]) -> None:
-        uid = change.object["metadata"]["uid"]
-        worker = self._workers.get(uid)
-        if change.new is None:
-            if worker is not None:
-                worker.remove()
-            return
-        if worker is not None:
-            worker.update(change.new)
-            return
-        self._start(change.new)
-
-    def _start(self, pod: Object) -> None:
-        assert self._services is not None and self._tasks is not None, "the agent runs"
-        try:
-            worker = PodWorker(self._services, pod)
-        except ValueError as error:
-            _log.warning("pod %s: not understood: %s", pod["metadata"].get("name"), error)
-            return
-        self._workers[worker.pod.metadata.uid] = worker
-        self._tasks.create_task(self._look_after(worker))
-
-    async def _look_after(self, worker: PodWorker) -> None:
-        uid = worker.pod.metadata.uid
-        try:
-            await supervise(f"pod {worker.pod.key}", worker.run, self._clock)
-        finally:
-            if self._workers.get(uid) is worker:
-                del self._workers[uid]
+        self._workers.wake(uid)
 
     # --- the runtime ---
 

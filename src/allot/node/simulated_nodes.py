@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import msgspec
 from allot.client.api import Client
 from allot.client.errors import ApiError
 from allot.client.events import EventRecorder, Reference
-from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
@@ -30,7 +29,7 @@ from allot.core.model.resource_v1 import ResourceClaim, ResourceSlice
 from allot.core.quantity import Quantity
 from allot.node.actions import Actions
 from allot.node.containers import ContainerSpecs
-from allot.node.devices import PrepareFailed
+from allot.node.devices import NoDevices, PrepareFailed
 from allot.node.machine import Machine
 from allot.node.objects import Objects
 from allot.node.pods import PodWorker, Services
@@ -39,6 +38,7 @@ from allot.node.reports import Reports
 from allot.node.runtimes.port import PodName, Runtime, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
 from allot.node.volumes import Volumes
+from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import supervise
@@ -68,7 +68,7 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
     programs_max: int = PROGRAMS_MAX
 
 
-class SimulatedDevices:
+class SimulatedDevices(NoDevices):
     """Claims are checked as the kubelet does before it calls a driver; then there is nothing to do."""
 
     def __init__(self, client: Client, drivers: frozenset[str], gates: FeatureGates) -> None:
@@ -91,28 +91,6 @@ class SimulatedDevices:
                         raise Refused(f"DRA driver {driver} is not registered")
         except Refused as error:
             raise PrepareFailed(f"prepare dynamic resources: {error}") from error
-
-    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:  # noqa: ARG002
-        """There is nothing to show to a container."""
-        return ()
-
-    async def unprepare(self, pod: Mapping[str, Any]) -> None:
-        """Nothing to do."""
-
-    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:  # noqa: ARG002
-        """Nothing to tell."""
-        return {}
-
-    async def reconcile(self) -> None:
-        """Nothing to do."""
-
-    async def health_changes(self) -> AsyncIterator[str]:
-        """Never."""
-        return
-        yield ""
-
-    async def run(self) -> None:
-        """Nothing to do."""
 
 
 class _Volumes(Volumes):
@@ -218,8 +196,7 @@ class SimulatedNodes:
             },
         )
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector="spec.nodeName!=")
-        self._workers: dict[str, PodWorker] = {}
-        self._tasks: asyncio.TaskGroup | None = None
+        self._workers = PodWorkers(clock, lambda pod: pod["spec"].get("nodeName") in self._registrations)
         # Set as soon as every node is in the API with its slices and its lease.
         self.are_ready = asyncio.Event()
 
@@ -229,7 +206,7 @@ class SimulatedNodes:
         try:
             status = await self.runtime.status()
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
+                self._workers.open(self._services, tasks)
                 tasks.create_task(supervise("events", self._events.run, self._clock))
                 # The first nodes must not count as dead while the last ones are registered.
                 tasks.create_task(supervise("leases", self._keep_leases, self._clock))
@@ -321,41 +298,11 @@ class SimulatedNodes:
         return tuple(each for each in self._pods.cache if each["spec"].get("nodeName") in self._registrations)
 
     async def _follow_pods(self) -> None:
-        stop = self._pods.add_handler(self._pod_changed)
+        stop = self._pods.add_handler(self._workers.pod_changed)
         try:
             await asyncio.Event().wait()
         finally:
             stop()
-
-    def _pod_changed(self, change: Change[Object]) -> None:
-        pod = change.object
-        uid = pod["metadata"]["uid"]
-        worker = self._workers.get(uid)
-        if change.new is None:
-            if worker is not None:
-                worker.remove()
-        elif worker is not None:
-            worker.update(change.new)
-        elif pod["spec"].get("nodeName") in self._registrations:
-            self._start(change.new)
-
-    def _start(self, pod: Object) -> None:
-        assert self._tasks is not None, "the nodes run"
-        try:
-            worker = PodWorker(self._services, pod)
-        except ValueError as error:
-            _log.warning("pod %s: not understood: %s", pod["metadata"].get("name"), error)
-            return
-        self._workers[worker.pod.metadata.uid] = worker
-        self._tasks.create_task(self._look_after(worker))
-
-    async def _look_after(self, worker: PodWorker) -> None:
-        uid = worker.pod.metadata.uid
-        try:
-            await supervise(f"pod {worker.pod.key}", worker.run, self._clock)
-        finally:
-            if self._workers.get(uid) is worker:
-                del self._workers[uid]
 
     async def _remove_orphans(self) -> None:
         """Programs of pods that went while nobody looked after them."""
@@ -369,9 +316,7 @@ class SimulatedNodes:
 
     async def _follow_runtime(self) -> None:
         async for uid in self.runtime.changes():
-            worker = self._workers.get(uid)
-            if worker is not None:
-                worker.wake()
+            self._workers.wake(uid)
 
     def _announce(self, pod: PodName, container: str, text: str) -> None:
         about = Reference(
