@@ -7,17 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allot.driver.cdi import (
-    CdiError,
-    DeviceNode,
-    Edits,
-    Hook,
-    IntelRdt,
-    Mount,
-    NetDevice,
-    build_spec,
-    lowest_version,
-)
+from allot.core.cdi import DeviceNode, Hook, IntelRdt, Mount, NetDevice
+from allot.driver.cdi import CdiError, Edits, build_spec
 from allot.driver.cdi_files import CdiFiles
 from allot.driver.files import replace_file
 
@@ -44,11 +35,11 @@ def test_a_spec_claims_the_lowest_version_that_its_content_needs(edits: Edits, v
 
 
 def test_a_name_that_begins_with_a_digit_needs_0_5() -> None:
-    assert lowest_version(KIND, {"0gpu": ENV}) == "0.5.0"
+    assert build_spec(KIND, {"0gpu": ENV})["cdiVersion"] == "0.5.0"
 
 
 def test_a_class_with_a_dot_needs_0_6() -> None:
-    assert lowest_version("vendor.example.com/my.class", {"gpu": ENV}) == "0.6.0"
+    assert build_spec("vendor.example.com/my.class", {"gpu": ENV})["cdiVersion"] == "0.6.0"
 
 
 def test_common_edits_count_for_the_version() -> None:

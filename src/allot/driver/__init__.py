@@ -6,6 +6,7 @@ know: any particular hardware.
 A driver is a subclass of `Driver`, given to `run`. What it needs is exported here; `docs/guides/write-a-driver.md` tells how.
 """
 
+from allot.core.cdi import DeviceNode, Hook, IntelRdt, Mount, NetDevice
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.model.meta import Condition
 from allot.core.model.resource_v1 import (
@@ -19,7 +20,7 @@ from allot.core.model.resource_v1 import (
     NetworkDeviceData,
 )
 from allot.core.quantity import Quantity
-from allot.driver.cdi import DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice
+from allot.driver.cdi import Edits
 from allot.driver.claims import (
     AllocatedDevice,
     Claim,

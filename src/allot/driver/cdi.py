@@ -1,20 +1,32 @@
-"""CDI specs: what a container gets with a device, in the words of the Container Device Interface, version 1.1.
+"""Making CDI specs: what a container gets with a device, with everything that is wrong about it said at once.
 
-Knows: names, the lowest version that a spec may claim, what makes a spec invalid. Does not know files (`cdi_files`) or claims.
+The parts are those of `allot.core.cdi`. Does not know files (`cdi_files`) or claims.
 A spec is written for runtimes of any age, so it claims the lowest version that its content needs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-_VENDOR_OR_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
-_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?", re.ASCII)
+from allot.core.cdi import (
+    DEVICE_NAME,
+    HOOK_NAMES,
+    VENDOR_OR_CLASS,
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    Hook,
+    IntelRdt,
+    Mount,
+    NetDevice,
+    Spec,
+    minimum_version,
+)
+
 _PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]{0,3}", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 _NODE_TYPES = ("b", "c", "u", "p")
@@ -22,60 +34,6 @@ _NODE_TYPES = ("b", "c", "u", "p")
 
 class CdiError(ValueError):
     """A spec that no runtime would take."""
-
-
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """A part of a spec, camelCase on disk, defaults left out."""
-
-
-class DeviceNode(_Part, frozen=True, kw_only=True):
-    """A device file in the container. What is not given is read from the file of the host."""
-
-    path: str
-    host_path: str = ""
-    type: str = ""
-    major: int | None = None
-    minor: int | None = None
-    file_mode: int | None = None
-    permissions: str = ""
-    uid: int | None = None
-    gid: int | None = None
-
-
-class Mount(_Part, frozen=True, kw_only=True):
-    """A file or directory of the host in the container."""
-
-    host_path: str
-    container_path: str
-    options: tuple[str, ...] = ()
-    type: str = ""
-
-
-class Hook(_Part, frozen=True, kw_only=True):
-    """A program of the host that the runtime runs at a moment of the container's life."""
-
-    hook_name: str
-    path: str
-    args: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    timeout: int | None = None
-
-
-class NetDevice(_Part, frozen=True, kw_only=True):
-    """A network interface that moves from the host into the container."""
-
-    host_interface_name: str
-    name: str
-
-
-class IntelRdt(_Part, frozen=True, kw_only=True):
-    """Cache and memory bandwidth control."""
-
-    clos_id: str = msgspec.field(default="", name="closID")
-    l3_cache_schema: str = ""
-    mem_bw_schema: str = ""
-    schemata: tuple[str, ...] = ()
-    enable_monitoring: bool = False
 
 
 class Edits(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,24 +50,19 @@ class Edits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes; a CDI device must change something."""
-        return not self.as_json()
+        return self.as_spec().is_empty
 
-    def as_json(self) -> dict[str, Any]:
+    def as_spec(self) -> ContainerEdits:
         """As the spec says it."""
-        parts: dict[str, Any] = {
-            "env": [f"{name}={value}" for name, value in self.env.items()],
-            "deviceNodes": _plain(self.device_nodes),
-            "netDevices": _plain(self.net_devices),
-            "mounts": _plain(self.mounts),
-            "hooks": _plain(self.hooks),
-            "intelRdt": msgspec.to_builtins(self.intel_rdt) if self.intel_rdt is not None else None,
-            "additionalGids": list(self.additional_gids),
-        }
-        return {name: value for name, value in parts.items() if value}
-
-
-def _plain(parts: Iterable[_Part]) -> list[Any]:
-    return [msgspec.to_builtins(part) for part in parts]
+        return ContainerEdits(
+            env=tuple(f"{name}={value}" for name, value in self.env.items()),
+            device_nodes=self.device_nodes,
+            net_devices=self.net_devices,
+            mounts=self.mounts,
+            hooks=self.hooks,
+            intel_rdt=self.intel_rdt,
+            additional_gids=self.additional_gids,
+        )
 
 
 def qualified(kind: str, name: str) -> str:
@@ -124,39 +77,14 @@ def build_spec(kind: str, devices: Mapping[str, Edits], common: Edits | None = N
         problems += [f"containerEdits: {text}" for text in _check_edits(common)]
     if problems:
         raise CdiError(f"CDI spec {kind!r}: " + "; ".join(problems))
-    spec: dict[str, Any] = {
-        "cdiVersion": lowest_version(kind, devices, common),
-        "kind": kind,
-        "devices": [{"name": name, "containerEdits": edits.as_json()} for name, edits in devices.items()],
-    }
-    if common is not None and not common.is_empty:
-        spec["containerEdits"] = common.as_json()
-    return spec
-
-
-def lowest_version(kind: str, devices: Mapping[str, Edits], common: Edits | None = None) -> str:
-    """The lowest version in which the content is legal."""
-    version = (0, 3)
-    if "." in kind.partition("/")[2]:
-        version = max(version, (0, 6))
-    if any(name[:1].isdigit() for name in devices):
-        version = max(version, (0, 5))
-    for edits in (*devices.values(), *((common,) if common is not None else ())):
-        version = max(version, _version_of(edits))
-    return f"{version[0]}.{version[1]}.0"
-
-
-def _version_of(edits: Edits) -> tuple[int, int]:
-    rdt = edits.intel_rdt
-    if edits.net_devices or (rdt is not None and (rdt.schemata or rdt.enable_monitoring)):
-        return 1, 1
-    if rdt is not None or edits.additional_gids:
-        return 0, 7
-    if any(node.host_path for node in edits.device_nodes):
-        return 0, 5
-    if any(mount.type for mount in edits.mounts):
-        return 0, 4
-    return 0, 3
+    spec = Spec(
+        cdi_version="",
+        kind=kind,
+        devices=tuple(Device(name=name, container_edits=edits.as_spec()) for name, edits in devices.items()),
+        container_edits=common.as_spec() if common is not None else ContainerEdits(),
+    )
+    plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(spec, cdi_version=minimum_version(spec)))
+    return plain
 
 
 # --- what makes a spec invalid ---
@@ -177,7 +105,7 @@ def _check_kind(kind: str) -> list[str]:
     return [
         f"{what} {name!r}: {rule}"
         for what, name in (("vendor", vendor), ("class", class_))
-        if _VENDOR_OR_CLASS.fullmatch(name) is None
+        if VENDOR_OR_CLASS.fullmatch(name) is None
     ]
 
 
@@ -186,7 +114,7 @@ def _check_devices(devices: Mapping[str, Edits]) -> list[str]:
         return ["expected at least one device"]
     found = []
     for name, edits in devices.items():
-        if _DEVICE.fullmatch(name) is None:
+        if DEVICE_NAME.fullmatch(name) is None:
             found.append(
                 f"device {name!r}: expected letters, digits, '_', '-', '.', ':', and a letter or digit at both ends"
             )

@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
+from allot.core.cdi import Mount
 from allot.core.model.resource_v1 import (
     POD_CLAIM_NAME_ANNOTATION,
     DeviceAttribute,
     NetworkDeviceData,
     ResourceClaim,
 )
-from allot.driver.cdi import CdiError, Edits, Mount, build_spec, qualified
+from allot.driver.cdi import CdiError, Edits, build_spec, qualified
 from allot.driver.claims import AllocatedDevice, HeldDevice, Prepared
 from allot.driver.configuration import base_request
 from allot.driver.files import remove_file, replace_file

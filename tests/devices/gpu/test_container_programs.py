@@ -12,7 +12,7 @@ from allot.devices.gpu.hardware import ComputeMode, Gpu, MpsSettings
 from allot.devices.gpu.programs import CONTAINER_CARDS
 from allot.devices.gpu.simulated import SimulatedHardware, inject, parse_fault
 from allot.devices.profiles.mig import Placement
-from allot.driver.cdi import Edits
+from allot.driver import Edits
 from devices.gpu.world import Container, simulated
 
 GOLDENS = Path(__file__).parent / "goldens"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allot.devices.gpu.hardware import MpsSettings
-from allot.driver.cdi import Edits, Mount
+from allot.driver import Edits, Mount
 from allot.driver.cdi_files import CdiFiles
 from containerd_server import ContainerdServer
 from devices.gpu.world import simulated

@@ -21,6 +21,7 @@ from allot.devices.gpu.inventory import DRIVER_NAME, offers, pool
 from allot.devices.gpu.nvml_hardware import NvmlHardware, numa_node, pcie_root
 from allot.devices.profiles import mig
 from allot.devices.profiles.mig import Placement
+from allot.driver import Edits
 from devices.gpu.world import DYNAMIC, NODE, api_client, claim, driver_world, mig_request, opaque, request
 
 pytestmark = pytest.mark.slow
@@ -215,7 +216,7 @@ def test_containers_get_the_drivers_files(hardware: NvmlHardware, tmp_path: Path
     assert edits.hooks[0].args == ("nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64")
     gpu = hardware.gpus()[1]
     assert [node.path for node in hardware.gpu_edits(gpu, "gpu-1").device_nodes] == ["/dev/nvidia1"]
-    assert driver_edits(tmp_path / "nowhere", "1.2").as_json() == {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    assert driver_edits(tmp_path / "nowhere", "1.2") == Edits(env={"NVIDIA_VISIBLE_DEVICES": "void"})
 
 
 async def test_the_driver_works_on_it(library: str, standin: Any, tmp_path: Path) -> None:

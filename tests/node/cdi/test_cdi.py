@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from allot.core.cdi import InvalidSpec, minimum_version, parse_name, parse_spec
 from allot.driver import cdi
 from allot.node.cdi.edits import merge_devices
 from allot.node.cdi.registry import CdiRegistry, Unresolvable
-from allot.node.cdi.spec import InvalidSpec, minimum_version, parse_name, parse_spec
 
 
 def spec(*names: str, version: str = "0.5.0", kind: str = "vendor.com/gpu", **more: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from allot.devices.gpu.faults import health_of, is_lost
 from allot.devices.gpu.gates import Gates
 from allot.devices.gpu.hardware import ComputeMode, Gpu, Hardware, HardwareError, MigInstance, MpsSettings
 from allot.devices.gpu.inventory import DRIVER_NAME, GPU, MIG, VFIO, Offer, gpu_name, offers, pool, vfio_name
-from allot.driver.cdi import Edits, Mount
+from allot.driver import Edits, Mount
 from allot.driver.claims import AllocatedDevice, Claim, Preparation, Prepared, PreparedClaim, PrepareError
 from allot.driver.configuration import ConfigKind
 from allot.driver.driver import DeviceHealth, Driver

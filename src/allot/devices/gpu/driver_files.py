@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from allot.driver.cdi import DeviceNode, Edits, Hook, Mount
+from allot.driver import DeviceNode, Edits, Hook, Mount
 
 _LIBRARY_FOLDERS = (
     "usr/lib/x86_64-linux-gnu",

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from allot.devices.profiles.mig import MigProfile, Placement
-from allot.driver.cdi import Edits
+from allot.driver import Edits
 
 
 class HardwareError(Exception):

@@ -25,7 +25,7 @@ from allot.devices.gpu.hardware import (
 from allot.devices.gpu.mps import DAEMON, MpsDaemons
 from allot.devices.gpu.nvml import Nvml, NvmlError
 from allot.devices.profiles.mig import MigProfile, Placement
-from allot.driver.cdi import DeviceNode, Edits
+from allot.driver import DeviceNode, Edits
 
 T = TypeVar("T")
 

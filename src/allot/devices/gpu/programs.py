@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from allot.devices.gpu.hardware import ComputeMode, FaultKind, Gpu, MigInstance
-from allot.driver.cdi import Edits, Mount
+from allot.driver import Edits, Mount
 from allot.driver.files import replace_file
 
 CONTAINER_CARDS = "/run/nvidia-simulated"

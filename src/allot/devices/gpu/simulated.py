@@ -29,7 +29,7 @@ from allot.devices.gpu.hardware import (
 from allot.devices.profiles.gpus import CUDA_DRIVER_VERSION, DRIVER_VERSION
 from allot.devices.profiles.machines import GpuCard, Machine
 from allot.devices.profiles.mig import MigProfile, Placement, placements
-from allot.driver.cdi import Edits, Mount
+from allot.driver import Edits, Mount
 from allot.driver.files import remove_file, replace_file
 
 # The first instance of a profile on a card; profiles of one number exclude each other at the same place.

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from allot.core.cdi import Device, DeviceNode, InvalidSpec, Spec, parse_name, parse_spec
 from allot.node.cdi.edits import Merged, merge_devices
-from allot.node.cdi.spec import Device, DeviceNode, InvalidSpec, Spec, parse_name, parse_spec
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 FILE_BYTES_MAX = 8 * 1024 * 1024

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from allot.core.cdi import Hook
 from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.cdi.registry import CdiRegistry
-from allot.node.cdi.spec import Hook
 from allot.node.runtimes import shim
 from allot.node.runtimes.port import (
     Container,

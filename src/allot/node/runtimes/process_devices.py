@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from allot.core.cdi import Hook
 from allot.node.cdi.edits import Merged
 from allot.node.cdi.registry import CdiRegistry, Unresolvable
-from allot.node.cdi.spec import Hook
 from allot.node.runtimes.port import RuntimeFailure
 
 BEFORE = ("prestart", "createRuntime", "createContainer", "startContainer")

@@ -1,5 +1,6 @@
-"""CDI specs: strict reading of one file's content. Pure.
+"""The Container Device Interface, version 1.1: what a spec consists of, strict reading, the lowest version that has it all.
 
+Drivers write specs (`allot.driver.cdi`), agents read them (`allot.node.cdi`); neither files nor devices of the host are known here.
 The rules are those of the reference library that container runtimes use (container-device-interface 1.1): an unknown key, a bad name
 or a version that is too low for the content makes the whole file unusable.
 """
@@ -17,8 +18,8 @@ HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", 
 ANNOTATIONS_BYTES_MAX = 256 * 1024
 _NODE_TYPES = ("", "b", "c", "u", "p")
 _FLOOR = "0.3.0"
-_VENDOR_OR_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
-_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?", re.ASCII)
+VENDOR_OR_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?", re.ASCII)
+DEVICE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?", re.ASCII)
 _RDT_NAME_MAX = 4096
 
 
@@ -26,8 +27,8 @@ class InvalidSpec(ValueError):
     """A spec that no runtime takes, or a name that is none."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of a spec."""
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """A part of a spec, camelCase on disk, defaults left out."""
 
 
 class DeviceNode(_Part, frozen=True, kw_only=True):
@@ -141,19 +142,19 @@ def parse_name(name: str) -> tuple[str, str, str]:
     vendor, slash, class_ = kind.partition("/")
     if not sign or not slash or not vendor or not class_ or not device:
         raise InvalidSpec(f"unqualified device {name!r}, expected vendor/class=device")
-    _check_kind(kind)
-    if not _DEVICE.fullmatch(device):
+    check_kind(kind)
+    if not DEVICE_NAME.fullmatch(device):
         raise InvalidSpec(f"invalid device name {device!r} in {name!r}")
     return vendor, class_, device
 
 
-def _check_kind(kind: str) -> None:
+def check_kind(kind: str) -> None:
     vendor, slash, class_ = kind.partition("/")
     if not slash:
         raise InvalidSpec(f"invalid kind {kind!r}, expected vendor/class")
-    if not _VENDOR_OR_CLASS.fullmatch(vendor):
+    if not VENDOR_OR_CLASS.fullmatch(vendor):
         raise InvalidSpec(f"invalid vendor {vendor!r} in kind {kind!r}")
-    if not _VENDOR_OR_CLASS.fullmatch(class_):
+    if not VENDOR_OR_CLASS.fullmatch(class_):
         raise InvalidSpec(f"invalid class {class_!r} in kind {kind!r}")
 
 
@@ -166,14 +167,14 @@ def parse_spec(value: Any) -> Spec:
         spec = msgspec.convert(_without_nulls(value), Spec)
     except msgspec.ValidationError as error:
         raise InvalidSpec(str(error)) from error
-    _check_kind(spec.kind)
+    check_kind(spec.kind)
     _check_annotations(spec.annotations)
     _check_edits(spec.container_edits, "containerEdits")
     if not spec.devices:
         raise InvalidSpec("invalid spec, no devices")
     names: set[str] = set()
     for device in spec.devices:
-        if not _DEVICE.fullmatch(device.name):
+        if not DEVICE_NAME.fullmatch(device.name):
             raise InvalidSpec(f"invalid device name {device.name!r}")
         if device.name in names:
             raise InvalidSpec(f"invalid spec, multiple device {device.name!r}")
