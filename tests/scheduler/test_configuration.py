@@ -52,9 +52,9 @@ def test_profiles_weights_and_policies_are_understood() -> None:
     assert packer.settings.policy is Policy.PACK
     assert (packer.settings.weights.image_locality, packer.settings.weights.pod_topology_spread) == (7, 0)
     assert {"NodePorts", "VolumeZone"} <= packer.settings.disabled_filters
-    assert not packer.preempts
+    assert not packer.settings.preempts
     assert other.settings.policy is Policy.DEFAULT
-    assert other.preempts
+    assert other.settings.preempts
     assert made.profile_of("other") is other
 
 
@@ -105,7 +105,7 @@ def test_arguments_of_plugins_are_understood() -> None:
     )
     assert spread.default_hard_spreads[0].topology_key == "zone"
     assert spread.default_spreads == ()
-    assert arguments("DefaultPreemption", minCandidateNodesPercentage=10).profiles[0].preempts
+    assert arguments("DefaultPreemption", minCandidateNodesPercentage=10).profiles[0].settings.preempts
 
 
 def test_leader_election_back_off_and_connection_are_understood() -> None:

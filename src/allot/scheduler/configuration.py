@@ -108,7 +108,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler_name: str = DEFAULT_SCHEDULER
     settings: Settings = Settings()
-    preempts: bool = True
 
 
 class Election(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,12 +264,17 @@ def _profile(profile: _Profile, source: str, where: str) -> tuple[Profile, float
     weights, disabled, off = _plugins(profile.plugins, source, where)
     fit = arguments.get("NodeResourcesFit")
     settings = msgspec.structs.replace(
-        settings, weights=weights, disabled_filters=frozenset(disabled), policy=policy, **(fit or {})
+        settings,
+        weights=weights,
+        disabled_filters=frozenset(disabled),
+        policy=policy,
+        preempts="DefaultPreemption" not in off,
+        **(fit or {}),
     )
     for name in ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread"):
         settings = msgspec.structs.replace(settings, **arguments.get(name, {}))
     timeout = arguments.get("DynamicResources", {}).get("binding_timeout_s", BINDING_TIMEOUT_SECONDS)
-    made = Profile(scheduler_name=profile.scheduler_name, settings=settings, preempts="DefaultPreemption" not in off)
+    made = Profile(scheduler_name=profile.scheduler_name, settings=settings)
     return made, timeout
 
 

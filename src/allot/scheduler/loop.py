@@ -259,7 +259,7 @@ class Scheduler:
             self._writing += 1
             self._tasks.create_task(self._write(placement, profile, started))
         for refusal in decision.refusals:
-            self._refuse(refusal if profile.preempts else _without_preemption(refusal))
+            self._refuse(refusal)
         if decision.group is not None:
             self._in_background(f"pod group of {attempt.key}", partial(self._reporter.write_group, decision.group))
         if _log.isEnabledFor(logging.INFO):
@@ -345,10 +345,6 @@ class Scheduler:
 
 async def _ignoring_failure(name: str, ask: Callable[[], Awaitable[None]]) -> None:
     await answer_or_none(name, ask)
-
-
-def _without_preemption(refusal: Refusal) -> Refusal:
-    return msgspec.structs.replace(refusal, nominated_node="", victims=())
 
 
 def _name(pod: Pod) -> str:

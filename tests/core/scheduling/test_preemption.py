@@ -19,6 +19,7 @@ from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
 from allot.core.scheduling.plan import Placement, Refusal, Unit
 from allot.core.scheduling.podinfo import PodInfo, Profile
+from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.victims import Resident, VictimSearch, cost_of
 
 from .device_world import (
@@ -161,6 +162,14 @@ def test_a_pod_that_never_preempts_does_not() -> None:
     refusal = one_gpu_in_use().refusal(runner("high", "c-high", priority=10, preemption_policy="Never"))
     assert names(refusal) == []
     assert refusal.message.endswith("preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_nothing_is_said_of_preemption_where_it_is_off() -> None:
+    unit = Unit(pods=(runner("high", "c-high", priority=10),))
+    refusal = decide(one_gpu_in_use().cluster(), unit, Settings(preempts=False)).refusals[0]
+    assert names(refusal) == []
+    assert refusal.message == "0/1 nodes are available: 1 cannot allocate all claims."
+    assert "preempt" not in refusal.explanation
 
 
 def test_a_shared_claim_gives_its_device_only_if_all_of_its_pods_go() -> None:

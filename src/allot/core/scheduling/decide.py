@@ -13,7 +13,7 @@ from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
 from allot.core.scheduling.plan import CleanUp, Decision, Placement, Refusal, Unit
-from allot.core.scheduling.preemption import preempt
+from allot.core.scheduling.preemption import Preempted, preempt
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Verdict
 
@@ -61,7 +61,7 @@ def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure, settings: S
     said = ""
     if failure.question is not None:
         clean_ups, said = failure.question.clean_ups(failure.refusals)
-    preempted = preempt(cluster, pod, failure, settings, now)
+    preempted = preempt(cluster, pod, failure, settings, now) if settings.preempts else Preempted()
     explained = explanation(cluster, cluster.profiles.of(pod), failure)
     after = ", ".join(text for text in (said, preempted.message) if text)
     return Refusal(

@@ -89,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_hard_spreads: tuple[Spread, ...] = ()
     # Whether a group's topology constraint is looked at (TopologyAwareWorkloadScheduling).
     topology_placements: bool = False
+    # Whether pods of lower priority may be asked to go.
+    preempts: bool = True
 
 
 DEFAULT_SETTINGS = Settings()
