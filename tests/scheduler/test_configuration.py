@@ -27,7 +27,7 @@ def arguments(name: str, **args: Any) -> SchedulerConfiguration:
 
 def test_an_empty_file_is_the_default() -> None:
     assert parse() == SchedulerConfiguration()
-    assert parse().profile_of("default-scheduler").settings.weights.taint_toleration == 3
+    assert parse().profiles[0].settings.weights.taint_toleration == 3
 
 
 def test_profiles_weights_and_policies_are_understood() -> None:
@@ -55,7 +55,6 @@ def test_profiles_weights_and_policies_are_understood() -> None:
     assert not packer.settings.preempts
     assert other.settings.policy is Policy.DEFAULT
     assert other.settings.preempts
-    assert made.profile_of("other") is other
 
 
 def test_all_scores_can_be_switched_off_and_some_on_again() -> None:

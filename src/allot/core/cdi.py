@@ -58,11 +58,6 @@ class Mount(_Part, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     type: str = ""
 
-    @property
-    def is_read_only(self) -> bool:
-        """Whether the container cannot write there."""
-        return "ro" in self.options
-
 
 class Hook(_Part, frozen=True, kw_only=True):
     """A program of the host that runs at a moment of the container's life."""

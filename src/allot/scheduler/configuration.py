@@ -130,10 +130,6 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     # What was accepted and does nothing.
     notes: tuple[str, ...] = ()
 
-    def profile_of(self, scheduler_name: str) -> Profile:
-        """The profile of a pod's scheduler name."""
-        return next(profile for profile in self.profiles if profile.scheduler_name == scheduler_name)
-
 
 # The plugins of kube-scheduler by name, with the weight that is theirs in `Weights`; None: it has no score.
 _PLUGINS: Mapping[str, str | None] = {

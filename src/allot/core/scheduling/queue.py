@@ -12,7 +12,7 @@ again after each back-off, whether or not anything has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -260,12 +260,6 @@ class Queue:
     def refused_by(self) -> Mapping[str, int]:
         """How many units each plugin keeps waiting."""
         return {plugin: len(refused) for plugin, refused in self._refused_by.items() if plugin != NO_NODES}
-
-    def waiting_pods(self) -> Iterator[Pod]:
-        """All pods that wait or are being written."""
-        for waiting in self._waiting.values():
-            for member in (*waiting.members.values(), *waiting.writing.values()):
-                yield member.pod
 
     def attempts(self, key: str) -> int:
         """How often a pod that still waits was tried."""

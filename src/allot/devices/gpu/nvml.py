@@ -316,12 +316,6 @@ class Nvml:
         self._call("nvmlGpuInstanceGetComputeInstances", c_void_p(instance), c_uint(profile_id), handles, byref(count))
         return [handles[index] or 0 for index in range(count.value)]
 
-    def compute_instance_info(self, compute_instance: int) -> ComputeInstanceInfo:
-        """Id of a compute instance."""
-        info = ComputeInstanceInfo()
-        self._call("nvmlComputeInstanceGetInfo_v2", c_void_p(compute_instance), byref(info))
-        return info
-
     def destroy_compute_instance(self, compute_instance: int) -> None:
         """Destroy a compute instance."""
         self._call("nvmlComputeInstanceDestroy", c_void_p(compute_instance))

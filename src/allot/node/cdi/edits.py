@@ -20,10 +20,6 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     additional_gids: tuple[int, ...] = ()
     intel_rdt: IntelRdt | None = None
 
-    def hooks_at(self, name: str) -> tuple[Hook, ...]:
-        """The hooks of a moment, in order."""
-        return tuple(hook for hook in self.hooks if hook.hook_name == name)
-
 
 def merge_devices(devices: Iterable[tuple[Spec, Device]]) -> Merged:
     """In the order asked for; what a spec says of all its devices comes once, before the first of them."""
