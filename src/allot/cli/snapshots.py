@@ -1,0 +1,251 @@
+"""Snapshots of a cluster for commands that give advice: from a live cluster, or from files that `kubectl get -o yaml` or
+`allot snapshot` wrote.
+
+Reading needs no more than the right to list. A kind that the server does not have, or that one may not list, is left out with a
+note, unless nothing could be said without it. Dumps are taken as they are: what people cut away or added is no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.manifests import read_manifests
+from allot.cli.output import progress, talk
+from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, SnapshotKind, read_object
+from allot.core.lifecycle.times import seconds_of
+from allot.core.model.codec import DecodeError
+from allot.core.model.convert import ConversionError
+from allot.core.model.meta import APIStruct
+
+if TYPE_CHECKING:
+    from allot.client.api import Client
+    from allot.client.connection import Connection
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEFAULT_NAMESPACE = "default"
+_LISTS_AT_ONCE = 4
+
+
+class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to read from. Files win over a live cluster."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    files: tuple[str, ...] = ()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that is meant if none is given."""
+        return DEFAULT_NAMESPACE if self.files else _connection(self).namespace
+
+
+def snapshot_options(function: Function) -> Function:
+    """`--kubeconfig`, `--context` and `-f` for a command, which gets them as one argument `source`."""
+
+    @functools.wraps(function)
+    def command(*arguments: Any, kubeconfig: Path | None, context: str, files: tuple[str, ...], **others: Any) -> Any:
+        source = SnapshotSource(kubeconfig=kubeconfig, context=context, files=files)
+        return function(*arguments, source=source, **others)
+
+    options = (
+        click.option(
+            "-f",
+            "--file",
+            "files",
+            multiple=True,
+            metavar="FILE",
+            help="Ask a dump instead of a cluster: a file or folder of YAML or JSON as kubectl get prints it, - for "
+            "stdin. May be repeated.",
+        ),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="How to reach the cluster.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+        ),
+        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
+    )
+    decorated: Any = command
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def read_snapshot(source: SnapshotSource) -> Snapshot:
+    """The cluster as it is, or as the dump has it."""
+    if source.files:
+        return snapshot_from_files(source.files)
+    taken_at, values = read_live(source)
+    return Snapshot(tuple(_objects(values)), taken_at)
+
+
+# --- dumps ---
+
+
+def snapshot_from_files(files: tuple[str, ...]) -> Snapshot:
+    """The objects of a dump. Of an object that is there twice the last one counts."""
+    manifests = read_manifests(files)
+    found: dict[tuple[str, str, str, str], APIStruct] = {}
+    passed_over: dict[str, int] = {}
+    with progress("reading objects", len(manifests)) as advance:
+        for manifest in manifests:
+            advance()
+            try:
+                object_ = read_object(manifest.value)
+            except NotInSnapshots:
+                passed_over[manifest.kind] = passed_over.get(manifest.kind, 0) + 1
+                continue
+            except (DecodeError, ConversionError) as error:
+                raise Unreadable(f"{manifest.origin}: {error}") from None
+            found[manifest.group, manifest.kind, manifest.namespace, manifest.name] = object_
+    if not found:
+        raise Unreadable(
+            f"{', '.join(files)}: nothing of a cluster's state is in there",
+            "allot snapshot > dump.yaml writes everything that is needed",
+        )
+    if passed_over:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
+        talk(f"note: passed over, as they do not matter here: {kinds}")
+    objects = tuple(found.values())
+    return Snapshot(objects, _newest_time(objects))
+
+
+def _newest_time(objects: tuple[APIStruct, ...]) -> float | None:
+    """A dump does not say when it was made: not before the newest time in it."""
+    newest = max((text for object_ in objects for text in _times(object_)), default="")
+    try:
+        return seconds_of(newest) if newest else None
+    except ValueError:
+        return None
+
+
+def _times(object_: APIStruct) -> Iterator[str]:
+    metadata = object_.metadata  # type: ignore[attr-defined]
+    if metadata.creation_timestamp is not None:
+        yield metadata.creation_timestamp
+    seen_at = getattr(object_, "seen_at", "")
+    if seen_at:
+        yield seen_at
+    for condition in getattr(getattr(object_, "status", None), "conditions", ()):
+        if condition.last_transition_time is not None:
+            yield condition.last_transition_time
+        heartbeat = getattr(condition, "last_heartbeat_time", None)
+        if heartbeat is not None:
+            yield heartbeat
+
+
+# --- live ---
+
+
+def read_live(source: SnapshotSource) -> tuple[float, list[dict[str, Any]]]:
+    """When, and every object of the kinds that snapshots have, as the server sends them."""
+    return asyncio.run(_read_live(_connection(source)))
+
+
+def _connection(source: SnapshotSource) -> Connection:
+    from allot.client.kubeconfig import KubeconfigError, connection_from_environment
+
+    try:
+        return connection_from_environment(os.environ, kubeconfig=source.kubeconfig, context=source.context)
+    except KubeconfigError as error:
+        raise Unreadable(str(error), "name a kubeconfig with --kubeconfig, or a dump with -f") from None
+
+
+async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]]]:
+    # Imported late: half a second that questions about files need not wait for.
+    from allot.cli.component import CannotRun
+    from allot.client.api import Client
+    from allot.client.errors import ApiError, Unauthorized, Unreachable
+    from allot.client.http import HttpTransport
+    from allot.process.clock import SystemClock
+    from allot.process.ids import SystemIds
+
+    clock = SystemClock()
+    client = Client(HttpTransport(connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot"))
+    try:
+        await client.discovery()
+        taken_at = clock.seconds()
+        with progress("reading the cluster", len(KINDS)) as advance:
+            turns = asyncio.Semaphore(_LISTS_AT_ONCE)
+
+            async def read(kind: SnapshotKind) -> list[dict[str, Any]]:
+                async with turns:
+                    listed = await _list(client, kind, connection.namespace)
+                    advance()
+                    return listed
+
+            async with asyncio.TaskGroup() as tasks:
+                lists = [tasks.create_task(read(kind)) for kind in KINDS]
+        return taken_at, [value for listed in lists for value in listed.result()]
+    except (ApiError, BaseExceptionGroup) as raised:
+        error = _first(raised)
+        if isinstance(error, Unreachable | Unauthorized):
+            hint = "kubectl version shows whether it can be reached"
+            raise CannotRun(f"API server {connection.server}: {error.message}", hint) from None
+        if isinstance(error, ApiError):
+            raise Refused(f"API server {connection.server}: {error}") from None
+        raise error from None
+    finally:
+        await client.close()
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _list(client: Client, kind: SnapshotKind, namespace: str) -> list[dict[str, Any]]:
+    """All objects of a kind, with the apiVersion and kind that members of lists do not carry."""
+    from allot.client.errors import Forbidden
+
+    discovery = await client.discovery()
+    served = next(
+        (version for version in kind.versions if discovery.find_kind(kind.group, version, kind.name) is not None), ""
+    )
+    if not served:
+        if kind.required:
+            talk(f"note: the server has no {kind.plural}")
+        return []
+    resource = client.resource(kind.group, served, kind.plural, namespaced=kind.namespaced)
+    head = {"apiVersion": kind.api_version(served), "kind": kind.name}
+    try:
+        return [{**head, **item} for item in (await resource.list()).items]
+    except Forbidden as error:
+        if kind.namespaced:
+            try:
+                items = (await resource.list(namespace)).items
+            except Forbidden:
+                pass
+            else:
+                talk(f"note: {kind.plural}: only those of namespace {namespace} may be listed")
+                return [{**head, **item} for item in items]
+        if kind.required:
+            raise Refused(
+                f"{kind.plural}: {error.message}", "the right to list them is needed; a dump (-f) needs no rights"
+            ) from None
+        talk(f"note: {kind.plural}: left out, as they may not be listed")
+        return []
+
+
+def _objects(values: list[dict[str, Any]]) -> Iterator[APIStruct]:
+    for value in values:
+        try:
+            yield read_object(value)
+        except (DecodeError, ConversionError) as error:
+            talk(f"note: {_named(value)}: left out: {error}")
+
+
+def _named(value: Mapping[str, Any]) -> str:
+    metadata = value.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return f"{value.get('kind', '')} {name}"

@@ -1,0 +1,147 @@
+"""A cluster at one moment, as far as advice needs it: typed objects in the form in which they are stored.
+
+Where they come from (a live cluster, a dump) is not known here. `KINDS` is the list of kinds that a snapshot may have, for
+whoever reads one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from allot.core.features import ALL_GATES
+from allot.core.model import apps_v1, core_v1, observed_v1, policy_v1, resource_v1, scheduling_v1, storage_v1
+from allot.core.model.codec import decode_served
+from allot.core.model.convert import to_hub
+from allot.core.model.kinds import is_kind_type, kind_of_type
+from allot.core.model.meta import APIStruct
+from allot.core.validation.defaults import with_defaults
+
+T = TypeVar("T", bound=APIStruct)
+
+
+class SnapshotKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that a snapshot may have."""
+
+    group: str
+    # The first is the one that the type describes.
+    versions: tuple[str, ...]
+    name: str
+    plural: str
+    namespaced: bool
+    type: type[APIStruct]
+    # Without it hardly anything can be said.
+    required: bool = False
+
+    def api_version(self, version: str) -> str:
+        """The apiVersion of objects in a version."""
+        return f"{self.group}/{version}" if self.group else version
+
+
+def _typed(type_: type[APIStruct], *, required: bool = False) -> SnapshotKind:
+    kind = kind_of_type(type_)
+    return SnapshotKind(
+        group=kind.group,
+        versions=kind.versions,
+        name=kind.name,
+        plural=kind.plural,
+        namespaced=kind.namespaced,
+        type=type_,
+        required=required,
+    )
+
+
+def _plain(group: str, plural: str, type_: type[APIStruct], *, namespaced: bool = True) -> SnapshotKind:
+    return SnapshotKind(
+        group=group, versions=("v1",), name=type_.__name__, plural=plural, namespaced=namespaced, type=type_
+    )
+
+
+KINDS: tuple[SnapshotKind, ...] = (
+    _typed(core_v1.Namespace),
+    _typed(core_v1.Node, required=True),
+    _typed(core_v1.Pod, required=True),
+    _typed(resource_v1.DeviceClass, required=True),
+    _typed(resource_v1.ResourceSlice, required=True),
+    _typed(resource_v1.ResourceClaim, required=True),
+    _typed(resource_v1.ResourceClaimTemplate),
+    _typed(resource_v1.DeviceTaintRule),
+    _typed(scheduling_v1.PriorityClass),
+    _typed(scheduling_v1.PodGroup),
+    _typed(scheduling_v1.Workload),
+    _plain("", "persistentvolumeclaims", core_v1.PersistentVolumeClaim),
+    _plain("", "persistentvolumes", core_v1.PersistentVolume, namespaced=False),
+    _plain("storage.k8s.io", "storageclasses", storage_v1.StorageClass, namespaced=False),
+    _plain("storage.k8s.io", "csinodes", storage_v1.CSINode, namespaced=False),
+    _plain("policy", "poddisruptionbudgets", policy_v1.PodDisruptionBudget),
+    _plain("", "services", core_v1.Service),
+    _plain("", "replicationcontrollers", core_v1.ReplicationController),
+    _plain("apps", "replicasets", apps_v1.ReplicaSet),
+    _plain("apps", "statefulsets", apps_v1.StatefulSet),
+    _plain("", "resourcequotas", observed_v1.ResourceQuota),
+    _plain("", "events", observed_v1.Event),
+)
+
+_BY_NAME = {(kind.group, kind.name): kind for kind in KINDS}
+_BY_TYPE = {kind.type: kind for kind in KINDS}
+
+
+def snapshot_kind(type_: type[APIStruct]) -> SnapshotKind:
+    """The kind that a type describes."""
+    return _BY_TYPE[type_]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The objects, and when they were read (seconds since 1970) if that is known."""
+
+    objects: tuple[APIStruct, ...]
+    taken_at: float | None = None
+
+    def of(self, type_: type[T]) -> list[T]:
+        """The objects of one kind, in their order."""
+        return [found for found in self.objects if found.__class__ is type_]
+
+    def find(self, type_: type[T], name: str, namespace: str = "") -> T | None:
+        """One object, if it is there."""
+        for found in self.of(type_):
+            metadata = found.metadata  # type: ignore[attr-defined]
+            if metadata.name == name and metadata.namespace == namespace:
+                return found
+        return None
+
+
+class NotInSnapshots(ValueError):
+    """A kind that snapshots do not have."""
+
+
+def read_object(value: Mapping[str, Any]) -> APIStruct:
+    """The typed object for a JSON value as an API server sends it or a dump has it: in the version that the type describes,
+    with defaults, without managedFields. NotInSnapshots for other kinds; DecodeError or ConversionError for a bad one."""
+    api_version, name = value.get("apiVersion"), value.get("kind")
+    group, _, version = api_version.rpartition("/") if isinstance(api_version, str) else ("", "", "")
+    kind = _BY_NAME.get((group, name)) if isinstance(name, str) else None
+    if kind is None:
+        raise NotInSnapshots(f"{name!r} in {api_version!r}")
+    plain = _without_managed_fields(dict(value))
+    if is_kind_type(kind.type):
+        plain = with_defaults(plain, gates=ALL_GATES, now=None)
+        if version != kind.versions[0]:
+            plain = to_hub(plain)
+    plain = _in_default_namespace(plain) if kind.namespaced else plain
+    return decode_served(plain, kind.type)
+
+
+def _without_managed_fields(value: dict[str, Any]) -> dict[str, Any]:
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and "managedFields" in metadata:
+        value["metadata"] = {key: part for key, part in metadata.items() if key != "managedFields"}
+    return value
+
+
+def _in_default_namespace(value: dict[str, Any]) -> dict[str, Any]:
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and not metadata.get("namespace"):
+        return {**value, "metadata": {**metadata, "namespace": "default"}}
+    return value
