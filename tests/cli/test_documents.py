@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.cli.documents import ALIASED_VALUES_MAX, DEPTH_MAX, parse_documents
+from allot.cli.documents import ALIASED_VALUES_MAX, DEPTH_MAX, Document, parse_documents
 from allot.cli.errors import Unreadable
+from allot.core.advice.places import nearest_place
 
 
 def values(text: str | bytes, source: str = "f.yaml") -> list[Any]:
@@ -189,3 +190,75 @@ def test_any_yaml_like_text_is_read_or_refused(text: str) -> None:
         parse_documents(text.encode(), "f.yaml")
     except Unreadable as error:
         assert error.message.startswith("f.yaml: ")
+
+
+# --- places ---
+
+
+_PLACED = """\
+é: 1
+spec:
+  requests:   # what is wanted
+  - name: "gpu"
+    text: |
+      one
+      two
+  - {name: nic, count: 2 }
+empty:
+"""
+
+
+def placed(text: str, source: str = "f.yaml") -> Document:
+    (document,) = parse_documents(text.encode(), source, places=True)
+    return document
+
+
+def test_every_field_has_the_line_and_column_of_its_key_and_members_of_lists_that_of_their_value() -> None:
+    places = placed(_PLACED).places
+    assert [
+        (path, place.line, place.column)
+        for path, place in places.items()
+        if path in ((), ("spec",), ("spec", "requests", 0), ("spec", "requests", 1, "count"), ("empty",))
+    ] == [
+        (("spec", "requests", 0), 4, 5),
+        (("spec", "requests", 1, "count"), 8, 17),
+        (("spec",), 2, 1),
+        (("empty",), 9, 1),
+        ((), 1, 1),
+    ]
+
+
+def test_offsets_cut_out_the_text_of_keys_and_values() -> None:
+    places = placed(_PLACED).places
+    name = places[("spec", "requests", 0, "name")]
+    assert _PLACED[slice(*name.value)] == '"gpu"'
+    assert name.key is not None
+    assert _PLACED[slice(*name.key)] == "name"
+    assert _PLACED[slice(*places[("spec", "requests", 1)].value)] == "{name: nic, count: 2 }"
+    assert _PLACED[slice(*places[("spec", "requests", 0, "text")].value)].split() == ["|", "one", "two"]
+    assert _PLACED[slice(*places[("é",)].value)] == "1"
+
+
+def test_what_an_alias_brings_in_is_where_the_alias_is() -> None:
+    places = placed("a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n").places
+    assert nearest_place(places, ("c", "b")).line == 2
+    assert nearest_place(places, ("d", "b")).line == 3
+    assert ("c", "b") not in places
+
+
+def test_documents_of_a_stream_have_places_in_the_whole_text() -> None:
+    text = "a: 1\n---\nb: {c: 2}\n"
+    second = parse_documents(text.encode(), "f.yaml", places=True)[1]
+    assert second.places[("b", "c")].line == 3
+    assert text[slice(*second.places[("b", "c")].value)] == "2"
+
+
+def test_json_has_places_too_also_several_values_in_a_row() -> None:
+    text = '{"a": 1}\n{\n  "b": ["x"]\n}\n'
+    second = parse_documents(text.encode(), "f.jsonl", places=True)[1]
+    assert second.places[("b", 0)].line == 3
+    assert text[slice(*second.places[("b", 0)].value)] == '"x"'
+
+
+def test_without_being_asked_nothing_is_noted() -> None:
+    assert parse_documents(b"a: 1", "f.yaml")[0].places == {}
