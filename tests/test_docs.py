@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,7 +16,13 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 import console  # noqa: E402
 
-RUN = [(page, command) for page in console.pages() for command in console.commands_on(page) if command.is_run]
+PLAIN = [
+    (page, command)
+    for page in console.pages()
+    for command in console.commands_on(page)
+    if command.is_plain and console.cluster_of(page) is None
+]
+WITH_CLUSTER = [page for page in console.pages() if console.cluster_of(page) is not None]
 MADE = [
     (page, command)
     for page in console.pages()
@@ -26,15 +33,32 @@ MADE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "command"), RUN, ids=[f"{page.relative_to(ROOT)}: {command.line}" for page, command in RUN]
+    ("page", "command"), PLAIN, ids=[f"{page.relative_to(ROOT)}: {command.line}" for page, command in PLAIN]
 )
 def test_a_command_on_a_page_prints_what_the_page_says(page: Path, command: console.Command) -> None:
-    code, printed = console.run(command)
-    assert code in (0, 1, 2), printed
+    _check(console.PROJECT, page, command)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_CLUSTER, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_do_on_a_cluster_what_the_page_says(page: Path) -> None:
+    lines = console.commands_on(page)
+    if any("kubectl " in command.line for command in lines) and shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    with console.cluster(console.cluster_of(page) or []) as place:
+        for command in lines:
+            if not command.is_set_up:
+                _check(place, page, command)
+
+
+def _check(place: console.Place, page: Path, command: console.Command) -> None:
+    code, printed = place.run(command.line)
+    assert code in (0, 1, 2), f"$ {command.line}\n{printed}"
     assert "internal error" not in printed
     if command.output.strip():
         assert console.says_the_same(command.output, printed), (
-            f"{page.relative_to(ROOT)} shows another output; `make docs` writes the present one:\n{printed}"
+            f"{page.relative_to(ROOT)} shows another output of `{command.line}`; "
+            f"`make docs` writes the present one:\n{printed}"
         )
 
 
@@ -60,3 +84,13 @@ def test_the_table_of_features_is_complete_and_has_the_defaults() -> None:
 def test_an_elision_stands_for_any_lines() -> None:
     assert console.says_the_same("a\n...\nd\n", "a\nb\nc\nd\n")
     assert not console.says_the_same("a\n...\nd\n", "a\nb\nc\n")
+
+
+def test_a_gap_stands_for_any_text_within_a_line() -> None:
+    assert console.says_the_same("pod1 Running … 4s\n", "pod1 Running on t4 4s\n")
+    assert not console.says_the_same("pod1 … 4s\n", "pod1\n4s\n")
+
+
+def test_a_command_may_go_on_in_further_lines() -> None:
+    (command,) = console.commands("$ kubectl apply -f - <<EOF\n> a: 1\n> EOF\ncreated\n")
+    assert command == ("kubectl apply -f - <<EOF\na: 1\nEOF", "created\n")
