@@ -29,7 +29,7 @@ from allot.devices.profiles.machines import UnknownMachine, find_machine
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
-from allot.node.dra.manager import DeviceManager
+from allot.node.dra.manager import DeviceManager, Periods
 from allot.node.machine import own_address, read_machine
 from allot.node.pod_resources import SOCKET, Allocatable, PodResources
 from allot.node.registration import PODS_MAX, NodeOptions
@@ -45,6 +45,8 @@ _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME_LENGTH_MAX = 253
+# At least a hundredth of a second: nothing is done without a pause.
+_SECONDS = re.compile(r"0\.0[1-9]|0\.[1-9][0-9]?|[1-9][0-9]{0,4}(\.[0-9]{1,2})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # Who asks for the version of a node expects one of Kubernetes.
 _VERSION = f"v1.37.0+allot-{__version__}"
@@ -66,6 +68,7 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     cdi_dirs: tuple[Path, ...]
     profile: Shape | None
     count: int
+    periods: Periods
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,6 +102,17 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
             raise click.BadParameter(f"{each!r} is no taint such as key=value:NoSchedule.")
         found.append({"key": key, "value": value, "effect": effect} if value else {"key": key, "effect": effect})
     return tuple(found)
+
+
+def _periods(_context: click.Context, _parameter: click.Parameter, text: str) -> Periods:
+    known = [name.removesuffix("_s") for name in Periods.__struct_fields__]
+    found = {}
+    for each in filter(None, text.split(",")):
+        name, _, seconds = each.partition("=")
+        if name not in known or not _SECONDS.fullmatch(seconds):
+            raise click.BadParameter(f"{each!r} is no period such as call=45; there are {', '.join(known)}.")
+        found[f"{name}_s"] = float(seconds)
+    return Periods(**found)
 
 
 @click.command(short_help="Run the agent of a node.")
@@ -182,6 +196,15 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
     help="Where CDI files are; repeatable, later ones win.",
 )
 @click.option(
+    "--dra-periods",
+    "periods",
+    default="",
+    metavar="PERIODS",
+    callback=_periods,
+    help="How long and how often drivers are dealt with, in seconds: call=45,registration=1,reconcile=60,wipe=30.  "
+    "[default: the kubelet's]",
+)
+@click.option(
     "--feature-gates",
     "gates",
     default="default",
@@ -244,6 +267,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
             active_pods=lambda: agent.active() if agent is not None else None,
             gates=gates,
             metrics=component.registry,
+            periods=options.periods,
         )
     except CheckpointCorrupt as error:
         raise CannotRun(str(error), "drain the node and remove the file") from None
