@@ -11,7 +11,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint bench docs format clean
+.PHONY: help setup demo test check lint bench docs site format clean
 
 help:
 	@echo "make demo    allocate the example cluster in examples/ and show what each claim gets"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint    the same without tests"
 	@echo "make bench   measure speed and memory"
 	@echo "make docs    write the present output of commands into the documentation"
+	@echo "make site    build the documentation site into build/site"
 	@echo "make setup   only prepare the virtual environment .venv"
 	@echo "make format  put the code into the project's format"
 	@echo "make clean   remove .venv and everything generated"
@@ -50,6 +51,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
@@ -64,6 +66,9 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/console.py
+
+site: $(READY)
+	$(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff format .
