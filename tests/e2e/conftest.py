@@ -21,29 +21,30 @@ _KUBECTLS = find_kubectls()
 _numbers = itertools.count(1)
 
 
-# With this set every kubectl runs every test; else the versions between the newest and the oldest share them out.
+# With this set every set-up runs every test.
 _ALL = "ALLOT_ALL_KUBECTLS"
 
 
 def _setups() -> list[tuple[str, str]]:
-    """The newest kubectl on every store, older ones on memory."""
+    """The newest kubectl on every store, older ones on memory; the default store first."""
     if not _KUBECTLS:
         return [("none", "memory")]
     newest, *older = _KUBECTLS
-    return [(newest, store) for store in STORES] + [(version, "memory") for version in older]
+    stores = sorted(STORES, key=lambda store: store != "sqlite")
+    return [(newest, store) for store in stores] + [(version, "memory") for version in older]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each test runs with the newest kubectl on every store, with the oldest one, and with one of those in between."""
-    between = list(_KUBECTLS)[1:-1]
-    if os.environ.get(_ALL) or len(between) < 2:
+    """Each test runs with the newest kubectl on SQLite, with the oldest one, and with one of the other set-ups."""
+    shared = _setups()[1:-1]
+    if os.environ.get(_ALL) or len(shared) < 2:
         return
     left_out = []
     for item in items:
         setup = item.callspec.params.get("kubectl") if isinstance(item, pytest.Function) and _varies(item) else None
-        if setup is not None and setup[0] in between:
+        if setup in shared:
             name = item.nodeid.partition("[")[0]
-            if between[zlib.crc32(name.encode()) % len(between)] != setup[0]:
+            if shared[zlib.crc32(name.encode()) % len(shared)] != setup:
                 left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
