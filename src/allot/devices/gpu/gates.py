@@ -30,8 +30,7 @@ def parse_gates(text: str) -> Gates:
     given: dict[str, bool] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, equals, value = part.partition("=")
-        if name not in GATE_NAMES:
-            raise GateError(f"feature gate {name!r}: expected one of {', '.join(GATE_NAMES)}")
+        _check_name(name)
         if not equals or value.lower() not in ("true", "false"):
             raise GateError(f"feature gate {name}: value {value!r}, expected true or false")
         given[name] = value.lower() == "true"
@@ -39,8 +38,15 @@ def parse_gates(text: str) -> Gates:
 
 
 def gates_of(given: Mapping[str, bool]) -> Gates:
-    """Gates by name, the others as they are from the start."""
+    """Gates by name, the others as they are from the start; GateError."""
+    for name in given:
+        _check_name(name)
     gates = msgspec.convert(given, Gates)
     if gates.dynamic_mig and gates.passthrough_support:
         raise GateError("feature gates DynamicMIG and PassthroughSupport exclude each other")
     return gates
+
+
+def _check_name(name: str) -> None:
+    if name not in GATE_NAMES:
+        raise GateError(f"feature gate {name!r}: expected one of {', '.join(GATE_NAMES)}")

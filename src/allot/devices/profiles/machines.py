@@ -1,7 +1,7 @@
 """Machine shapes: which GPUs, network cards and processors are on which bus and NUMA node.
 
-Names are those of the clouds (GKE machine types, AWS instance types, Azure VM sizes), or `<model>x<count>` for a plain machine
-such as `h100x8`. GPU and card counts are the clouds' own; addresses of `a3-ultragpu-8g` are those of a real machine, the others
+Names are those of the clouds (GKE machine types, AWS instance types, Azure VM sizes), `<model>x<count>` for a plain machine
+such as `h100x8`, or the model alone for one with one GPU. GPU and card counts are the clouds' own; addresses of `a3-ultragpu-8g` are those of a real machine, the others
 follow its pattern.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 from allot.devices.profiles.gpus import MODELS, GpuModel
 
 PLAIN_COUNT_MAX = 16
-_PLAIN = re.compile(r"([a-z0-9-]+?)x([0-9]{1,2})")
+_PLAIN = re.compile(r"([a-z0-9-]+?)(?:x([0-9]{1,2}))?")
 _BUSES_PER_ROOT = 7
 
 
@@ -93,8 +93,10 @@ def _gpu_rdma(count: int, speed_gbps: int) -> _Network:
     return _Network(count, speed_gbps, "gpu{gpu}rdma0")
 
 
-# name: cloud, model, GPUs, network, NUMA nodes, CPUs, memory in GiB
+# name: cloud, model of GPUs (empty: none), GPUs, network, NUMA nodes, CPUs, memory in GiB
 _SHAPES: dict[str, tuple[str, str, int, _Network, int, int, int]] = {
+    "n2-standard-4": ("gke", "", 0, _NO_NETWORK, 1, 4, 16),
+    "n2-standard-16": ("gke", "", 0, _NO_NETWORK, 1, 16, 64),
     "n1-standard-8-t4x1": ("gke", "t4", 1, _NO_NETWORK, 1, 8, 30),
     "n1-standard-8-t4x2": ("gke", "t4", 2, _NO_NETWORK, 1, 8, 30),
     "n1-standard-16-t4x4": ("gke", "t4", 4, _NO_NETWORK, 1, 16, 60),
@@ -154,15 +156,15 @@ def machine_names() -> tuple[str, ...]:
 
 
 def find_machine(name: str) -> Machine:
-    """The shape of this name, or `<model>x<count>`; UnknownMachine lists what there is."""
+    """The shape of this name, `<model>x<count>` or `<model>`; UnknownMachine lists what there is."""
     shape = _SHAPES.get(name)
     if shape is not None:
         return _machine(name, *shape)
     plain = _PLAIN.fullmatch(name)
-    if plain is not None and plain[1] in MODELS and 1 <= int(plain[2]) <= PLAIN_COUNT_MAX:
-        count = int(plain[2])
+    if plain is not None and plain[1] in MODELS and 1 <= int(plain[2] or 1) <= PLAIN_COUNT_MAX:
+        count = int(plain[2] or 1)
         nodes = 2 if count > 4 else 1
-        return _machine(name, "", plain[1], count, _NO_NETWORK, nodes, 16 * max(count, 1), 128 * count)
+        return _machine(name, "", plain[1], count, _NO_NETWORK, nodes, 16 * count, 128 * count)
     raise UnknownMachine(
         f"machine {name!r}: expected a model and a number from 1 to {PLAIN_COUNT_MAX} such as h100x8 "
         f"(models: {', '.join(MODELS)}), or one of {', '.join(_SHAPES)}"

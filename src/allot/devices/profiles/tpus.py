@@ -32,11 +32,14 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TpuMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine with chips."""
+    """A machine with chips. cloud: empty unless it is a type of GKE's."""
 
     name: str
     generation: Generation
     chips: int
+    cloud: str = ""
+    cpus: int = 8
+    memory_gib: int = 32
 
 
 V3 = Generation(
@@ -51,18 +54,20 @@ V5P = Generation(name="v5p", attribute="v5p", accelerator="tpu-v5p-slice", pci_d
 V6E = Generation(name="v6e", attribute="v6e", accelerator="tpu-v6e-slice", pci_device_id=0x006F)
 
 GENERATIONS: Mapping[str, Generation] = {each.name: each for each in (V3, V4, V5E, V5P, V6E)}
-_SHAPES: Mapping[str, tuple[Generation, int]] = {
-    "ct4p-hightpu-4t": (V4, 4),
-    "ct5lp-hightpu-1t": (V5E, 1),
-    "ct5lp-hightpu-4t": (V5E, 4),
-    "ct5lp-hightpu-8t": (V5E, 8),
-    "ct5p-hightpu-1t": (V5P, 1),
-    "ct5p-hightpu-2t": (V5P, 2),
-    "ct5p-hightpu-4t": (V5P, 4),
-    "ct6e-standard-1t": (V6E, 1),
-    "ct6e-standard-4t": (V6E, 4),
-    "ct6e-standard-8t": (V6E, 8),
+# name: generation, chips, CPUs, memory in GiB
+_SHAPES: Mapping[str, tuple[Generation, int, int, int]] = {
+    "ct4p-hightpu-4t": (V4, 4, 240, 407),
+    "ct5lp-hightpu-1t": (V5E, 1, 24, 48),
+    "ct5lp-hightpu-4t": (V5E, 4, 112, 192),
+    "ct5lp-hightpu-8t": (V5E, 8, 224, 384),
+    "ct5p-hightpu-1t": (V5P, 1, 52, 112),
+    "ct5p-hightpu-2t": (V5P, 2, 104, 224),
+    "ct5p-hightpu-4t": (V5P, 4, 208, 448),
+    "ct6e-standard-1t": (V6E, 1, 44, 176),
+    "ct6e-standard-4t": (V6E, 4, 180, 720),
+    "ct6e-standard-8t": (V6E, 8, 180, 1440),
 }
+_PLAIN_CPUS_PER_CHIP, _PLAIN_MEMORY_GIB_PER_CHIP = 24, 48
 
 
 def tpu_machine_names() -> tuple[str, ...]:
@@ -74,10 +79,20 @@ def find_tpu_machine(name: str) -> TpuMachine:
     """The machine of this name, or `<generation>x<chips>`; UnknownTpuMachine lists what there is."""
     shape = _SHAPES.get(name)
     if shape is not None:
-        return TpuMachine(name=name, generation=shape[0], chips=shape[1])
+        generation, chips, cpus, memory_gib = shape
+        return TpuMachine(
+            name=name, generation=generation, chips=chips, cloud="gke", cpus=cpus, memory_gib=memory_gib
+        )  # fmt: skip
     plain = _PLAIN.fullmatch(name)
     if plain is not None and plain[1] in GENERATIONS and int(plain[2]) in CHIPS_PER_HOST:
-        return TpuMachine(name=name, generation=GENERATIONS[plain[1]], chips=int(plain[2]))
+        chips = int(plain[2])
+        return TpuMachine(
+            name=name,
+            generation=GENERATIONS[plain[1]],
+            chips=chips,
+            cpus=_PLAIN_CPUS_PER_CHIP * chips,
+            memory_gib=_PLAIN_MEMORY_GIB_PER_CHIP * chips,
+        )
     raise UnknownTpuMachine(
         f"machine {name!r}: expected a generation and 1, 2, 4 or 8 chips such as v6ex4 "
         f"(generations: {', '.join(GENERATIONS)}), or one of {', '.join(_SHAPES)}"

@@ -1,0 +1,121 @@
+"""All machine profiles, whatever devices they have: what a simulated node can be.
+
+Knows their names, their processors and memory, and the labels that a cloud gives such a node. Taints are not part of a profile:
+clouds set them only where users ask for them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+import msgspec
+
+from allot.devices.profiles.gpus import MODELS
+from allot.devices.profiles.machines import Machine, UnknownMachine, find_machine, machine_names
+from allot.devices.profiles.tpus import TpuMachine, UnknownTpuMachine, find_tpu_machine, tpu_machine_names
+from allot.devices.tpu.topology import single_host_topology
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_GKE_ACCELERATORS = {
+    "t4": "nvidia-tesla-t4",
+    "l4": "nvidia-l4",
+    "a100-40": "nvidia-tesla-a100",
+    "a100-80": "nvidia-a100-80gb",
+    "h100": "nvidia-h100-80gb",
+    "h200": "nvidia-h200-141gb",
+    "b200": "nvidia-b200",
+    "gb200": "nvidia-gb200",
+}
+_NEAREST_MAX = 3
+
+
+class UnknownProfile(LookupError):
+    """No profile has this name. nearest: those that were perhaps meant."""
+
+    def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
+        super().__init__(f"profile {name!r}: there is no such machine")
+        self.nearest = nearest
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine: one with GPUs, network cards or neither of them (machine), or one with TPU chips (tpus)."""
+
+    name: str
+    cloud: str
+    cpus: int
+    memory_gib: int
+    labels: Mapping[str, str]
+    machine: Machine | None = None
+    tpus: TpuMachine | None = None
+
+    @property
+    def devices(self) -> str:
+        """What it has, for people: `8 x NVIDIA H200, 8 network cards`."""
+        if self.tpus is not None:
+            return f"{self.tpus.chips} x TPU {self.tpus.generation.name}"
+        assert self.machine is not None
+        parts = []
+        if self.machine.gpus:
+            parts.append(f"{len(self.machine.gpus)} x {self.machine.gpus[0].model.product_name}")
+        if self.machine.network_cards:
+            parts.append(f"{len(self.machine.network_cards)} network cards")
+        return ", ".join(parts)
+
+
+def find_profile(name: str) -> Profile:
+    """The profile of a name; UnknownProfile."""
+    try:
+        return _of_machine(find_machine(name))
+    except UnknownMachine:
+        pass
+    try:
+        return _of_tpus(find_tpu_machine(name))
+    except UnknownTpuMachine:
+        raise UnknownProfile(name, _nearest(name)) from None
+
+
+def profile_names() -> tuple[str, ...]:
+    """All profiles with a name of their own; besides them there are models with a number, such as h100x8 and v6ex4."""
+    return (*MODELS, *machine_names(), *tpu_machine_names())
+
+
+def _nearest(name: str) -> tuple[str, ...]:
+    by_lower = {each.lower(): each for each in profile_names()}
+    return tuple(by_lower[each] for each in difflib.get_close_matches(name.lower(), by_lower, _NEAREST_MAX))
+
+
+def _of_machine(machine: Machine) -> Profile:
+    labels = {INSTANCE_TYPE: machine.name}
+    if machine.gpus:
+        labels["nvidia.com/gpu.present"] = "true"
+        if machine.cloud == "gke":
+            labels["cloud.google.com/gke-accelerator"] = _GKE_ACCELERATORS[machine.gpus[0].model.key]
+            labels["cloud.google.com/gke-nvidia-gpu-dra-driver"] = "true"
+            labels["gke-no-default-nvidia-gpu-device-plugin"] = "true"
+        elif machine.cloud == "aks":
+            labels["kubernetes.azure.com/accelerator"] = "nvidia"
+    return Profile(
+        name=machine.name,
+        cloud=machine.cloud,
+        cpus=machine.cpus,
+        memory_gib=machine.memory_gib,
+        labels=labels,
+        machine=machine,
+    )
+
+
+def _of_tpus(machine: TpuMachine) -> Profile:
+    labels = {INSTANCE_TYPE: machine.name}
+    if machine.cloud == "gke":
+        labels["cloud.google.com/gke-tpu-accelerator"] = machine.generation.accelerator
+        labels["cloud.google.com/gke-tpu-dra-driver"] = "true"
+        labels["cloud.google.com/gke-tpu-topology"] = single_host_topology(machine.chips)
+    return Profile(
+        name=machine.name,
+        cloud=machine.cloud,
+        cpus=machine.cpus,
+        memory_gib=machine.memory_gib,
+        labels=labels,
+        tpus=machine,
+    )

@@ -1,0 +1,287 @@
+"""The drivers of a simulated machine: the same ones that run on real hardware, on the devices of a profile.
+
+Which drivers a machine has follows from its devices; settings can turn one off, or one on that needs no devices of its own (CPUs).
+What a driver publishes is known before it runs (`pools`), so that thousands of nodes can be there of which few have drivers running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.core.model.resource_v1 import DeviceClass
+from allot.devices.catalogue import Profile
+from allot.devices.command import UsageError
+from allot.devices.cpu import classes as cpu_classes
+from allot.devices.cpu.driver import CpuDriver
+from allot.devices.cpu.inventory import GroupBy, Mode, Publishing
+from allot.devices.cpu.topology import simulated_topology
+from allot.devices.gpu import classes as gpu_classes
+from allot.devices.gpu.command import driver_class, parse_layout
+from allot.devices.gpu.gates import GateError, gates_of
+from allot.devices.gpu.hardware import HardwareError
+from allot.devices.gpu.simulated import SimulatedHardware
+from allot.devices.nic import classes as nic_classes
+from allot.devices.nic.driver import NicDriver
+from allot.devices.nic.interfaces import SimulatedInterfaces
+from allot.devices.sysfs import CpuListError, parse_cpu_list
+from allot.devices.tpu import classes as tpu_classes
+from allot.devices.tpu.chips import SimulatedChips
+from allot.devices.tpu.driver import TpuDriver
+from allot.devices.tpu.inventory import Slice
+from allot.devices.tpu.topology import TopologyError, parse_topology
+from allot.driver.driver import Driver
+from allot.driver.plugin import Options, as_pools, running
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+
+# From the name of a node and the folder where a driver keeps the state of its devices.
+MakeDriver = Callable[[str, Path], Driver]
+
+
+class SettingsError(ValueError):
+    """Settings that a machine's drivers cannot have. field: of `Settings`, and what is below."""
+
+    def __init__(self, field: tuple[str, ...], text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+class GpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.gpu`."""
+
+    feature_gates: Mapping[str, bool] = {}
+    mig_layout: str = ""
+
+
+class NicSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.nic`."""
+
+    share_bandwidth: bool = False
+
+
+class CpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.cpu`."""
+
+    cpu_device_mode: Mode = Mode.GROUPED
+    group_by: GroupBy = GroupBy.NUMA_NODE
+    reserved_cpus: str = ""
+    node_allocatable: bool = False
+    pcie_roots: bool = False
+
+
+class TpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.tpu`. worker_hostnames: of all nodes of the slice."""
+
+    topology: str = ""
+    accelerator: str = ""
+    worker_id: int = 0
+    worker_hostnames: tuple[str, ...] = ("localhost",)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Of the drivers of a machine. None: as its devices say; False: none; True: with the settings that it has without any."""
+
+    gpu: GpuSettings | bool | None = None
+    nic: NicSettings | bool | None = None
+    cpu: CpuSettings | bool | None = None
+    tpu: TpuSettings | bool | None = None
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """A driver that machines can have. devices: for people; are_there: whether a machine has them."""
+
+    field: str
+    devices: str
+    are_there: Callable[[Profile], bool]
+    without_settings: Any
+    device_classes: Callable[[], Sequence[DeviceClass]]
+    maker: Callable[[Profile, Any], tuple[str, MakeDriver]]
+    # Whether the driver runs on all machines that have such devices; otherwise only where it is asked for.
+    is_usual: bool = True
+
+
+class SimulatedDrivers:
+    """The drivers of all nodes of one profile with the same settings. SettingsError if they cannot be had."""
+
+    def __init__(self, profile: Profile, settings: Settings = Settings()) -> None:  # noqa: B008
+        self._makers: dict[str, MakeDriver] = {}
+        self._classes: list[DeviceClass] = []
+        for kind in _KINDS:
+            given = getattr(settings, kind.field)
+            if given and not kind.are_there(profile):
+                raise SettingsError((kind.field,), f"profile {profile.name} has no {kind.devices}")
+            if given or (given is None and kind.is_usual and kind.are_there(profile)):
+                name, make = kind.maker(profile, kind.without_settings if given in (None, True) else given)
+                self._makers[name] = make
+                self._classes.extend(kind.device_classes())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The drivers' names."""
+        return tuple(self._makers)
+
+    @property
+    def device_classes(self) -> tuple[DeviceClass, ...]:
+        """The classes that go with them."""
+        return tuple(self._classes)
+
+    def pools(self, node: str) -> tuple[tuple[str, Pool], ...]:
+        """What each driver publishes on a node whose machine has just been started. Nothing is written."""
+        found = []
+        for name, make in self._makers.items():
+            driver = make(node, Path())
+            driver.node = _OnlyName(node)
+            found += [(name, pool) for pool in as_pools(driver.devices(), node)]
+        return tuple(found)
+
+    @asynccontextmanager
+    async def running(
+        self, node: str, root: Path, state: Path, client: Client, clock: Clock, ids: Ids
+    ) -> AsyncIterator[None]:
+        """All drivers, as long as the context is open; DriverFailed if one cannot start.
+
+        root: the kubelet's folder, by a name that is short enough for sockets. state: the same folder, by the name that containers and
+        the next start know it by.
+        """
+        async with AsyncExitStack() as stack:
+            for name, make in self._makers.items():
+                driver = make(node, state / "plugins" / name)
+                options = Options(node_name=node, kubelet_root=root, cdi_directory=state / "cdi")
+                await stack.enter_async_context(running(driver, client, options, clock=clock, ids=ids))
+            yield
+
+
+class _OnlyName:
+    """A node of which a driver is told the name and nothing else, because it does not run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def prepared(self) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def changed(self) -> None:
+        """Nobody listens."""
+
+    def set_status(self, *_arguments: Any) -> None:
+        """Nobody listens."""
+
+    def update_metadata(self, *_arguments: Any, **_named: Any) -> None:
+        """Nobody listens."""
+
+
+def _gpu_maker(profile: Profile, settings: GpuSettings) -> tuple[str, MakeDriver]:
+    machine = profile.machine
+    assert machine is not None
+    try:
+        gates = gates_of(settings.feature_gates)
+    except GateError as error:
+        raise SettingsError(("gpu", "featureGates"), str(error)) from None
+    try:
+        layout = parse_layout(settings.mig_layout, len(machine.gpus))
+        SimulatedHardware(machine, Path(), "", layout).gpus()
+    except (UsageError, HardwareError) as error:
+        raise SettingsError(("gpu", "migLayout"), str(error)) from None
+    kind = driver_class(gates)
+
+    def make(node: str, folder: Path) -> Driver:
+        return kind(SimulatedHardware(machine, folder / "gpus", node, layout), gates)
+
+    return kind.name, make
+
+
+def _nic_maker(profile: Profile, settings: NicSettings) -> tuple[str, MakeDriver]:
+    machine = profile.machine
+    assert machine is not None
+
+    def make(node: str, _folder: Path) -> Driver:
+        return NicDriver(SimulatedInterfaces(machine, node), shares_bandwidth=settings.share_bandwidth)
+
+    return NicDriver.name, make
+
+
+def _cpu_maker(profile: Profile, settings: CpuSettings) -> tuple[str, MakeDriver]:
+    assert profile.machine is not None
+    topology = simulated_topology(profile.machine)
+    try:
+        reserved = parse_cpu_list(settings.reserved_cpus)
+    except CpuListError as error:
+        raise SettingsError(("cpu", "reservedCpus"), str(error)) from None
+    publishing = Publishing(
+        mode=settings.cpu_device_mode,
+        group_by=settings.group_by,
+        reserved=reserved,
+        maps_node_allocatable=settings.node_allocatable,
+        has_pcie_roots=settings.pcie_roots,
+    )
+
+    def make(_node: str, _folder: Path) -> Driver:
+        return CpuDriver(lambda: topology, publishing)
+
+    return CpuDriver.name, make
+
+
+def _tpu_maker(profile: Profile, settings: TpuSettings) -> tuple[str, MakeDriver]:
+    machine = profile.tpus
+    assert machine is not None
+    try:
+        if settings.topology:
+            parse_topology(settings.topology)
+    except TopologyError as error:
+        raise SettingsError(("tpu", "topology"), str(error)) from None
+    part_of = Slice(
+        topology=settings.topology,
+        accelerator=settings.accelerator,
+        worker_id=settings.worker_id,
+        worker_hostnames=settings.worker_hostnames,
+    )
+
+    def make(_node: str, folder: Path) -> Driver:
+        return TpuDriver(SimulatedChips(machine, folder), part_of, folder / "logs")
+
+    return TpuDriver.name, make
+
+
+_KINDS = (
+    _Kind(
+        "gpu",
+        "GPUs",
+        lambda profile: profile.machine is not None and bool(profile.machine.gpus),
+        GpuSettings(),
+        gpu_classes.device_classes,
+        _gpu_maker,
+    ),
+    _Kind(
+        "nic",
+        "network cards",
+        lambda profile: profile.machine is not None and bool(profile.machine.network_cards),
+        NicSettings(),
+        nic_classes.device_classes,
+        _nic_maker,
+    ),
+    _Kind(
+        "cpu",
+        "processors that are known",
+        lambda profile: profile.machine is not None,
+        CpuSettings(),
+        cpu_classes.device_classes,
+        _cpu_maker,
+        is_usual=False,
+    ),
+    _Kind(
+        "tpu",
+        "TPU chips",
+        lambda profile: profile.tpus is not None,
+        TpuSettings(),
+        tpu_classes.device_classes,
+        _tpu_maker,
+    ),
+)
