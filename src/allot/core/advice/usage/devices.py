@@ -1,0 +1,228 @@
+"""How many devices there are, free, in use and by whom: rows by class, node, model, driver or pool (`allot top devices`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from allot.core.advice.situation import Situation
+from allot.core.advice.usage.fragmentation import Fragmentation, fragmentation_of
+from allot.core.advice.usage.published import (
+    PublishedPool,
+    State,
+    Unit,
+    keeping_off,
+    model_of,
+    node_name,
+    published_pools,
+    units_of,
+)
+from allot.core.allocation.devices import ClaimID, DeviceEntry
+from allot.core.allocation.signature import REJECTED, Trouble
+from allot.core.model import resource_v1 as api
+from allot.core.quantity import Quantity
+from allot.core.scheduling.claims import one_of_class
+
+
+class By(StrEnum):
+    """What makes a row."""
+
+    CLASS = "class"
+    NODE = "node"
+    MODEL = "model"
+    DRIVER = "driver"
+    POOL = "pool"
+
+
+class CapacityUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Of devices that can be shared: how much of a capacity there is."""
+
+    name: str
+    total: str
+    free: str
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A claim that holds devices of a row. pods: who uses them, `namespace/name`."""
+
+    claim: str
+    namespace: str
+    devices: int
+    pods: tuple[str, ...] = ()
+
+
+class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A row. total = free + partly + in_use + unavailable; watched: devices that somebody has admin access to."""
+
+    name: str
+    # Where one name may have devices of several drivers.
+    driver: str = ""
+    total: int = 0
+    free: int = 0
+    partly: int = 0
+    in_use: int = 0
+    unavailable: int = 0
+    # Tainted, whether in use or not.
+    tainted: int = 0
+    watched: int = 0
+    nodes: int = 0
+    capacity: tuple[CapacityUse, ...] = ()
+    fragmentation: Fragmentation = Fragmentation()
+    holders: tuple[Holder, ...] = ()
+    # Why it is not known what is in a class.
+    problem: str = ""
+
+
+class DevicesReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All rows. units: how many there are, each counted once; in_several_rows: of these."""
+
+    by: By
+    rows: tuple[DeviceUsage, ...]
+    units: int = 0
+    in_several_rows: int = 0
+    incomplete_pools: tuple[str, ...] = ()
+
+
+# Name, driver, units, and what is wrong.
+_Group = tuple[str, str, list[Unit], str]
+
+
+def device_usage(situation: Situation, by: By = By.CLASS) -> DevicesReport:
+    """The rows, in order of their names."""
+    pools = published_pools(situation)
+    users = _Users(situation)
+    rows: list[DeviceUsage] = []
+    membership: dict[tuple[str, str, str, str], int] = {}
+    for name, driver, units, problem in _groups(situation, pools, by):
+        for unit in units:
+            key = (*unit.pool.id, unit.counter_set, "" if unit.counter_set else unit.entries[0].id.device)
+            membership[key] = membership.get(key, 0) + 1
+        rows.append(_row(name, driver, units, users, problem))
+    return DevicesReport(
+        by=by,
+        rows=tuple(rows),
+        units=sum(1 for pool in pools for _ in units_of(pool, pool.entries)),
+        in_several_rows=sum(1 for count in membership.values() if count > 1),
+        incomplete_pools=tuple(str(pool.id) for pool in pools if not pool.is_complete),
+    )
+
+
+# --- rows ---
+
+
+def _groups(situation: Situation, pools: Sequence[PublishedPool], by: By) -> Iterator[_Group]:
+    if by is By.CLASS:
+        for name in sorted(situation.claims.inventory.classes):
+            members, problem = class_members(situation, pools, name)
+            units = [unit for pool in pools for unit in units_of(pool, (e for e in pool.entries if e in members))]
+            yield name, "", units, problem
+        return
+    key = _KEYS[by]
+    found: dict[tuple[str, str], list[Unit]] = {}
+    for pool in pools:
+        parts: dict[tuple[str, str], list[DeviceEntry]] = {}
+        for entry in pool.entries:
+            parts.setdefault(key(entry), []).append(entry)
+        for name_and_driver, entries in parts.items():
+            found.setdefault(name_and_driver, []).extend(units_of(pool, entries))
+    for (name, driver), units in sorted(found.items(), key=lambda item: item[0]):
+        yield name or "(several nodes)", driver, units, ""
+
+
+_KEYS: dict[By, Callable[[DeviceEntry], tuple[str, str]]] = {
+    # A node's cards, processors and interfaces are not added up.
+    By.NODE: lambda entry: (node_name(entry), entry.id.driver),
+    By.MODEL: lambda entry: (model_of(entry), ""),
+    By.DRIVER: lambda entry: (entry.id.driver, ""),
+    By.POOL: lambda entry: (entry.id.pool, entry.id.driver),
+}
+
+
+def class_members(situation: Situation, pools: Sequence[PublishedPool], name: str) -> tuple[set[DeviceEntry], str]:
+    """Devices of a class, tainted ones included; and what its selectors fail with on some, if so."""
+    inventory = situation.claims.inventory
+    leaf = inventory.plan(one_of_class(name)).requests[0].leaves[0]
+    if leaf.signature is None:
+        return set(), leaf.error or "its selectors cannot be used"
+    members: set[DeviceEntry] = set()
+    problem = ""
+    for pool in pools:
+        for entry in pool.entries:
+            verdict = leaf.signature.verdict(entry)
+            if isinstance(verdict, Trouble):
+                problem = problem or verdict.message
+            elif verdict != REJECTED:
+                members.add(entry)
+    return members, problem
+
+
+def _row(name: str, driver: str, units: Sequence[Unit], users: _Users, problem: str) -> DeviceUsage:
+    states = [unit.state() for unit in units]
+    return DeviceUsage(
+        name=name,
+        driver=driver,
+        total=len(units),
+        free=states.count(State.FREE),
+        partly=states.count(State.PARTLY),
+        in_use=states.count(State.IN_USE) + states.count(State.BLOCKED),
+        unavailable=states.count(State.UNAVAILABLE),
+        tainted=sum(all(keeping_off(entry) for entry in unit.entries) for unit in units),
+        watched=sum(any(entry.id in users.watched for entry in unit.entries) for unit in units),
+        nodes=len({unit.node for unit in units} - {""}),
+        capacity=_capacities(units),
+        fragmentation=fragmentation_of(units, states),
+        holders=users.holders(units),
+        problem=problem,
+    )
+
+
+def _capacities(units: Iterable[Unit]) -> tuple[CapacityUse, ...]:
+    """What there is and what is left of the capacities of devices that can be shared."""
+    totals: dict[str, tuple[Quantity, int]] = {}
+    for entry in (entry for unit in units for entry in unit.entries if entry.shareable):
+        for name, published in entry.capacity.items():
+            total, free = totals.get(name, (Quantity.from_int(0, published.value.format), 0))
+            left = 0 if entry.state.claims else max(0, published.value.nano - entry.state.consumed.get(name, 0))
+            totals[name] = total.add(published.value), free + left
+    return tuple(
+        CapacityUse(name=name, total=str(total), free=str(Quantity.from_nano(free, total.format)))
+        for name, (total, free) in sorted(totals.items())
+    )
+
+
+class _Users:
+    """Who holds what, and who only watches."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.watched: set[tuple[str, str, str]] = set()
+        self._pods: dict[ClaimID, tuple[str, ...]] = {}
+        for claim in situation.claims.claims():
+            namespace = claim.metadata.namespace
+            self._pods[ClaimID(namespace, claim.metadata.name)] = users_of(claim)
+            if claim.status.allocation is not None:
+                self.watched.update(
+                    (result.driver, result.pool, result.device)
+                    for result in claim.status.allocation.devices.results
+                    if result.admin_access
+                )
+
+    def holders(self, units: Iterable[Unit]) -> tuple[Holder, ...]:
+        """The claims behind units in use, those with the most devices first."""
+        counts: dict[ClaimID, int] = {}
+        for entry in (entry for unit in units for entry in unit.users()):
+            for claim in {*entry.state.claims, *(share.claim for share in entry.state.shares)}:
+                counts[claim] = counts.get(claim, 0) + 1
+        return tuple(
+            Holder(claim=claim.name, namespace=claim.namespace, devices=count, pods=self._pods.get(claim, ()))
+            for claim, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        )
+
+
+def users_of(claim: api.ResourceClaim) -> tuple[str, ...]:
+    """Who a claim is reserved for: pods by name, others as `resource/name`."""
+    return tuple(
+        consumer.name if consumer.resource == "pods" else f"{consumer.resource}/{consumer.name}"
+        for consumer in claim.status.reserved_for
+    )

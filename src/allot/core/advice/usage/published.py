@@ -1,0 +1,214 @@
+"""Devices as they are published now: of each pool the newest generation, with the state that each device is in.
+
+A *unit* is what can be handed out by itself: a device, or everything that draws on one set of counters, such as a GPU with all
+the partitions that it could be cut into. Counting units keeps a GPU from being counted once for each of its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+import msgspec
+
+from allot.core.advice.situation import Situation
+from allot.core.allocation.counters import CounterDraft, PoolCounters
+from allot.core.allocation.devices import DeviceEntry, DeviceID, attribute_value
+from allot.core.allocation.inventory import Inventory, node_of
+from allot.core.allocation.pools import PoolID
+from allot.core.model import resource_v1 as api
+from allot.core.model.resource_v1 import EFFECT_NO_EXECUTE, EFFECT_NO_SCHEDULE
+
+# Attributes that say what kind of thing a device is, the best first; each driver has its own words.
+_MODEL_ATTRIBUTES = ("productName", "model", "accelerator", "pciDevice", "type")
+_PARTITION_ATTRIBUTES = ("profile", "type")
+_KEEPS_OFF = (EFFECT_NO_SCHEDULE, EFFECT_NO_EXECUTE)
+
+
+class State(StrEnum):
+    """What can be had of a device or unit."""
+
+    FREE = "free"
+    # Some of it is in use, and some can still be had.
+    PARTLY = "partly"
+    IN_USE = "in use"
+    # Nobody uses it, but something else uses what it would need.
+    BLOCKED = "blocked"
+    # Nobody uses it, but it is tainted, or its pool is not complete.
+    UNAVAILABLE = "unavailable"
+
+
+class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool in its newest generation."""
+
+    id: PoolID
+    generation: int
+    slices: int
+    slices_expected: int
+    entries: tuple[DeviceEntry, ...]
+    counters: PoolCounters | None = None
+    check_groups: bool = False
+    # The attribute that tells kinds of partitions apart, if a slice names one.
+    partition_attribute: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all slices are there; before that nothing can be had from it."""
+        return self.slices >= self.slices_expected
+
+    def draft(self) -> CounterDraft:
+        """To try out what fits into the counters."""
+        return CounterDraft(self.check_groups)
+
+
+def published_pools(situation: Situation) -> tuple[PublishedPool, ...]:
+    """All pools, in order of their names."""
+    by_pool: dict[PoolID, list[api.ResourceSlice]] = {}
+    for slice_ in situation.snapshot.of(api.ResourceSlice):
+        by_pool.setdefault(PoolID(slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
+    inventory = situation.claims.inventory
+    return tuple(_pool(inventory, id_, slices) for id_, slices in sorted(by_pool.items()))
+
+
+def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice]) -> PublishedPool:
+    newest = max(slice_.spec.pool.generation for slice_ in slices)
+    current = {slice_.metadata.name: slice_ for slice_ in slices if slice_.spec.pool.generation == newest}
+    entries = tuple(
+        entry
+        for slice_ in current.values()
+        for device in slice_.spec.devices or ()
+        for entry in inventory.devices_named(DeviceID(id_.driver, id_.pool, device.name))
+        if entry.slice is slice_ and entry.device is device
+    )
+    sets = {counters.name: counters for slice_ in current.values() for counters in slice_.spec.shared_counters or ()}
+    counters = None
+    if sets:
+        counters = PoolCounters(sets, entries)
+        # What is taken now is all that is asked.
+        counters.detach()
+    return PublishedPool(
+        id=id_,
+        generation=newest,
+        slices=len(current),
+        slices_expected=max(slice_.spec.pool.resource_slice_count for slice_ in current.values()),
+        entries=entries,
+        counters=counters,
+        check_groups=any(c.compatibility_groups for entry in entries for c in entry.device.consumes_counters),
+        partition_attribute=next((s.spec.partition_type_attribute or "" for s in current.values()), ""),
+    )
+
+
+# --- what a device is ---
+
+
+def model_of(entry: DeviceEntry) -> str:
+    """What kind of thing a device is, in its driver's words; the driver's name if it does not say."""
+    return _first_text(entry, _MODEL_ATTRIBUTES) or entry.id.driver
+
+
+def partition_of(pool: PublishedPool, entry: DeviceEntry) -> str:
+    """Which kind of partition a device is; empty if it is no partition."""
+    if not entry.device.consumes_counters:
+        return ""
+    names = (pool.partition_attribute, *_PARTITION_ATTRIBUTES) if pool.partition_attribute else _PARTITION_ATTRIBUTES
+    return _first_text(entry, names) or entry.id.device
+
+
+def attributes_of(entry: DeviceEntry) -> dict[str, object]:
+    """Attributes by the names under which they were published."""
+    found = ((name, attribute_value(attribute)) for name, attribute in entry.attributes.items())
+    return {name: value[1] for name, value in found if value is not None}
+
+
+def _first_text(entry: DeviceEntry, names: Iterable[str]) -> str:
+    attributes = entry.attributes
+    for name in names:
+        for qualified in (name, f"{entry.id.driver}/{name}"):
+            if qualified in attributes and attributes[qualified].string:
+                return attributes[qualified].string or ""
+    return ""
+
+
+def node_name(entry: DeviceEntry) -> str:
+    """The one node that can use the device; empty if several can."""
+    return node_of(entry) or ""
+
+
+def keeping_off(entry: DeviceEntry) -> tuple[api.DeviceTaint, ...]:
+    """Taints that keep claims without tolerations from the device."""
+    return tuple(taint for taint in entry.taints if taint.effect in _KEEPS_OFF)
+
+
+# --- what can be had of it ---
+
+
+def device_state(pool: PublishedPool, entry: DeviceEntry) -> State:
+    """The state of one device."""
+    state = entry.state
+    if state.allocated:
+        return State.PARTLY if not state.claims and entry.shareable and has_room(entry) else State.IN_USE
+    if keeping_off(entry) or not pool.is_complete:
+        return State.UNAVAILABLE
+    return State.FREE if fits_counters(pool, entry, pool.draft()) else State.BLOCKED
+
+
+def has_room(entry: DeviceEntry) -> bool:
+    """Whether something is left of every capacity of a device that can be shared."""
+    return all(entry.state.consumed.get(name, 0) < capacity.value.nano for name, capacity in entry.capacity.items())
+
+
+def fits_counters(pool: PublishedPool, entry: DeviceEntry, draft: CounterDraft) -> bool:
+    """Whether there is enough of the counters for a device; if so, it has taken them in the draft."""
+    if pool.counters is None or not entry.device.consumes_counters:
+        return not entry.device.consumes_counters
+    return draft.take(pool.counters, entry) is not None
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A device, or the devices that draw on the same counters."""
+
+    pool: PublishedPool
+    entries: tuple[DeviceEntry, ...]
+    # Empty for a device without counters.
+    counter_set: str = ""
+
+    @property
+    def node(self) -> str:
+        """The one node that can use it; empty if several can."""
+        return node_name(self.entries[0])
+
+    def users(self) -> Iterator[DeviceEntry]:
+        """Devices in use, also such as are not looked for but draw on the same counters."""
+        everyone = self.entries
+        if self.pool.counters is not None and self.counter_set:
+            everyone = tuple(entry for entry in self.pool.counters.devices if draws_on(entry) == self.counter_set)
+        return (entry for entry in everyone if entry.state.allocated)
+
+    def state(self) -> State:
+        """What can be had of it."""
+        if not self.counter_set:
+            return device_state(self.pool, self.entries[0])
+        states = {device_state(self.pool, entry) for entry in self.entries}
+        in_use = any(True for _ in self.users())
+        if State.FREE in states:
+            return State.PARTLY if in_use else State.FREE
+        return State.IN_USE if in_use else State.UNAVAILABLE
+
+
+def draws_on(entry: DeviceEntry) -> str:
+    """The counters that a device draws on; empty if none."""
+    consumed = entry.device.consumes_counters
+    return consumed[0].counter_set if consumed else ""
+
+
+def units_of(pool: PublishedPool, entries: Iterable[DeviceEntry]) -> Iterator[Unit]:
+    """Everything in a pool that can be handed out by itself, as far as it consists of these devices."""
+    sets: dict[str, list[DeviceEntry]] = {}
+    for entry in entries:
+        counter_set = draws_on(entry)
+        if counter_set:
+            sets.setdefault(counter_set, []).append(entry)
+        else:
+            yield Unit(pool, (entry,))
+    for counter_set, members in sets.items():
+        yield Unit(pool, tuple(members), counter_set)
