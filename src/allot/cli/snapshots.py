@@ -46,7 +46,7 @@ class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def namespace(self) -> str:
         """The namespace that is meant if none is given."""
-        return DEFAULT_NAMESPACE if self.files else _connection(self).namespace
+        return DEFAULT_NAMESPACE if self.files else connection_of(self).namespace
 
 
 def snapshot_options(function: Function) -> Function:
@@ -148,10 +148,11 @@ def _times(object_: APIStruct) -> Iterator[str]:
 
 def read_live(source: SnapshotSource) -> tuple[float, list[dict[str, Any]]]:
     """When, and every object of the kinds that snapshots have, as the server sends them."""
-    return asyncio.run(_read_live(_connection(source)))
+    return asyncio.run(_read_live(connection_of(source)))
 
 
-def _connection(source: SnapshotSource) -> Connection:
+def connection_of(source: SnapshotSource) -> Connection:
+    """How to reach the cluster."""
     from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 
     try:
