@@ -152,6 +152,8 @@ def main() -> None:
             "-m",
             "allot",
             "up",
+            "--node",
+            "none",
             "--data-dir",
             str(folder / "data"),
             "--kubeconfig",

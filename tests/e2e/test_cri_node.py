@@ -121,7 +121,8 @@ class World:
         self.containerd = containerd
         self._stack = stack
         kubeconfig = folder / "kubeconfig"
-        up = self._start("up", "up", "--memory", "--port", "0", "--data-dir", "data", "--kubeconfig", str(kubeconfig))
+        plane = ("up", "--node", "none", "--memory", "--port", "0", "--data-dir", "data")
+        up = self._start("up", *plane, "--kubeconfig", str(kubeconfig))
         up.wait_for("the control plane", lambda: up.says("ready: "))
         self._arguments = ["--kubeconfig", str(kubeconfig)]
         self.agent = self.start_agent()

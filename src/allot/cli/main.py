@@ -22,7 +22,21 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 _SHOW_TRACEBACK = "ALLOT_TRACEBACK"
-_COMMANDS = ("allocate", "apiserver", "bench", "cel", "controllers", "driver", "node", "scheduler", "up", "validate")
+_COMMANDS = (
+    "allocate",
+    "apiserver",
+    "bench",
+    "cel",
+    "controllers",
+    "down",
+    "driver",
+    "node",
+    "reset",
+    "scheduler",
+    "status",
+    "up",
+    "validate",
+)
 
 
 class _Commands(click.Group):

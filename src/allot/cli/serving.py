@@ -1,4 +1,4 @@
-"""Running a server in the foreground: options, store, signals, and what is said about it.
+"""Running a server: options, store, failures in words.
 
 Shared by `allot apiserver` and `allot up`. The composition root: the only place that chooses a store.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,23 +18,21 @@ import click
 import msgspec
 
 from allot.apiserver.access.secret_files import SecretFileError
-from allot.apiserver.assembly import Running, Settings
+from allot.apiserver.assembly import Settings
 from allot.cli.errors import CommandError
 from allot.cli.gates import parse_gates
-from allot.cli.output import talk
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.features import FeatureGates
-from allot.process.interpreter import settle, tune
-from allot.process.signals import stop_on_signals
+from allot.process.interpreter import tune
 from allot.store.memory import MemoryStore
 from allot.store.port import Store, StoreUnavailable
 from allot.store.sqlite import SqliteStore
 
 EXIT_UNREACHABLE = 3
+ADMIN_KUBECONFIG = "admin.kubeconfig"
 _DATABASE = "state.db"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Start = Callable[[ControlPlane], None]
 
 
 class CannotServe(CommandError):
@@ -70,17 +68,19 @@ def default_data_dir() -> Path:
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
 
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=default_data_dir,
+    show_default="$XDG_DATA_HOME/allot",
+    help="Where objects, keys and certificates are kept.",
+)
+
 
 def server_options(function: Function) -> Function:
     """The options of a command that runs a server."""
     options = (
-        click.option(
-            "--data-dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            default=default_data_dir,
-            show_default="$XDG_DATA_HOME/allot",
-            help="Where objects, keys and certificates are kept.",
-        ),
+        data_dir_option,
         click.option("--bind-address", default="127.0.0.1", show_default=True, help="The address to listen on."),
         click.option(
             "--port",
@@ -141,17 +141,16 @@ def options_of(arguments: dict[str, Any]) -> ServerOptions:
     return ServerOptions(etcd_servers=servers, **arguments)
 
 
-def serve(options: ServerOptions, start: Start | None = None) -> None:
-    """Run until a signal comes; CommandError if that is not possible. start: starts what runs beside the server."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+def run_server(options: ServerOptions, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run what serves; CommandError if that is not possible."""
     tune()
     try:
         if sys.platform == "win32":
-            asyncio.run(_serve(options, start))
+            asyncio.run(main())
         else:
             import uvloop
 
-            uvloop.run(_serve(options, start))
+            uvloop.run(main())
     except BaseException as error:
         failure = _told(_innermost(error), options)
         if failure is error:
@@ -196,9 +195,9 @@ def _store(options: ServerOptions) -> Store:
     return SqliteStore(options.data_dir / _DATABASE)
 
 
-async def _serve(options: ServerOptions, start: Start | None) -> None:
-    stop = asyncio.Event()
-    stop_on_signals(stop)
+@asynccontextmanager
+async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
+    """A server that is ready, and no components yet. The data directory exists."""
     settings = Settings(
         directory=options.data_dir / "pki",
         host=options.bind_address,
@@ -209,17 +208,12 @@ async def _serve(options: ServerOptions, start: Start | None) -> None:
         audit_log=options.audit_log,
         compacts=bool(options.etcd_servers),
     )
-    _make_data_dir(options.data_dir)
     async with control_plane(settings, _store(options)) as plane:
-        if start is not None:
-            start(plane)
-        _announce(plane.server, options)
-        settle()
-        await stop.wait()
-        talk("stopping")
+        yield plane
 
 
-def _make_data_dir(path: Path) -> None:
+def make_data_dir(path: Path) -> None:
+    """CannotServe if it is not there and cannot be made."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -231,13 +225,3 @@ def _cannot_listen(error: OSError, options: ServerOptions) -> CommandError:
     if error.errno == errno.EADDRINUSE:
         return CannotServe(f"cannot listen on {where}: the port is in use", "choose another one with --port")
     return CannotServe(f"cannot serve on {where}: {(error.strerror or str(error)).lower()}")
-
-
-def _announce(server: Running, options: ServerOptions) -> None:
-    path = options.kubeconfig or options.data_dir / "admin.kubeconfig"
-    server.access.write_admin_kubeconfig(path, server.url)
-    talk(f"ready: {server.url}")
-    talk("")
-    talk(f"  export KUBECONFIG={path}")
-    talk("  kubectl get namespaces")
-    talk("")

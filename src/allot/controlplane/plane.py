@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 from allot.apiserver.assembly import Running, Settings, running
 from allot.apiserver.request import User
@@ -20,6 +21,9 @@ from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.supervise import supervise
 from allot.store.port import Store
+
+# The component whose task runs; empty outside of all.
+running_component = ContextVar("running_component", default="")
 
 
 class ControlPlane:
@@ -34,6 +38,8 @@ class ControlPlane:
         self.informers = Informers(self.client(CONTROLLERS, "allot-informers"), clock, ids)
         self._tasks = tasks
         self._running: dict[str, asyncio.Task[None]] = {}
+        # How often each component was started.
+        self.starts: dict[str, int] = {}
 
     def client(self, user: User = ADMINISTRATOR, user_agent: str = "allot") -> Client:
         """A client with a user's rights."""
@@ -42,7 +48,16 @@ class ControlPlane:
     def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a component until it is stopped; when it fails it is reported and started again."""
         assert name not in self._running, f"component {name} runs already"
-        self._running[name] = self._tasks.create_task(supervise(name, run, self.clock), name=name)
+        self._running[name] = self._tasks.create_task(self._supervise(name, run), name=name)
+
+    async def _supervise(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        running_component.set(name)
+
+        async def count_and_run() -> None:
+            self.starts[name] = self.starts.get(name, 0) + 1
+            await run()
+
+        await supervise(name, count_and_run, self.clock)
 
     async def stop(self, name: str) -> None:
         """End a component as a crash would: at whatever it waits for."""

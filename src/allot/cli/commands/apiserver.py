@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import sys
+from functools import partial
 from typing import Any
 
 import click
 
-from allot.cli.serving import options_of, serve, server_options
+from allot.cli.output import talk
+from allot.cli.serving import (
+    ADMIN_KUBECONFIG,
+    ServerOptions,
+    make_data_dir,
+    options_of,
+    run_server,
+    server_options,
+    serving,
+)
+from allot.process.interpreter import settle
+from allot.process.signals import stop_on_signals
 
 
 @click.command(short_help="Run the API server.")
@@ -23,4 +38,23 @@ def apiserver(**arguments: Any) -> None:
       allot apiserver --data-dir ./data --port 0 --kubeconfig ./kubeconfig
       allot apiserver --etcd-servers https://10.0.0.1:2379,https://10.0.0.2:2379 --etcd-cafile ca.crt ...
     """
-    serve(options_of(arguments))
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    options = options_of(arguments)
+    run_server(options, partial(_serve, options))
+
+
+async def _serve(options: ServerOptions) -> None:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    make_data_dir(options.data_dir)
+    async with serving(options) as plane:
+        path = options.kubeconfig or options.data_dir / ADMIN_KUBECONFIG
+        plane.server.access.write_admin_kubeconfig(path, plane.server.url)
+        talk(f"ready: {plane.server.url}")
+        talk("")
+        talk(f"  export KUBECONFIG={path}")
+        talk("  kubectl get namespaces")
+        talk("")
+        settle()
+        await stop.wait()
+        talk("stopping")

@@ -1,4 +1,4 @@
-"""`allot up`: everything that a cluster's control plane needs, in one process."""
+"""`allot up`: a cluster on this machine, with simulated nodes, this machine as a node, or none."""
 
 from __future__ import annotations
 
@@ -7,26 +7,75 @@ from typing import Any
 
 import click
 
+from allot.cli.banner import announce
 from allot.cli.controller_names import controllers_option
-from allot.cli.serving import options_of, serve, server_options
-from allot.controlplane.components import start_controllers, start_scheduler
-from allot.controlplane.plane import ControlPlane
+from allot.cli.detaching import IN_BACKGROUND, start_in_background
+from allot.cli.node_files import NODES_MAX
+from allot.cli.node_sets import DEFAULT, kept_nodes, parse_specs
+from allot.cli.running_cluster import UpOptions, run_cluster
+from allot.cli.serving import make_data_dir, options_of, run_server, server_options
+
+_ARGUMENTS = "allot.cli.commands.up.arguments"
 
 
-@click.command(short_help="Start a control plane.")
+class _CountsBelongToNodes(click.Command):
+    """`--node SPEC --count N` is `--node SPEC=N`: the count is that of the node before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = tuple(args)
+        rest: list[str] = []
+        given = iter(args)
+        for argument in given:
+            name, equals, value = argument.partition("=")
+            if name != "--count":
+                rest.append(argument)
+                continue
+            count = value if equals else next(given, "")
+            if not rest or (rest[-1].startswith("-") and "=" not in rest[-1]):
+                raise click.UsageError("--count comes after the --node that it counts.", ctx)
+            rest[-1] = f"{rest[-1]}={count}"
+        return super().parse_args(ctx, rest)
+
+
+@click.command(short_help="Start a cluster on this machine.", cls=_CountsBelongToNodes)
+@click.option(
+    "--node",
+    "specs",
+    multiple=True,
+    metavar="SPEC",
+    help=f"A node: a profile (h100x8, t4, p4d.24xlarge), PROFILE=COUNT, a YAML file of profiles, 'local' for this machine, or 'none'; "
+    f"repeatable.  [default: those of the last time, else {DEFAULT}]",
+)
+@click.option("--count", type=click.IntRange(1, NODES_MAX), help="How many of the --node before it.")
+@click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
+@click.option(IN_BACKGROUND, is_flag=True, hidden=True)
 @server_options
 @controllers_option
-def up(controllers: tuple[str, ...], **arguments: Any) -> None:
-    """Start a control plane in one process: API server, controllers and scheduler, with a kubeconfig to use it.
+def up(
+    specs: tuple[str, ...],
+    count: int | None,  # noqa: ARG001 - it is part of the node before it
+    detach: bool,
+    in_background: bool,
+    controllers: tuple[str, ...],
+    **arguments: Any,
+) -> None:
+    """Start a cluster on this machine: API server, controllers, scheduler and nodes, with a kubeconfig to use it.
 
     \b
     Examples:
-      allot up --data-dir ./data --kubeconfig ./kubeconfig
+      allot up                                      one simulated node with 8 GPUs
+      allot up --detach                             the same, in the background; see allot status, allot down
+      allot up --node t4 --count 3 --node a3-ultragpu-8g
+      allot up --node none --data-dir ./data --kubeconfig ./kubeconfig
       allot up --controllers='*,-node-lifecycle-controller'    nodes that nobody reports for stay ready
     """
-    serve(options_of(arguments), partial(_start, controllers))
-
-
-def _start(controllers: tuple[str, ...], plane: ControlPlane) -> None:
-    start_controllers(plane, controllers)
-    start_scheduler(plane)
+    server = options_of(arguments)
+    make_data_dir(server.data_dir)
+    nodes = parse_specs(specs) if specs else kept_nodes(server.data_dir) or parse_specs((DEFAULT,))
+    if detach:
+        given = click.get_current_context().meta[_ARGUMENTS]
+        state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
+        announce(state, in_background=True)
+        return
+    options = UpOptions(server=server, controllers=controllers, nodes=nodes, in_background=in_background)
+    run_server(server, partial(run_cluster, options))

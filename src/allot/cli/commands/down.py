@@ -1,0 +1,26 @@
+"""`allot down`: ends the cluster that `allot up` started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from allot.cli.ending import end_cluster
+from allot.cli.output import talk
+from allot.cli.serving import data_dir_option
+
+
+@click.command(short_help="Stop the cluster on this machine.")
+@data_dir_option
+def down(data_dir: Path) -> None:
+    """Stop the cluster of a data directory, in the background or in another terminal, and wait until it has ended.
+
+    Programs that its pods run end too. Objects are kept: the next `allot up` goes on with them.
+
+    \b
+    Examples:
+      allot down
+      allot down --data-dir ./data
+    """
+    talk("stopped" if end_cluster(data_dir) else f"not running: {data_dir}")

@@ -1,0 +1,40 @@
+"""`allot reset`: ends the cluster and removes everything that it kept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import click
+
+from allot.cli.ending import end_cluster
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.instance import Instance
+from allot.cli.output import talk
+from allot.cli.serving import data_dir_option
+
+
+@click.command(short_help="Stop the cluster and remove its data.")
+@data_dir_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(data_dir: Path, yes: bool) -> None:
+    """Stop the cluster of a data directory and remove everything that it kept: objects, keys, certificates, logs.
+
+    \b
+    Examples:
+      allot reset
+      allot reset --data-dir ./data --yes
+    """
+    if not data_dir.exists():
+        talk(f"nothing to remove: {data_dir}")
+        return
+    if not Instance(data_dir).is_ours():
+        raise Refused(f"{data_dir}: is no data directory of allot, and is left as it is")
+    if not yes and not click.confirm(f"Remove {data_dir} with all objects, keys and logs?", err=True):
+        raise Refused("nothing was removed")
+    end_cluster(data_dir)
+    try:
+        shutil.rmtree(data_dir)
+    except OSError as error:
+        raise Unreadable(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+    talk(f"removed: {data_dir}")

@@ -1,0 +1,103 @@
+"""`allot status`: how the cluster of this machine is doing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from allot.cli.instance import Instance, InstanceState
+from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
+from allot.cli.serving import ADMIN_KUBECONFIG, EXIT_UNREACHABLE, data_dir_option
+from allot.cli.snapshots import SnapshotSource, read_snapshot
+from allot.core.model.core_v1 import Node, Pod
+from allot.core.model.resource_v1 import ResourceClaim, ResourceSlice
+from allot.process.clock import rfc3339
+
+
+@click.command(short_help="Tell how the cluster on this machine is doing.")
+@data_dir_option
+@output_option
+def status(data_dir: Path, output: OutputFormat) -> int:
+    """Tell whether the cluster of a data directory runs, since when and where, and how its parts are doing.
+
+    Exit code 0 if it runs and is ready, 3 if not.
+
+    \b
+    Examples:
+      allot status
+      allot status -o json
+    """
+    state = Instance(data_dir).running()
+    told: dict[str, Any] = {"running": state is not None, "dataDir": str(data_dir)}
+    if state is not None:
+        told |= _about(state)
+        if state.ready:
+            told |= _contents(data_dir / ADMIN_KUBECONFIG)
+    if output is OutputFormat.TABLE:
+        _show(told)
+    else:
+        write_value(told, output)
+    return 0 if state is not None and state.ready else EXIT_UNREACHABLE
+
+
+def _about(state: InstanceState) -> dict[str, Any]:
+    parts = [
+        {**msgspec.to_builtins(part), "since": rfc3339(int(part.since)) if part.since else None} for part in state.parts
+    ]
+    return {
+        "ready": state.ready,
+        "pid": state.pid,
+        "since": rfc3339(int(state.since)),
+        "url": state.url,
+        "kubeconfig": state.kubeconfig,
+        "log": state.log,
+        "parts": parts,
+    }
+
+
+def _contents(kubeconfig: Path) -> dict[str, Any]:
+    snapshot = read_snapshot(SnapshotSource(kubeconfig=kubeconfig))
+    nodes = snapshot.of(Node)
+    ready = [each for each in nodes if any(c.type == "Ready" and c.status == "True" for c in each.status.conditions)]
+    devices = {
+        (each.spec.driver, each.spec.pool.name, device.name)
+        for each in snapshot.of(ResourceSlice)
+        for device in each.spec.devices or ()
+    }
+    used = {
+        (result.driver, result.pool, result.device)
+        for claim in snapshot.of(ResourceClaim)
+        if claim.status.allocation is not None
+        for result in claim.status.allocation.devices.results
+        if not result.admin_access
+    }
+    phases = Counter(each.status.phase or "Pending" for each in snapshot.of(Pod))
+    return {
+        "nodes": {"total": len(nodes), "ready": len(ready)},
+        "devices": {"total": len(devices), "free": len(devices - used)},
+        "pods": {"total": phases.total(), "byPhase": dict(sorted(phases.items()))},
+    }
+
+
+def _show(told: dict[str, Any]) -> None:
+    if not told["running"]:
+        write(f"not running: {told['dataDir']}")
+        return
+    write(f"{'running' if told['ready'] else 'starting'} since {told['since']}, process {told['pid']}: {told['url']}")
+    write(f"kubeconfig: {told['kubeconfig']}")
+    write(f"log: {told['log']}")
+    if "nodes" in told:
+        phases = ", ".join(f"{count} {phase}" for phase, count in told["pods"]["byPhase"].items())
+        write(f"nodes: {told['nodes']['ready']} of {told['nodes']['total']} ready")
+        write(f"devices: {told['devices']['free']} of {told['devices']['total']} free")
+        write(f"pods: {phases or 'none'}")
+    write()
+    rows = [
+        [part["name"], part["state"], str(part["restarts"]), str(part["pid"] or ""), part["since"] or ""]
+        for part in told["parts"]
+    ]
+    write_table(("PART", "STATE", "RESTARTS", "PID", "SINCE"), rows)

@@ -1,0 +1,62 @@
+"""Starts `allot up` in the background: a process of its own session, whose first words are kept until it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from allot.cli.errors import CommandError
+from allot.cli.instance import POLL_S, Instance, InstanceState
+from allot.cli.output import talk
+from allot.process.clock import SystemClock
+
+IN_BACKGROUND = "--in-background"
+# Nodes that take longer are announced as missing by then.
+READY_S = 120.0
+
+
+class NotStarted(CommandError):
+    """It ended before it was ready, or did not become ready."""
+
+    exit_code = 3
+
+
+def start_in_background(folder: Path, arguments: Sequence[str]) -> InstanceState:
+    """Returns when it is ready. The folder exists; arguments: those of `allot up`."""
+    words = folder / "log" / "start.log"
+    words.parent.mkdir(mode=0o700, exist_ok=True)
+    with words.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "allot", "up", IN_BACKGROUND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    state = asyncio.run(_until_ready(Instance(folder), process))
+    if state is not None:
+        return state
+    said = words.read_text(errors="replace").splitlines()
+    for line in said:
+        if not line.startswith(("error: ", "hint: ")):
+            talk(line)
+    errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in said if line.startswith("hint: ")]
+    raise NotStarted(errors[-1] if errors else f"not ready; see {words}", hints[-1] if hints else None)
+
+
+async def _until_ready(instance: Instance, process: subprocess.Popen[bytes]) -> InstanceState | None:
+    clock = SystemClock()
+    until = clock.monotonic() + READY_S
+    while process.poll() is None:
+        state = instance.running()
+        if state is not None and state.pid == process.pid and state.ready:
+            return state
+        if clock.monotonic() > until:
+            process.terminate()
+            return None
+        await clock.sleep(POLL_S)
+    return None

@@ -1,0 +1,32 @@
+"""Ends the cluster of a data directory from another process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from allot.cli.errors import CommandError
+from allot.cli.instance import Instance
+from allot.process.clock import SystemClock
+
+# Children have ten seconds to end, and pods theirs.
+STOP_S = 30.0
+
+
+class DoesNotEnd(CommandError):
+    """It was asked to end and is still there."""
+
+    exit_code = 1
+
+
+def end_cluster(folder: Path) -> bool:
+    """Ask it to end, and wait; whether there was one. DoesNotEnd."""
+    instance = Instance(folder)
+    state = instance.running()
+    if state is None:
+        return False
+    if not asyncio.run(instance.stop(state, SystemClock(), STOP_S)):
+        raise DoesNotEnd(
+            f"process {state.pid} was asked to end {STOP_S:g} s ago and still runs", f"its log: {state.log}"
+        )
+    return True

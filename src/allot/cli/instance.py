@@ -1,0 +1,146 @@
+"""The `allot up` of a data directory: who it is, how it is doing, how it is ended, and that there is only one.
+
+Whoever runs holds a lock on a file in the directory, which nobody can inherit and which ends with the process; a second file says
+which process that is. A process is asked to end only if it holds the lock and began when the file says.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from allot.cli.errors import CommandError
+from allot.process.clock import Clock
+
+_LOCK = "up.lock"
+_STATE = "up.json"
+POLL_S = 0.05
+
+
+class AlreadyRunning(CommandError):
+    """Another process uses the data directory."""
+
+    exit_code = 1
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a running instance. pid: its own process, 0 while it has none."""
+
+    name: str
+    state: str
+    restarts: int = 0
+    pid: int = 0
+    # Seconds since 1970.
+    since: float = 0.0
+
+
+class InstanceState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is on file about a running instance."""
+
+    pid: int
+    # When the process began, by the kernel's count; empty where that cannot be told.
+    began: str
+    # Seconds since 1970.
+    since: float
+    ready: bool = False
+    url: str = ""
+    kubeconfig: str = ""
+    log: str = ""
+    merged_into: str = ""
+    parts: tuple[Part, ...] = ()
+
+
+class Instance:
+    """The instance of a data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the one that runs; AlreadyRunning if another one does. The directory exists."""
+        handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._taken() from None
+            try:
+                yield
+            finally:
+                (self.folder / _STATE).unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+    def _taken(self) -> AlreadyRunning:
+        found = self._read()
+        who = f" by process {found.pid}" if found is not None else ""
+        return AlreadyRunning(
+            f"data directory {self.folder}: in use{who}",
+            f"allot status --data-dir {self.folder} tells of it, allot down --data-dir {self.folder} ends it",
+        )
+
+    def write(self, state: InstanceState) -> None:
+        """Put on file how it is, for other processes."""
+        path = self.folder / f"{_STATE}.new"
+        path.write_bytes(msgspec.json.encode(state))
+        path.replace(self.folder / _STATE)
+
+    def running(self) -> InstanceState | None:
+        """The instance that runs now, if one does."""
+        if not self._is_locked():
+            return None
+        found = self._read()
+        if found is None or began_at(found.pid) != found.began:
+            return None
+        return found
+
+    def is_ours(self) -> bool:
+        """Whether the directory was used by `allot up` or `allot apiserver`, or has nothing in it."""
+        names = {path.name for path in self.folder.iterdir()}
+        return not names or _LOCK in names or "pki" in names
+
+    def _is_locked(self) -> bool:
+        try:
+            handle = os.open(self.folder / _LOCK, os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+
+    def _read(self) -> InstanceState | None:
+        try:
+            return msgspec.json.decode((self.folder / _STATE).read_bytes(), type=InstanceState)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    async def stop(self, state: InstanceState, clock: Clock, seconds: float) -> bool:
+        """Ask it to end, and wait; whether it did in time."""
+        os.kill(state.pid, signal.SIGTERM)
+        until = clock.monotonic() + seconds
+        while self._is_locked():
+            if clock.monotonic() > until:
+                return False
+            await clock.sleep(POLL_S)
+        return True
+
+
+def began_at(pid: int) -> str:
+    """When a process began, in the kernel's count since the machine started; empty if it is gone or nobody can tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    # The name of the program, in parentheses, may have anything in it.
+    return text.rpartition(")")[2].split()[19]

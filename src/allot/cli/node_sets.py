@@ -1,0 +1,89 @@
+"""Which nodes `allot up` brings: from the command line, from a file, or from the last time, which is kept in the data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from allot.cli.errors import Unreadable
+from allot.cli.node_files import NODES_MAX, NodeFile, NodeSet, default_name, hint_for, read_node_file
+from allot.devices.catalogue import UnknownProfile, find_profile
+
+LOCAL, NONE = "local", "none"
+DEFAULT = "h100x8"
+_KEPT = "nodes.json"
+_SIMULATED = "simulated-nodes.json"
+
+
+class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Simulated nodes, and whether this machine is a node too."""
+
+    simulated: tuple[NodeSet, ...] = ()
+    local: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all simulated nodes."""
+        return tuple(name for each in self.simulated for name in each.names)
+
+    @property
+    def names_with_devices(self) -> tuple[str, ...]:
+        """Those of them for which drivers publish something."""
+        return tuple(
+            name for each in self.simulated if find_profile(each.profile).devices or each.drivers for name in each.names
+        )
+
+    def write_simulated(self, folder: Path) -> Path:
+        """A file for `allot node --nodes`."""
+        path = folder / _SIMULATED
+        path.write_bytes(msgspec.json.encode(NodeFile(self.simulated)))
+        return path
+
+
+def parse_specs(specs: Sequence[str]) -> Nodes:
+    """What `--node` asks for, each a profile, PROFILE=COUNT, a file, `local` or `none`. Unreadable."""
+    if NONE in specs and len(specs) > 1:
+        raise Unreadable(f"--node {NONE}: cannot be used together with other nodes")
+    found = [each for spec in specs if spec not in (LOCAL, NONE) for each in _sets(spec)]
+    names: set[str] = set()
+    for each in found:
+        for name in each.names:
+            if name in names:
+                raise Unreadable(f"--node: two nodes would be called {name}", "PROFILE=COUNT makes several of a kind")
+            names.add(name)
+    if len(names) > NODES_MAX:
+        raise Unreadable(f"--node: {len(names)} nodes, expected at most {NODES_MAX}")
+    return Nodes(simulated=tuple(found), local=LOCAL in specs)
+
+
+def _sets(spec: str) -> Iterable[NodeSet]:
+    profile, equals, count = spec.rpartition("=")
+    if not equals:
+        if spec.endswith((".yaml", ".yml", ".json")) or "/" in spec:
+            return read_node_file(Path(spec)).nodes
+        profile, count = spec, "1"
+    if not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= NODES_MAX:
+        raise Unreadable(f"--node {spec}: {count!r} is no number of nodes from 1 to {NODES_MAX}")
+    try:
+        find_profile(profile)
+    except UnknownProfile as error:
+        raise Unreadable(f"--node {error}", f"{hint_for(error)}; allot up --list-profiles shows all") from None
+    return (NodeSet(profile=profile, name=default_name(profile), count=int(count)),)
+
+
+def kept_nodes(folder: Path) -> Nodes | None:
+    """Those of the last start; None if there was none."""
+    path = folder / _KEPT
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Nodes)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise Unreadable(f"{path}: {error}", "say with --node which nodes there shall be") from None
+
+
+def keep_nodes(folder: Path, nodes: Nodes) -> None:
+    """For the next start."""
+    (folder / _KEPT).write_bytes(msgspec.json.encode(nodes))

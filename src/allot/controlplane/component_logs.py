@@ -1,0 +1,95 @@
+"""The logs of the parts of a cluster that runs as one process group: a file for each part, and one log of all of them.
+
+A record belongs to the part whose code wrote it, by the name of its logger; where code is shared by parts (clients, supervision), to
+the part whose task ran it. What a child process writes belongs to the child. The file of a part is the log of its pod in kube-system.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from allot.controlplane.plane import running_component
+from allot.process.clock import Clock
+from allot.process.log_files import ContainerLog, LogFile
+
+API_SERVER = "kube-apiserver"
+CONTROLLERS = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+COMPONENTS = (API_SERVER, CONTROLLERS, SCHEDULER)
+# The process itself: what it starts and stops.
+PROCESS = "allot"
+
+_BY_LOGGER = {
+    "allot.apiserver": API_SERVER,
+    "allot.store": API_SERVER,
+    "allot.controllers": CONTROLLERS,
+    "allot.scheduler": SCHEDULER,
+    "allot.process": PROCESS,
+}
+# Tasks of a control plane that are no controllers.
+_BY_TASK = {"": PROCESS, "scheduler": SCHEDULER, "informers": API_SERVER}
+_LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
+
+
+class ComponentLogs(logging.Handler):
+    """Takes the records of this process and the lines of others. shows: takes each line of the one log, too."""
+
+    def __init__(self, folder: Path, clock: Clock, shows: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(logging.INFO)
+        self._folder = folder
+        self._clock = clock
+        self._shows = shows
+        self._files: dict[str, ContainerLog] = {}
+        self._all = LogFile(folder / f"{PROCESS}.log")
+
+    @property
+    def one_log(self) -> Path:
+        """Where the log of all parts is."""
+        return self._all.path
+
+    def path(self, component: str) -> Path:
+        """Where the log of a part is."""
+        return self._folder / f"{component}.log"
+
+    def install(self) -> None:
+        """Be the log of this process."""
+        logging.basicConfig(level=logging.WARNING, handlers=[self], force=True)
+        for name in _BY_LOGGER:
+            logging.getLogger(name).setLevel(logging.INFO)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """For `logging`."""
+        try:
+            text = record.getMessage()
+            if record.exc_info:
+                text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+            self.hear(_component_of(record), f"{_LEVELS.get(record.levelno, 'I')} {text}")
+        except OSError as error:
+            sys.stderr.write(f"cannot log: {error}\n")
+
+    def hear(self, component: str, text: str) -> None:
+        """A line that a part has to say."""
+        time = self._clock.now_micro()
+        if component != PROCESS:
+            self._file(component).write_entry(time, text)
+        for line in text.split("\n"):
+            self._all.write(f"{time} [{component}] {line}")
+            self._shows(f"[{component}] {line}")
+
+    def _file(self, component: str) -> ContainerLog:
+        file = self._files.get(component)
+        if file is None:
+            file = self._files[component] = ContainerLog(self.path(component))
+        return file
+
+
+def _component_of(record: logging.LogRecord) -> str:
+    name = record.name
+    while name:
+        if name in _BY_LOGGER:
+            return _BY_LOGGER[name]
+        name = name.rpartition(".")[0]
+    return _BY_TASK.get(running_component.get(), CONTROLLERS)

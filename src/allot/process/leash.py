@@ -1,0 +1,41 @@
+"""`python -m allot.process.leash PARENT COMMAND...`: becomes the command, and ends when its parent does, however that ends.
+
+The kernel sends SIGTERM to whoever asked for it when the parent is gone; the request outlives the change into another program, so
+that programs of others can be held this way too. Where the kernel knows no such request (only Linux does), the command runs without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+_PR_SET_PDEATHSIG = 1
+EXIT_NOT_FOUND = 127
+EXIT_NOT_RUNNABLE = 126
+
+
+def on_leash(command: Sequence[str]) -> list[str]:
+    """The command line that runs a command so that it ends together with this process."""
+    return [sys.executable, "-m", __name__, str(os.getpid()), *command]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Does not return if the command can be run."""
+    parent, *command = arguments
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        # The parent may have ended before the kernel was asked.
+        if os.getppid() != int(parent):
+            return 0
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"error: {command[0]}: {(error.strerror or str(error)).lower()}\n")
+        return EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_RUNNABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

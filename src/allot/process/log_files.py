@@ -1,0 +1,57 @@
+"""Log files of a process: lines are appended, and a file that has become too large is set aside.
+
+`ContainerLog` writes the format of the container runtime interface, which is what agents read when somebody asks for the log of a pod.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+BYTES_MAX = 10 * 1024 * 1024
+SET_ASIDE_MAX = 3
+
+
+class LogFile:
+    """A file of lines. What was set aside has a number behind its name, the latest 1."""
+
+    def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
+        self.path = path
+        self._bytes_max = bytes_max
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._handle = self._open()
+        self._bytes = os.fstat(self._handle).st_size
+
+    def write(self, line: str) -> None:
+        """Append a line. OSError if the disk is full or gone."""
+        data = f"{line}\n".encode(errors="replace")
+        if self._bytes and self._bytes + len(data) > self._bytes_max:
+            self._set_aside()
+        # At once and in one piece: whoever follows the file sees whole lines, and nothing is lost with the process.
+        os.write(self._handle, data)
+        self._bytes += len(data)
+
+    def close(self) -> None:
+        """The last line is written."""
+        os.close(self._handle)
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def _set_aside(self) -> None:
+        os.close(self._handle)
+        for number in range(SET_ASIDE_MAX, 0, -1):
+            older = self.path.with_name(f"{self.path.name}.{number}")
+            newer = self.path if number == 1 else self.path.with_name(f"{self.path.name}.{number - 1}")
+            if newer.exists():
+                newer.replace(older)
+        self._handle, self._bytes = self._open(), 0
+
+
+class ContainerLog(LogFile):
+    """The log of a container. time: RFC 3339 with fractions."""
+
+    def write_entry(self, time: str, text: str) -> None:
+        """A line, or several, that the container wrote to stderr."""
+        for line in text.split("\n"):
+            self.write(f"{time} stderr F {line}")
