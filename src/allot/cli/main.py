@@ -34,6 +34,7 @@ _COMMANDS = (
     "reset",
     "scheduler",
     "status",
+    "top",
     "up",
     "validate",
 )
