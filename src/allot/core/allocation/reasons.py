@@ -16,7 +16,7 @@ from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.inventory import Inventory
 from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS, NodeView, PoolView, device_on_node
-from allot.core.allocation.signature import Rule, Signature
+from allot.core.allocation.signature import Signature
 from allot.core.cel.explanation import Explanation
 from allot.core.cel.selector import CompiledSelector, EvaluationError
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
@@ -35,7 +35,7 @@ def explain(
 ) -> tuple[RequestReason, ...]:
     """A reason for each request that cannot be met; of requests that could be met alone, what keeps them apart."""
     reader = AttributeReader(inventory.features)
-    surveys: dict[Signature, _Survey] = {}
+    surveys: dict[Signature, Survey] = {}
     reports = []
     for claim, plan in zip(claims, plans, strict=True):
         for request in plan.requests:
@@ -43,7 +43,7 @@ def explain(
                 signature = leaf.signature
                 assert signature is not None
                 if signature not in surveys:
-                    surveys[signature] = _Survey(inventory, view, signature)
+                    surveys[signature] = Survey(inventory, view, signature)
                 reports.append((leaf, plan, _Report(surveys[signature], claim, leaf, counts[leaf])))
     alone = [report for leaf, _, report in reports if len(report.free) < max(counts[leaf], 1)]
     chosen = []
@@ -62,7 +62,7 @@ def explain(
 class _Report:
     """One leaf and what was found about the devices for it."""
 
-    def __init__(self, survey: _Survey, claim: ClaimID, leaf: Leaf, needed: int) -> None:
+    def __init__(self, survey: Survey, claim: ClaimID, leaf: Leaf, needed: int) -> None:
         self.survey = survey
         self.claim = claim
         self.leaf = leaf
@@ -85,17 +85,26 @@ class _Report:
         )
 
 
-class _Survey:
-    """What stands between requests of one signature and each device that the node can see."""
+class Survey:
+    """What stands between requests of one signature and each device that the node can see.
 
-    def __init__(self, inventory: Inventory, view: NodeView, signature: Signature) -> None:
+    explanations: what selectors say of devices that look the same to them, for whoever asks about many nodes.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        view: NodeView,
+        signature: Signature,
+        explanations: dict[object, Explanation] | None = None,
+    ) -> None:
         self.inventory = inventory
         self.view = view
         self.signature = signature
         self.in_class = 0
         self.free: list[DeviceEntry] = []
         self.in_the_way: list[DeviceReason] = []
-        self._explanations: dict[object, Explanation] = {}
+        self._explanations: dict[object, Explanation] = {} if explanations is None else explanations
         for pool in view.pools:
             self._look_at(pool)
 
@@ -150,7 +159,7 @@ class _Survey:
         if rule.compiled is None:
             text = f"fail a selector that does not compile: {rule.compile_error}"
             return DeviceReason(device=id_, obstacle=Obstacle.SELECTOR_ERROR, text=text)
-        why = self._explain(rule, rule.compiled, entry)
+        why = self._explain(rule.compiled, entry)
         return DeviceReason(
             device=id_,
             obstacle=Obstacle.SELECTOR if rule.class_name is None else Obstacle.NOT_IN_CLASS,
@@ -160,9 +169,9 @@ class _Survey:
             needed=why.expected,
         )
 
-    def _explain(self, rule: Rule, selector: CompiledSelector, entry: DeviceEntry) -> Explanation:
+    def _explain(self, selector: CompiledSelector, entry: DeviceEntry) -> Explanation:
         """Why the selector rejects the device: the same for all devices that look the same to it."""
-        key = (rule.class_name, rule.number, selector.projection.key(entry.view))
+        key = (selector.expression, selector.projection.key(entry.view))
         why = self._explanations.get(key)
         if why is None:
             why = self._explanations[key] = selector.explain(entry.view)

@@ -387,7 +387,7 @@ class DeviceQuestion:
 
     def occupancy(self, node: NodeInfo) -> tuple[int, int]:
         """Of the node's devices that could serve the pod: how many are held, how many there are."""
-        variant = self._base if self._wanted is None else self._variant(node)
+        variant = self.lacking(node)
         if isinstance(variant, Status):
             return 0, 0
         signatures = {
@@ -431,6 +431,15 @@ class DeviceQuestion:
 
     # --- when no node will do ---
 
+    @property
+    def held(self) -> Sequence[Held]:
+        """The pod's claims that have their devices."""
+        return self._held
+
+    def lacking(self, node: NodeInfo) -> Variant | Status:
+        """The pod's claims that would have to get their devices on a node; a status if the node is out of the question."""
+        return self._base if self._wanted is None else self._variant(node)
+
     def unavailable_claims(self, statuses: Mapping[str, Status]) -> list[api.ResourceClaim]:
         """Allocated claims because of which nodes were refused, those that are useless everywhere first."""
         if not self._held:
@@ -463,7 +472,7 @@ class DeviceQuestion:
         nearest: NodeInfo | None = None
         best = (0, 0)
         for node in nodes:
-            variant = self._base if self._wanted is None else self._variant(node)
+            variant = self.lacking(node)
             if isinstance(variant, Status) or not variant.claims:
                 continue
             lacking = 0
@@ -472,7 +481,7 @@ class DeviceQuestion:
             if nearest is None or (lacking, node.ordinal) < best:
                 nearest, best = node, (lacking, node.ordinal)
         if nearest is not None:
-            variant = self._base if self._wanted is None else self._variant(nearest)
+            variant = self.lacking(nearest)
             assert isinstance(variant, Variant)
             text = reasons.why_not(self._claims.inventory, nearest.node, variant.claims, variant.plans)
             if text:

@@ -1,0 +1,278 @@
+"""What stands between the requests of a pod and the devices of the whole cluster.
+
+The allocator's own survey of a node is asked of every node; here its findings are added up, per request and per node, so that
+the whole cluster can be described in a few lines and the nearest node be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from allot.core.advice.explain.report import Holder, Removed, RequestReport
+from allot.core.advice.explain.world import World
+from allot.core.allocation import AllocationError, Unallocatable, allocate
+from allot.core.allocation.plan import Leaf
+from allot.core.allocation.reasons import Survey
+from allot.core.allocation.signature import Signature
+from allot.core.cel.explanation import Explanation
+from allot.core.explain import DeviceReason, Obstacle, RequestReason
+from allot.core.lifecycle.times import seconds_of
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling.devices import DeviceQuestion
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.pod_claims import Variant
+
+SHOWN_MAX = 3
+_HOLDERS_MAX = 5
+# Obstacles because of which a device does not count as one of the class on a node.
+OUTSIDE = (Obstacle.NOT_IN_CLASS, Obstacle.NOT_ON_NODE)
+
+
+class Tally(msgspec.Struct):
+    """Devices with which the same is wrong."""
+
+    reason: DeviceReason
+    count: int = 0
+    devices: list[str] = msgspec.field(default_factory=list)
+    # In order, without repetition.
+    nodes: dict[str, None] = msgspec.field(default_factory=dict)
+    claims: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class NodeDevices(msgspec.Struct, frozen=True):
+    """What one node has for a request."""
+
+    in_class: int
+    free: int
+    # Obstacles of its devices, with how many devices have each.
+    obstacles: tuple[tuple[Obstacle, str, int], ...]
+
+
+class Signed(msgspec.Struct):
+    """What was found for requests of one signature."""
+
+    published: int = 0
+    in_class: int = 0
+    free: int = 0
+    tallies: dict[tuple[Obstacle, str], Tally] = msgspec.field(default_factory=dict)
+    nodes: dict[str, NodeDevices] = msgspec.field(default_factory=dict)
+
+    def of(self, *obstacles: Obstacle) -> list[Tally]:
+        """The tallies of some obstacles, the most frequent first."""
+        found = [tally for (obstacle, _), tally in self.tallies.items() if obstacle in obstacles]
+        return sorted(found, key=lambda tally: -tally.count)
+
+    def count(self, *obstacles: Obstacle) -> int:
+        """How many devices have one of these obstacles."""
+        return sum(tally.count for tally in self.of(*obstacles))
+
+    def most_free(self) -> tuple[str, int]:
+        """The node with most free devices."""
+        best = max(self.nodes.items(), key=lambda item: item[1].free, default=None)
+        return (best[0], best[1].free) if best is not None and best[1].free else ("", 0)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One request, or alternative of one, that needs devices."""
+
+    claim: api.ResourceClaim
+    leaf: Leaf
+    found: Signed
+
+    @property
+    def claim_name(self) -> str:
+        """Namespace and name."""
+        return f"{self.claim.metadata.namespace}/{self.claim.metadata.name}"
+
+    @property
+    def class_name(self) -> str:
+        """The class that is asked for."""
+        return self.leaf.request.device_class_name
+
+
+class DeviceSurvey:
+    """All requests of a pod that need devices, and what was found for them."""
+
+    def __init__(self, world: World, question: DeviceQuestion, nodes: Iterable[NodeInfo]) -> None:
+        self.world = world
+        self.question = question
+        self.variant: Variant | None = None
+        self.wanted: list[Wanted] = []
+        self._signed: dict[Signature, Signed] = {}
+        self._explanations: dict[object, Explanation] = {}
+        nodes = list(nodes)
+        for node in nodes:
+            variant = question.lacking(node)
+            if isinstance(variant, Variant) and variant.claims:
+                self.variant = variant
+                break
+        if self.variant is None:
+            return
+        for claim, plan in zip(self.variant.claims, self.variant.plans, strict=True):
+            for request in plan.requests:
+                for leaf in request.leaves:
+                    if leaf.signature is not None:
+                        self.wanted.append(Wanted(claim, leaf, self._survey(leaf.signature, nodes)))
+
+    def _survey(self, signature: Signature, nodes: Sequence[NodeInfo]) -> Signed:
+        found = self._signed.get(signature)
+        if found is not None:
+            return found
+        found = self._signed[signature] = Signed()
+        inventory = self.world.claims.inventory
+        seen: set[str] | None = set() if inventory.has_shared_devices else None
+        for info in nodes:
+            try:
+                survey = Survey(inventory, inventory.view(info.node), signature, self._explanations)
+            except AllocationError:
+                continue
+            found.nodes[info.name] = _note(found, survey, info.name, seen)
+        return found
+
+    def on_node(self, info: NodeInfo) -> tuple[RequestReason, ...]:
+        """Why the claims cannot be had on a node, by the allocator; empty if they can, or if it fails with an error."""
+        variant = self.question.lacking(info)
+        if not isinstance(variant, Variant) or not variant.claims:
+            return ()
+        try:
+            answer = allocate(self.world.claims.inventory, info.node, variant.claims, plans=variant.plans)
+        except AllocationError:
+            return ()
+        return answer.reasons if isinstance(answer, Unallocatable) else ()
+
+    # --- for the report ---
+
+    def reports(self, together: str) -> tuple[RequestReport, ...]:
+        """Each request in numbers."""
+        return tuple(self._report(wanted, together) for wanted in self.wanted)
+
+    def _report(self, wanted: Wanted, together: str) -> RequestReport:
+        found = wanted.found
+        node, most = found.most_free()
+        removed = [tally for tally in found.tallies.values() if tally.reason.obstacle not in OUTSIDE]
+        outside = [tally for tally in found.tallies.values() if tally.reason.obstacle in OUTSIDE]
+        shown = sorted(removed, key=lambda tally: -tally.count)
+        if not found.in_class:
+            shown += sorted(outside, key=lambda tally: -tally.count)
+        return RequestReport(
+            claim=wanted.claim_name,
+            request=wanted.leaf.full_name,
+            device_class=wanted.class_name,
+            needed=0 if wanted.leaf.all_devices else wanted.leaf.count,
+            published=found.published,
+            devices=found.in_class,
+            free=found.free,
+            free_nodes=sum(1 for devices in found.nodes.values() if devices.free),
+            most_free_node=node,
+            most_free=most,
+            removed=tuple(_removed(tally) for tally in shown),
+            holders=self.holders(wanted),
+            together=together if found.free else "",
+        )
+
+    def holders(self, wanted: Wanted) -> tuple[Holder, ...]:
+        """Who holds what the request could use, the longest first."""
+        held: dict[str, int] = {}
+        for tally in wanted.found.of(
+            Obstacle.IN_USE, Obstacle.COUNTER, Obstacle.CAPACITY, Obstacle.COMPATIBILITY_GROUP
+        ):
+            for claim, count in tally.claims.items():
+                held[claim] = held.get(claim, 0) + count
+        holders = [self._holder(name, count) for name, count in held.items()]
+        return tuple(sorted(holders, key=lambda holder: (-(holder.seconds or 0), holder.claim))[:_HOLDERS_MAX])
+
+    def _holder(self, name: str, devices: int) -> Holder:
+        namespace, _, short = name.partition("/")
+        claim = self.world.get(api.ResourceClaim, short, namespace)
+        if claim is None or claim.status.allocation is None:
+            return Holder(claim=name, devices=devices)
+        since = claim.status.allocation.allocation_timestamp or claim.metadata.creation_timestamp or ""
+        seconds = None
+        if since and self.world.taken_at is not None:
+            seconds = max(0, int(self.world.taken_at - seconds_of(since)))
+        return Holder(
+            claim=name,
+            devices=devices,
+            pods=tuple(f"{namespace}/{user.name}" for user in claim.status.reserved_for[:SHOWN_MAX]),
+            nodes=nodes_of(claim),
+            since=since,
+            seconds=seconds,
+        )
+
+
+def _note(found: Signed, survey: Survey, node: str, seen: set[str] | None) -> NodeDevices:
+    obstacles: dict[tuple[Obstacle, str], int] = {}
+    for reason in survey.in_the_way:
+        key = (reason.obstacle, reason.text)
+        obstacles[key] = obstacles.get(key, 0) + 1
+        if seen is not None:
+            if reason.device in seen:
+                continue
+            seen.add(reason.device)
+        found.published += 1
+        found.in_class += reason.obstacle not in OUTSIDE
+        tally = found.tallies.get(key)
+        if tally is None:
+            tally = found.tallies[key] = Tally(reason)
+        tally.count += 1
+        tally.nodes[node] = None
+        if len(tally.devices) < SHOWN_MAX:
+            tally.devices.append(reason.device)
+        for claim in reason.claims:
+            tally.claims[claim] = tally.claims.get(claim, 0) + 1
+    for entry in survey.free:
+        if seen is not None:
+            if str(entry.id) in seen:
+                continue
+            seen.add(str(entry.id))
+        found.published += 1
+        found.in_class += 1
+        found.free += 1
+    return NodeDevices(
+        survey.in_class, len(survey.free), tuple((*key, count) for key, count in sorted(obstacles.items()))
+    )
+
+
+def _removed(tally: Tally) -> Removed:
+    reason = tally.reason
+    return Removed(
+        obstacle=reason.obstacle.value,
+        count=tally.count,
+        text=reason.text,
+        expression=reason.expression,
+        actual=reason.actual,
+        needed=reason.needed,
+        devices=tuple(tally.devices),
+        nodes=tuple(list(tally.nodes)[:SHOWN_MAX]),
+    )
+
+
+def nodes_of(claim: api.ResourceClaim) -> tuple[str, ...]:
+    """The nodes that an allocation names."""
+    allocation = claim.status.allocation
+    selector = allocation.node_selector if allocation is not None else None
+    if selector is None:
+        return ()
+    return tuple(
+        sorted(
+            {
+                value
+                for term in selector.node_selector_terms
+                for field in term.match_fields
+                if field.key == "metadata.name" and field.operator == "In"
+                for value in field.values
+            }
+        )
+    )
+
+
+def users_of(world: World, claim: api.ResourceClaim) -> list[core_v1.Pod]:
+    """The pods that use a claim."""
+    namespace = claim.metadata.namespace
+    found = [
+        world.get(core_v1.Pod, user.name, namespace) for user in claim.status.reserved_for if user.resource == "pods"
+    ]
+    return [pod for pod in found if pod is not None]

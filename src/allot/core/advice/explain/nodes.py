@@ -1,0 +1,160 @@
+"""What is wrong with each node for a pod: all that is, not only what a filter says first, so that the node which comes closest
+can be told. Every question is put to the scheduler's own filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from allot.core.advice.explain.report import NodeGroup, Reason
+from allot.core.advice.explain.world import SETTINGS, World
+from allot.core.model import core_v1
+from allot.core.quantity import Format, Quantity
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.plugins import (
+    node_affinity,
+    node_ports,
+    node_resources_fit,
+    node_unschedulable,
+)
+from allot.core.scheduling.podinfo import Profile
+from allot.core.scheduling.questions import DeviceQuestion
+from allot.core.scheduling.status import Verdict
+from allot.core.scheduling.surroundings import Surroundings, spreads_of
+from allot.core.selectors import tolerates
+
+_BLOCKING = ("NoSchedule", "NoExecute")
+_SHOWN_MAX = 5
+
+
+class Check(msgspec.Struct, frozen=True):
+    """Something that keeps a pod from a node. text: the same for nodes that are alike."""
+
+    reason: Reason
+    text: str
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """Something that a node has too little of."""
+
+    resource: str
+    wanted: str
+    free: str
+    allocatable: str
+    # Even an empty node has not enough.
+    never: bool
+
+
+class NodeChecks:
+    """All nodes of a world, asked about one pod."""
+
+    def __init__(self, world: World, pod: core_v1.Pod, question: DeviceQuestion | None) -> None:
+        self._world = world
+        self._pod = pod
+        self._question = question
+        cluster = world.cluster
+        self.profile = cluster.profiles.of(pod)
+        spreads = spreads_of(self.profile, cluster.owners, SETTINGS)
+        nodes = [(info, 1) for info in cluster.nodes.values()] if spreads.hard else []
+        self._around = Surroundings(self.profile, spreads, cluster.neighbours, SETTINGS, nodes)
+        self.checks: dict[str, tuple[Check, ...]] = {
+            info.name: tuple(self._of(info)) for info in cluster.nodes.values()
+        }
+
+    def _of(self, info: NodeInfo) -> list[Check]:
+        profile, cluster = self.profile, self._world.cluster
+        checks: list[Check] = []
+        if info.unschedulable and node_unschedulable.refusal(profile, info) is not None:
+            checks.append(Check(Reason.CORDONED, "is cordoned"))
+        if info.taints:
+            taints = untolerated(profile, info)
+            if taints:
+                shown = ", ".join(taint_text(taint) for taint in taints)
+                checks.append(Check(Reason.NODE_TAINT, f"has taint {shown}, which the pod does not tolerate"))
+        if node_affinity.refusal(profile, info) is not None:
+            checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
+        if profile.host_ports and node_ports.refusal(profile, info) is not None:
+            checks.append(Check(Reason.PORTS, "has a host port that the pod wants in use"))
+        status = node_resources_fit.refusal(profile, info, SETTINGS, cluster.devices)
+        if status is not None:
+            lacking = " and ".join(reason.removeprefix("Insufficient ") for reason in status.reasons)
+            text = "has too many pods" if lacking == "Too many pods" else f"has not enough {lacking}"
+            checks.append(Check(Reason.RESOURCES, text))
+        if profile.volume_claims or profile.disks:
+            status = cluster.volumes.refusal(profile, info, SETTINGS.disabled_filters)
+            if status is not None:
+                text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
+                checks.append(Check(Reason.VOLUME, f"volumes: {text}"))
+        status = self._around.refusal(info)
+        if status is not None:
+            text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
+            checks.append(Check(Reason.NEIGHBOURS, text))
+        if self._question is not None:
+            device = self._devices(info, self._question)
+            if device is not None:
+                checks.append(device)
+        return checks
+
+    @staticmethod
+    def _devices(info: NodeInfo, question: DeviceQuestion) -> Check | None:
+        status = question.quick(info)
+        if status is None:
+            status = question.exact(info)
+        if status is None:
+            return None
+        reason = Reason.SELECTOR_ERROR if status.verdict is Verdict.ERROR else Reason.NO_DEVICES
+        if status.reasons == ("resourceclaim not available on the node",):
+            reason = Reason.PINNED
+        return Check(reason, "; ".join(status.reasons))
+
+
+def untolerated(profile: Profile, info: NodeInfo) -> list[core_v1.Taint]:
+    """Taints of a node that keep the pod away."""
+    return [
+        taint
+        for taint in info.taints
+        if taint.effect in _BLOCKING and not any(tolerates(toleration, taint) for toleration in profile.tolerations)
+    ]
+
+
+def taint_text(taint: core_v1.Taint) -> str:
+    """As kubectl writes taints."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def shortages(profile: Profile, info: NodeInfo) -> list[Shortage]:
+    """What a node has too little of for a pod."""
+    amounts = [
+        ("cpu", profile.cpu, info.allocatable_cpu, info.cpu),
+        ("memory", profile.memory, info.allocatable_memory, info.memory),
+        ("ephemeral-storage", profile.storage, info.allocatable_storage, info.storage),
+    ]
+    for name, wanted in sorted(profile.scalars.items()):
+        amounts.append((name, wanted, info.allocatable_scalars.get(name, 0), info.scalars.get(name, 0)))
+    return [
+        Shortage(name, amount(name, wanted), amount(name, max(there - used, 0)), amount(name, there), wanted > there)
+        for name, wanted, there, used in amounts
+        if wanted > there - used and wanted > 0
+    ]
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount of a resource, as the scheduler counts it, in the usual spelling."""
+    if resource == "cpu":
+        return str(Quantity.from_nano(value * 10**6))
+    if resource in ("memory", "ephemeral-storage"):
+        return str(Quantity.from_nano(value * 10**9, Format.BINARY_SI))
+    return str(value)
+
+
+def grouped(checks: Mapping[str, Sequence[str]]) -> tuple[NodeGroup, ...]:
+    """Nodes with the same texts together, the largest group first."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, texts in checks.items():
+        groups.setdefault(tuple(texts), []).append(name)
+    return tuple(
+        NodeGroup(reasons=texts, count=len(names), nodes=tuple(sorted(names)[:_SHOWN_MAX]))
+        for texts, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    )

@@ -1,0 +1,206 @@
+"""The answer as data: what `allot explain -o json` prints. Field names are stable; fields with no content are left out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class State(StrEnum):
+    """Where in its life the object is."""
+
+    PENDING = "Pending"
+    # Has a node, does not run yet.
+    STARTING = "Starting"
+    PLACED = "Placed"
+    ENDED = "Ended"
+
+
+class Reason(StrEnum):
+    """The kind of a cause."""
+
+    # Before the scheduler looks.
+    BEING_DELETED = "BeingDeleted"
+    SCHEDULING_GATE = "SchedulingGate"
+    NO_SUCH_SCHEDULER = "NoSuchScheduler"
+    GROUP_MISSING = "PodGroupMissing"
+    GROUP_INCOMPLETE = "PodGroupIncomplete"
+    TEMPLATE_MISSING = "TemplateMissing"
+    CLAIM_MISSING = "ClaimMissing"
+    CLAIM_NOT_CREATED = "ClaimNotCreated"
+    CLAIM_BEING_DELETED = "ClaimBeingDeleted"
+    CLAIM_NOT_OWNED = "ClaimNotOwned"
+    CLAIM_FULL = "ClaimFull"
+    QUOTA = "Quota"
+    ADMIN_ACCESS = "AdminAccess"
+    CLASS_MISSING = "DeviceClassMissing"
+    RESOURCE_UNKNOWN = "ExtendedResourceUnknown"
+    VOLUME = "Volume"
+    # Nodes and devices.
+    NO_NODES = "NoNodes"
+    NO_DRIVER = "NoDriver"
+    NO_DEVICES = "NoDevices"
+    NOT_IN_CLASS = "NoDeviceInClass"
+    SELECTOR = "Selector"
+    SELECTOR_ERROR = "SelectorError"
+    POOL_INCOMPLETE = "PoolIncomplete"
+    POOL_INVALID = "PoolInvalid"
+    IN_USE = "InUse"
+    TOO_FEW = "TooFewDevices"
+    COUNTERS = "Counters"
+    CAPACITY = "Capacity"
+    TAINT = "DeviceTaint"
+    CONSTRAINT = "Constraint"
+    TOGETHER = "NotTogether"
+    FEATURE = "FeatureGate"
+    PINNED = "ClaimPinned"
+    BINDING_CONDITIONS = "BindingConditions"
+    CORDONED = "NodeCordoned"
+    NODE_TAINT = "NodeTaint"
+    AFFINITY = "NodeAffinity"
+    RESOURCES = "NodeResources"
+    PORTS = "HostPorts"
+    NEIGHBOURS = "OtherPods"
+    SEVERAL = "Several"
+    GANG = "Gang"
+    # After the scheduler.
+    PREPARE = "Prepare"
+    STARTING = "Starting"
+    # Nothing is in the way.
+    FITS = "Fits"
+    UNUSED = "Unused"
+    PLACED = "Placed"
+    ENDED = "Ended"
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A change to one object, ready to be applied to its v1 form."""
+
+    # patch, create, delete; gate: a feature gate of the control plane.
+    action: str
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    # For patch: JSON patch operations (RFC 6902).
+    patch: tuple[dict[str, Any], ...] = ()
+    # For create.
+    object: dict[str, Any] | None = None
+    # For gate.
+    enabled: bool | None = None
+    # The API does not let the field be changed in place: the object has to be deleted and made again.
+    recreate: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Something that could be done."""
+
+    text: str
+    # Whether the scheduler's decision on the changed cluster was a placement.
+    verified: bool = False
+    # Where the pod would go.
+    node: str = ""
+    patches: tuple[Patch, ...] = ()
+    # For expressions: the new one.
+    expression: str = ""
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Devices that one filter took away."""
+
+    obstacle: str
+    count: int
+    # To be read behind the number: "have memory 40Gi, need 80Gi".
+    text: str
+    expression: str = ""
+    actual: str = ""
+    needed: str = ""
+    # Some of them, and the nodes that they are on.
+    devices: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A claim that holds devices which the request could use."""
+
+    claim: str
+    devices: int
+    pods: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    since: str = ""
+    seconds: int | None = None
+
+
+class RequestReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One request of a claim, over the whole cluster."""
+
+    claim: str
+    request: str
+    device_class: str
+    # How many devices; of a request for all of them: 0.
+    needed: int
+    # Published in the cluster, and of these in the class.
+    published: int
+    devices: int
+    # On nodes that the pod may not have for other reasons, too.
+    free: int
+    free_nodes: int = 0
+    # The node that has most of the free ones, and how many.
+    most_free_node: str = ""
+    most_free: int = 0
+    removed: tuple[Removed, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    # What keeps the free ones from being used together.
+    together: str = ""
+
+
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Nodes that refuse for the same reasons."""
+
+    reasons: tuple[str, ...]
+    count: int
+    # Some of them.
+    nodes: tuple[str, ...] = ()
+
+
+class NearestMiss(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The node that fails in the fewest ways, and on it the device that does."""
+
+    node: str
+    reasons: tuple[str, ...]
+    device: str = ""
+
+
+class UsedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A device that the pod has."""
+
+    claim: str
+    request: str
+    device: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Why."""
+
+    kind: str
+    namespace: str
+    name: str
+    state: State
+    reason: Reason
+    # The first line.
+    cause: str
+    # More about the cause, a sentence each.
+    details: tuple[str, ...] = ()
+    # Smallest first; verified ones only, unless nothing can be tried out.
+    changes: tuple[Change, ...] = ()
+    requests: tuple[RequestReport, ...] = ()
+    nodes: tuple[NodeGroup, ...] = ()
+    node_count: int = 0
+    nearest: NearestMiss | None = None
+    # What the cluster's own scheduler said last.
+    scheduler_said: str = ""
+    # For a pod that has a node.
+    node: str = ""
+    devices: tuple[UsedDevice, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,219 @@
+"""A snapshot in the scheduler's hands: it can be asked, changed, and put back as it was.
+
+`changed` tries something out: the patches are applied, what controllers would do next is done (`aftermath`), and at the end
+everything is taken back, so that trying many things on a large cluster costs what each of them touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from allot.core.advice.explain.report import Patch
+from allot.core.advice.snapshot import Snapshot, read_object, snapshot_kind
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.model import apps_v1, core_v1, policy_v1, storage_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.encoding import encode_struct
+from allot.core.model.meta import APIStruct, ObjectMeta
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.patching import json_patch
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.settings import Settings
+
+T = TypeVar("T", bound=APIStruct)
+Key = tuple[type[APIStruct], str, str]
+Journal = list[tuple[Key, APIStruct | None]]
+
+# Whether somebody goes is the user's decision here, so the decision itself asks nobody to.
+SETTINGS = Settings(preempts=False)
+
+
+def meta(object_: APIStruct) -> ObjectMeta:
+    """The metadata of any object."""
+    found: ObjectMeta = object_.metadata  # type: ignore[attr-defined]
+    return found
+
+
+def key_of(object_: APIStruct) -> Key:
+    """Under which key an object is known."""
+    metadata = meta(object_)
+    return type(object_), metadata.namespace, metadata.name
+
+
+class World:
+    """The cluster of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self.gates = _with_groups(gates, snapshot)
+        self.now = snapshot.taken_at or 0.0
+        self.taken_at = snapshot.taken_at
+        self.claims = Claims(self.gates, lambda name: self.cluster.device_changes.add(name))
+        self.cluster = Cluster(self.claims)
+        self._objects: dict[Key, APIStruct] = {}
+        self._by_type: dict[type[APIStruct], dict[tuple[str, str], APIStruct]] = {}
+        self._puts, self._deletes = self._handlers()
+        for object_ in snapshot.objects:
+            self._put(object_)
+
+    # --- objects ---
+
+    def get(self, type_: type[T], name: str, namespace: str = "") -> T | None:
+        """An object, if there is one."""
+        return self._by_type.get(type_, {}).get((namespace, name))  # type: ignore[return-value]
+
+    def all(self, type_: type[T]) -> list[T]:
+        """Every object of a kind."""
+        return list(self._by_type.get(type_, {}).values())  # type: ignore[arg-type]
+
+    def snapshot(self) -> Snapshot:
+        """The objects as they are now."""
+        return Snapshot(tuple(self._objects.values()), self.taken_at)
+
+    # --- what if ---
+
+    @contextmanager
+    def changed(self, patches: Sequence[Patch], after: Callable[[World, Journal], None]) -> Iterator[World]:
+        """The cluster with these changes. after: does what controllers would do, given what has been changed."""
+        gates = [patch for patch in patches if patch.action == "gate"]
+        if gates:
+            on = [patch.name for patch in gates if patch.enabled]
+            off = [patch.name for patch in gates if not patch.enabled]
+            other = World(self.snapshot(), self.gates.changed(on, off))
+            with other.changed([patch for patch in patches if patch.action != "gate"], after) as world:
+                yield world
+            return
+        journal: Journal = []
+        try:
+            for patch in patches:
+                self._apply(patch, journal)
+            after(self, journal)
+            yield self
+        finally:
+            for key, before in reversed(journal):
+                if before is None:
+                    self._delete(key)
+                else:
+                    self._put(before)
+
+    def put(self, object_: APIStruct, journal: Journal) -> None:
+        """Make or replace an object, to be taken back by the journal."""
+        key = key_of(object_)
+        journal.append((key, self._objects.get(key)))
+        self._put(object_)
+
+    def delete(self, object_: APIStruct, journal: Journal) -> None:
+        """Delete an object, to be taken back by the journal."""
+        key = key_of(object_)
+        if key in self._objects:
+            journal.append((key, self._objects[key]))
+            self._delete(key)
+
+    def _apply(self, patch: Patch, journal: Journal) -> None:
+        if patch.action == "create":
+            assert patch.object is not None
+            self.put(read_object(patch.object), journal)
+            return
+        found = self.named(patch)
+        if patch.action == "delete":
+            self.delete(found, journal)
+            return
+        changed = json_patch(as_json(found), list(patch.patch))
+        self.put(read_object(changed), journal)
+
+    def named(self, patch: Patch) -> APIStruct:
+        """The object that a patch is about; KeyError if there is none."""
+        for type_, objects in self._by_type.items():
+            if snapshot_kind(type_).name == patch.kind:
+                return objects[patch.namespace, patch.name]
+        raise KeyError(patch.kind)
+
+    # --- keeping cluster and claims right ---
+
+    def _put(self, object_: APIStruct) -> None:
+        key = key_of(object_)
+        self._objects[key] = object_
+        self._by_type.setdefault(key[0], {})[key[1:]] = object_
+        put = self._puts.get(key[0])
+        if put is not None:
+            put(object_)
+
+    def _delete(self, key: Key) -> None:
+        object_ = self._objects.pop(key)
+        del self._by_type[key[0]][key[1:]]
+        delete = self._deletes.get(key[0])
+        if delete is not None:
+            delete(object_)
+
+    def _handlers(
+        self,
+    ) -> tuple[dict[type[APIStruct], Callable[[Any], None]], dict[type[APIStruct], Callable[[Any], None]]]:
+        cluster, claims = self.cluster, self.claims
+        volumes, owners = cluster.volumes, cluster.owners
+
+        def put_group(group: PodGroup) -> None:
+            cluster.put_group(group)
+            claims.put_pod_group(group)
+
+        def delete_group(group: PodGroup) -> None:
+            cluster.delete_group(group.metadata.namespace, group.metadata.name)
+            claims.delete_pod_group(group.metadata.namespace, group.metadata.name)
+
+        def named(delete: Callable[[str], None]) -> Callable[[APIStruct], None]:
+            return lambda object_: delete(meta(object_).name)
+
+        def placed(delete: Callable[[str, str], None]) -> Callable[[APIStruct], None]:
+            return lambda object_: delete(meta(object_).namespace, meta(object_).name)
+
+        puts: dict[type[APIStruct], Callable[[Any], None]] = {
+            core_v1.Namespace: lambda found: cluster.put_namespace(found.metadata.name, found.metadata.labels),
+            core_v1.Node: cluster.put_node,
+            core_v1.Pod: cluster.put_pod,
+            api.DeviceClass: claims.put_class,
+            api.ResourceSlice: claims.put_slice,
+            api.ResourceClaim: claims.put_claim,
+            api.DeviceTaintRule: claims.put_taint_rule,
+            PodGroup: put_group,
+            core_v1.PersistentVolumeClaim: volumes.put_claim,
+            core_v1.PersistentVolume: volumes.put_volume,
+            storage_v1.StorageClass: volumes.put_class,
+            storage_v1.CSINode: volumes.put_csi_node,
+            policy_v1.PodDisruptionBudget: cluster.put_budget,
+        }
+        deletes: dict[type[APIStruct], Callable[[Any], None]] = {
+            core_v1.Namespace: lambda found: cluster.put_namespace(found.metadata.name, None),
+            core_v1.Node: named(cluster.delete_node),
+            core_v1.Pod: cluster.delete_pod,
+            api.DeviceClass: named(claims.delete_class),
+            api.ResourceSlice: named(claims.delete_slice),
+            api.ResourceClaim: placed(claims.delete_claim),
+            api.DeviceTaintRule: named(claims.delete_taint_rule),
+            PodGroup: delete_group,
+            core_v1.PersistentVolumeClaim: placed(volumes.delete_claim),
+            core_v1.PersistentVolume: named(volumes.delete_volume),
+            storage_v1.StorageClass: named(volumes.delete_class),
+            storage_v1.CSINode: named(volumes.delete_csi_node),
+            policy_v1.PodDisruptionBudget: placed(cluster.delete_budget),
+        }
+        for type_ in (core_v1.Service, core_v1.ReplicationController, apps_v1.ReplicaSet, apps_v1.StatefulSet):
+            puts[type_], deletes[type_] = owners.put, owners.delete
+        return puts, deletes
+
+
+def as_json(object_: APIStruct) -> dict[str, Any]:
+    """An object with its apiVersion and kind."""
+    kind = snapshot_kind(type(object_))
+    return {"apiVersion": kind.api_version(kind.versions[0]), "kind": kind.name, **encode_struct(object_)}
+
+
+def _with_groups(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
+    """A cluster that has pod groups has switched them on."""
+    groups = snapshot.of(PodGroup)
+    if not groups:
+        return gates
+    gates = gates.changed(["GenericWorkload"])
+    return (
+        gates.changed(["DRAWorkloadResourceClaims"]) if any(group.spec.resource_claims for group in groups) else gates
+    )
