@@ -40,7 +40,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class _Process:
+class AllotProcess:
+    """The command as a process, which can be killed and started again."""
+
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         self._command = [sys.executable, "-m", "allot", *arguments]
         self._log = folder / f"{name}.log"
@@ -48,18 +50,27 @@ class _Process:
 
     @property
     def log(self) -> str:
+        """What it has said since its last start."""
         return self._log.read_text(errors="replace")
 
     def start(self, ready: str) -> None:
+        """Start it, and wait for a text in its log."""
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        wait_for(f"{self._command}: {ready!r} in its log", lambda: ready in self.log)
+
+        def is_ready() -> bool:
+            assert self.is_alive, f"{self._command} ended: {self.log[-2000:]}"
+            return ready in self.log
+
+        wait_for(f"{self._command}: {ready!r} in its log", is_ready)
 
     @property
     def is_alive(self) -> bool:
+        """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal and wait for the end."""
         if self._process is not None:
             self._process.send_signal(number)
             try:
@@ -68,6 +79,14 @@ class _Process:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+def write_node_kubeconfig(path: Path, name: str, data: Path, admin: Path) -> None:
+    """An agent has the rights of its node and no others, as a kubelet. data: the folder of the control plane."""
+    certificates = Certificates(data / "pki", SystemClock())
+    pair = certificates.client(f"node-{name}", node_identity(name))
+    server = yaml.safe_load(admin.read_text())["clusters"][0]["cluster"]["server"]
+    write_kubeconfig(path, server, certificates.authority.pem, pair.certificate, pair.key, f"system:node:{name}")
 
 
 class Cluster:
@@ -82,8 +101,8 @@ class Cluster:
         port = _free_port()
         folders = ("--data-dir", str(folder / "data"), "--kubeconfig", str(self.kubeconfig))
         store = () if is_durable else ("--memory",)
-        self.plane = _Process(folder, "up", "up", "--port", str(port), *folders, *store)
-        self.node = _Process(
+        self.plane = AllotProcess(folder, "up", "up", "--node", "none", "--port", str(port), *folders, *store)
+        self.node = AllotProcess(
             folder,
             "node",
             *(
@@ -102,18 +121,9 @@ class Cluster:
 
     def __enter__(self) -> Self:
         self.plane.start("ready: ")
-        self._write_node_kubeconfig()
+        write_node_kubeconfig(self.node_kubeconfig, "n1", self.folder / "data", self.kubeconfig)
         self.start_node()
         return self
-
-    def _write_node_kubeconfig(self) -> None:
-        """The agent has the rights of its node and no others, as a kubelet."""
-        certificates = Certificates(self.folder / "data" / "pki", SystemClock())
-        pair = certificates.client("node-n1", node_identity("n1"))
-        server = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        write_kubeconfig(
-            self.node_kubeconfig, server, certificates.authority.pem, pair.certificate, pair.key, "system:node:n1"
-        )
 
     def start_node(self) -> None:
         """Start the agent, again if need be."""

@@ -62,7 +62,11 @@ class DriverOnSockets:
         self.notify_failures = 0
         self.health: asyncio.Queue[Any] = asyncio.Queue()
         self.health_streams: list[str] = []
+        # By claim; else these.
         self.devices: dict[str, list[dict[str, Any]]] = {}
+        self.default_devices: Sequence[dict[str, Any]] = (
+            {"request_names": ["req"], "pool_name": "node-1", "device_name": "gpu-0"},
+        )
         self._servers: dict[Path, grpc.aio.Server] = {}
 
     # --- life ---
@@ -170,13 +174,12 @@ class DriverOnSockets:
 
     def _prepare(self, wire: Any, uids: Sequence[str]) -> Any:
         self.prepared |= set(uids)
-        default = [{"request_names": ["req"], "pool_name": "node-1", "device_name": "gpu-0"}]
         return wire.NodePrepareResourcesResponse(
             claims={
                 uid: wire.NodePrepareResourceResponse(
                     devices=[
                         wire.Device(**{"cdi_device_ids": [f"{self.name}/claim={uid}-{number}"], **device})
-                        for number, device in enumerate(self.devices.get(uid, default))
+                        for number, device in enumerate(self.devices.get(uid, self.default_devices))
                     ]
                 )
                 for uid in uids

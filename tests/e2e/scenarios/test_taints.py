@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from e2e.scheduling.world import RESOURCE, World
+from e2e.scenarios.world import RESOURCE, World
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def tainted_node(world: World, effect: str) -> None:
-    await world.node("n1")
     taints = [{"key": "example.com/broken", "value": "yes", "effect": effect}]
-    await world.slice_("n1", [{"name": "gpu-0", "taints": taints}])
+    await world.publish("n1", [{"name": "gpu-0", "taints": taints}])
     await world.device_class()
 
 
@@ -42,7 +41,7 @@ async def test_53_a_toleration_makes_them_usable(world: World) -> None:
 
 
 async def test_54_a_rule_evicts_running_pods_and_says_why(world: World) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     await world.device_class()
     await world.claim("c")
     # The finalizer keeps the pod to be looked at after its eviction.
@@ -67,7 +66,7 @@ async def test_54_a_rule_evicts_running_pods_and_says_why(world: World) -> None:
 
 
 async def test_55_a_tolerated_eviction_does_not_happen(world: World) -> None:
-    await world.gpu_node("n1", 2)
+    await world.gpus("n1", 2)
     await world.device_class()
     # Only this effect counts for evictions; an empty one would do for the scheduler.
     tolerations = [{"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute"}]
@@ -83,7 +82,7 @@ async def test_55_a_tolerated_eviction_does_not_happen(world: World) -> None:
 
 
 async def test_56_a_toleration_for_some_seconds_delays_the_eviction(world: World) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     await world.device_class()
     toleration = {"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
     await world.claim("c", world.request(tolerations=[toleration]))

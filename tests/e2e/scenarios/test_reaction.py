@@ -1,16 +1,16 @@
-"""Scenarios 47 to 51 and 79, 99 to 102: pods wait for what can help them; claims are released when pods are gone."""
+"""Scenarios 47 to 51: pods wait for what can help them."""
 
 from __future__ import annotations
 
 import pytest
 
-from e2e.scheduling.world import World
+from e2e.scenarios.world import World
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_47_a_pod_waits_for_its_device_class(world: World) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     await world.template("single")
     await world.pod("p1", templates={"gpu": "single"})
     message = await world.pending("p1", "does not exist")
@@ -20,7 +20,7 @@ async def test_47_a_pod_waits_for_its_device_class(world: World) -> None:
 
 
 async def test_48_a_pod_waits_for_a_class_that_selects_something(world: World) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     await world.device_class("false")
     await world.template("single")
     await world.pod("p1", templates={"gpu": "single"})
@@ -31,7 +31,7 @@ async def test_48_a_pod_waits_for_a_class_that_selects_something(world: World) -
 
 
 async def test_49_a_pod_with_an_extended_resource_waits_for_its_class(world: World) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     resource = f"{world.namespace}.example.com/gpu"
     amounts = {resource: "1"}
     await world.pod("p1", resources={"requests": amounts, "limits": amounts})
@@ -41,8 +41,8 @@ async def test_49_a_pod_with_an_extended_resource_waits_for_its_class(world: Wor
 
 
 async def test_50_a_selector_that_fails_at_run_time_ends_the_attempt_and_says_where(world: World) -> None:
-    await world.gpu_node("n1", 1, model="a")
-    await world.gpu_node("n2", 1)
+    await world.gpus("n1", 1, model="a")
+    await world.gpus("n2", 1)
     await world.device_class()
     expression = f'device.attributes["{world.driver}"].model == "a"'
     await world.template("single", world.request(selectors=[{"cel": {"expression": expression}}]))
@@ -55,17 +55,16 @@ async def test_50_a_selector_that_fails_at_run_time_ends_the_attempt_and_says_wh
 
 
 async def test_51_a_pod_waits_for_a_driver(world: World) -> None:
-    await world.node("n1")
     await world.device_class()
     await world.template("single")
     await world.pod("p1", templates={"gpu": "single"})
     await world.pending("p1", "cannot allocate all claims")
-    await world.slice_("n1", [{"name": "gpu-0"}])
+    await world.publish("n1", [{"name": "gpu-0"}])
     await world.running("p1")
 
 
 async def test_a_pod_whose_claim_does_not_exist_is_told_so_and_starts_when_it_comes(world: World) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     await world.device_class()
     await world.pod("p1", claims={"gpu": "later"})
     [event, *_] = await world.events("p1", "FailedScheduling")
@@ -74,58 +73,8 @@ async def test_a_pod_whose_claim_does_not_exist_is_told_so_and_starts_when_it_co
     await world.running("p1")
 
 
-async def test_79_a_pod_that_was_put_on_a_node_by_hand_does_not_start_without_its_claim(world: World) -> None:
-    await world.gpu_node("n1", 1)
-    await world.device_class()
-    await world.claim("c")
-    await world.pod("p1", claims={"gpu": "c"}, nodeName=world.name("n1"))
-    # Another pod has the claim allocated; then the first is let in as well.
-    await world.pod("p2", claims={"gpu": "c"})
-    await world.running("p2", "p1")
-    claim = await world.get("resourceclaims", "c")
-    assert {entry["name"] for entry in claim["status"]["reservedFor"]} == {"p1", "p2"}
-
-
-async def test_99_a_shared_claim_is_deallocated_when_its_last_pod_is_gone(world: World) -> None:
-    await world.gpu_node("n1", 1)
-    await world.device_class()
-    await world.claim("shared")
-    for name in ("p1", "p2"):
-        await world.pod(name, claims={"gpu": "shared"})
-    await world.running("p1", "p2")
-    await world.delete_pod("p1")
-
-    async def reserved_for_one() -> bool:
-        status = (await world.get("resourceclaims", "shared"))["status"]
-        return [entry["name"] for entry in status["reservedFor"]] == ["p2"] and bool(status["allocation"])
-
-    await world.until(reserved_for_one, "the release by the first pod")
-    await world.delete_pod("p2")
-
-    async def free() -> bool:
-        claim = await world.get("resourceclaims", "shared")
-        return not (claim.get("status") or {}).get("allocation") and not claim["metadata"].get("finalizers")
-
-    await world.until(free, "the deallocation")
-
-
-async def test_100_to_102_pods_that_come_and_go_leave_nothing_behind(world: World) -> None:
-    await world.gpu_node("n1", 1)
-    await world.device_class()
-    await world.template("single")
-    for _ in range(5):
-        await world.pod("p1", templates={"gpu": "single"})
-        await world.running("p1")
-        await world.delete_pod("p1")
-
-    async def no_claims() -> bool:
-        return not await world.list("resourceclaims")
-
-    await world.until(no_claims, "the deletion of all claims")
-
-
 async def test_a_pod_that_never_fits_does_not_keep_others_waiting(world: World) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     await world.device_class()
     await world.template("too-many", world.request(count=5))
     await world.template("single")

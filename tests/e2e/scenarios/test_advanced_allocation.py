@@ -1,4 +1,4 @@
-"""Scenarios 21 to 45, as far as they concern the control plane."""
+"""Scenarios 21 to 44: alternatives, partitions, shares, extended resources, groups, binding conditions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from allot.client.errors import ApiError
-from e2e.scheduling.world import World
+from e2e.scenarios.world import World, container
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
-
-GATES = ("DRAWorkloadResourceClaims", "GenericWorkload", "DRANodeAllocatableResources")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 def alternatives(world: World, *choices: dict[str, Any]) -> dict[str, Any]:
@@ -27,20 +25,21 @@ def cel(text: str) -> list[dict[str, Any]]:
 
 
 async def test_21_the_first_alternative_that_fits_is_taken(world: World) -> None:
-    await world.gpu_node("n1", 2)
+    await world.gpus("n1", 2)
     await world.device_class()
     await world.claim("c", alternatives(world, {"count": 3}, {"count": 2}, {"count": 1}))
     await world.pod("p1", claims={"gpu": "c"})
     await world.running("p1")
     results = await world.results_of("p1")
     assert [result["request"] for result in results] == ["request-1/sub-request-2"] * 2
+    assert await world.variables("p1") == {"claim_c_request_1": "true", "device_gpu_0": "true", "device_gpu_1": "true"}
 
 
 async def test_22_only_configuration_of_the_chosen_alternative_counts(world: World) -> None:
     def opaque(request: str, value: str) -> dict[str, Any]:
-        return {"requests": [request], "opaque": {"driver": world.driver, "parameters": {"from": value}}}
+        return {"requests": [request], "opaque": {"driver": world.driver, "parameters": {f"from_{value}": "yes"}}}
 
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     await world.device_class()
     config = [
         opaque("request-1", "base"),
@@ -51,12 +50,13 @@ async def test_22_only_configuration_of_the_chosen_alternative_counts(world: Wor
     await world.pod("p1", claims={"gpu": "c"})
     await world.running("p1")
     found = (await world.claim_of("p1", "gpu"))["status"]["allocation"]["devices"]["config"]
-    assert [entry["opaque"]["parameters"]["from"] for entry in found] == ["base", "two"]
+    assert [entry["opaque"]["parameters"] for entry in found] == [{"from_base": "yes"}, {"from_two": "yes"}]
+    seen = await world.variables("p1")
+    assert {name for name in seen if name.startswith("user_")} == {"user_from_base", "user_from_two"}
 
 
 async def test_23_a_constraint_that_cannot_be_met_leads_to_the_next_alternative(world: World) -> None:
-    await world.node("n1")
-    await world.slice_(
+    await world.publish(
         "n1", [{"name": f"gpu-{number}", "attributes": {"root": {"int": number}}} for number in range(2)]
     )
     await world.device_class()
@@ -68,10 +68,14 @@ async def test_23_a_constraint_that_cannot_be_met_leads_to_the_next_alternative(
 
 
 async def test_24_impossible_alternatives_are_passed_over(world: World) -> None:
-    await world.gpu_node("n1", 1, model="real")
+    await world.gpus("n1", 1, model="real")
     await world.device_class()
     attribute = f'device.attributes["{world.driver}"].model'
-    choices = ({"selectors": cel(f'{attribute} == "a"')}, {"selectors": cel(f'{attribute} == "b"')}, {})
+    choices: tuple[dict[str, Any], ...] = (
+        {"selectors": cel(f'{attribute} == "a"')},
+        {"selectors": cel(f'{attribute} == "b"')},
+        {},
+    )
     await world.claim("c", alternatives(world, *choices))
     await world.pod("p1", claims={"gpu": "c"})
     await world.running("p1")
@@ -79,28 +83,50 @@ async def test_24_impossible_alternatives_are_passed_over(world: World) -> None:
 
 
 async def test_25_and_26_partitions_share_counters(world: World) -> None:
-    await world.node("n1")
     sets = [{"name": "memory", "counters": {"memory": {"value": "6Gi"}}}]
-    await world.slice_("n1", [], sharedCounters=sets, slices=2)
-    consumes = [{"counterSet": "memory", "counters": {"memory": {"value": "4Gi"}}}]
-    devices = [{"name": f"part-{number}", "consumesCounters": consumes} for number in range(2)]
-    await world.slice_("n1", devices, slices=2)
+
+    def part(name: str, amount: str) -> dict[str, Any]:
+        return {"name": name, "consumesCounters": [{"counterSet": "memory", "counters": {"memory": {"value": amount}}}]}
+
+    devices = [part("part-0", "4Gi"), part("part-1", "4Gi"), part("whole", "6Gi")]
+    await world.publish("n1", devices, sharedCounters=sets)
     await world.device_class()
     await world.template("single")
-    for name in ("p1", "p2"):
-        await world.pod(name, templates={"gpu": "single"})
-        if name == "p1":
-            await world.running("p1")
+    await world.pod("p1", templates={"gpu": "single"})
+    await world.running("p1")
+    # Neither the other part nor the whole is left.
+    await world.pod("p2", templates={"gpu": "single"})
     await world.pending("p2", "cannot allocate all claims")
     await world.delete_pod("p1")
     await world.running("p2")
 
 
-async def test_30_to_32_shares_of_a_device_with_capacity(world: World) -> None:
-    await world.node("n1")
+async def test_26_two_parts_of_a_device_for_one_claim(world: World) -> None:
+    sets = [{"name": "gpu-0", "counters": {"memory": {"value": "4Gi"}}}]
+    devices = [
+        {
+            "name": f"part-{number}",
+            "consumesCounters": [{"counterSet": "gpu-0", "counters": {"memory": {"value": "1Gi"}}}],
+        }
+        for number in range(4)
+    ]
+    whole = {"name": "whole", "consumesCounters": [{"counterSet": "gpu-0", "counters": {"memory": {"value": "4Gi"}}}]}
+    await world.publish("n1", [*devices, whole], sharedCounters=sets)
+    await world.device_class()
+    await world.claim("parts", world.request(count=2))
+    await world.pod("p1", claims={"gpu": "parts"})
+    await world.running("p1")
+    assert await world.variables("p1") == {"claim_parts_gpu": "true", "device_part_0": "true", "device_part_1": "true"}
+    # Of what is left the whole is none: more than two are not to be had.
+    await world.claim("three", world.request(count=3))
+    await world.pod("p2", claims={"gpu": "three"})
+    await world.pending("p2", "cannot allocate all claims")
+
+
+async def test_30_shares_of_a_device_with_capacity(world: World) -> None:
     policy = {"default": "1Gi", "validRange": {"min": "1Gi"}}
     capacity = {"memory": {"value": "8Gi", "requestPolicy": policy}}
-    await world.slice_("n1", [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": capacity}])
+    await world.publish("n1", [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": capacity}])
     await world.device_class()
     for name, amount in (("a", "4Gi"), ("b", "8Gi"), ("c", "4Gi")):
         await world.claim(name, world.request(capacity={"requests": {"memory": amount}}))
@@ -114,13 +140,49 @@ async def test_30_to_32_shares_of_a_device_with_capacity(world: World) -> None:
     assert first["device"] == third["device"] == "gpu-0"
     assert first["shareID"] != third["shareID"]
     assert first["consumedCapacity"] == {"memory": "4Gi"}
+    seen = {"device_gpu_0": "true", "capacity_memory": "4Gi"}
+    assert await world.variables("p-a") == {"claim_a_gpu": "true", **seen}
+    assert await world.variables("p-c") == {"claim_c_gpu": "true", **seen}
     await world.delete_pod("p-a")
     await world.delete_pod("p-c")
     await world.running("p-b")
 
 
+@pytest.mark.parametrize(
+    ("capacities", "wanted"),
+    [
+        (
+            {"memory": "80Gi", "compute": "100"},
+            ({"memory": "16Gi", "compute": "20"}, {"memory": "16Gi", "compute": "20"}),
+        ),
+        (
+            {"egress": "100G", "ingress": "100G"},
+            ({"egress": "10G", "ingress": "5G"}, {"egress": "5G", "ingress": "5G"}),
+        ),
+    ],
+    ids=["31-gpu", "32-nic"],
+)
+async def test_31_and_32_shares_of_one_device_have_their_own_amounts(
+    world: World, capacities: dict[str, str], wanted: tuple[dict[str, str], ...]
+) -> None:
+    capacity = {name: {"value": amount} for name, amount in capacities.items()}
+    await world.publish("n1", [{"name": "dev-0", "allowMultipleAllocations": True, "capacity": capacity}])
+    await world.device_class()
+    for number, amounts in enumerate(wanted):
+        await world.claim(f"c{number}", world.request(capacity={"requests": amounts}))
+        await world.pod(f"p{number}", claims={"gpu": f"c{number}"})
+    await world.running("p0", "p1")
+    for number, amounts in enumerate(wanted):
+        expected = {f"capacity_{name}": amount for name, amount in amounts.items()}
+        assert await world.variables(f"p{number}") == {
+            f"claim_c{number}_gpu": "true",
+            "device_dev_0": "true",
+            **expected,
+        }
+
+
 async def test_34_admin_access_needs_a_labelled_namespace_and_takes_nothing(world: World) -> None:
-    await world.gpu_node("n1", 2)
+    await world.gpus("n1", 2)
     await world.device_class()
     with pytest.raises(ApiError) as refused:
         await world.claim("admin", world.request(adminAccess=True, allocationMode="All"))
@@ -139,6 +201,7 @@ async def test_34_admin_access_needs_a_labelled_namespace_and_takes_nothing(worl
     await world.running("p2")
     results = await world.results_of("p2")
     assert len(results) == 2 and all(result["adminAccess"] for result in results)
+    assert {"device_gpu_0", "device_gpu_1"} <= set(await world.variables("p2"))
 
 
 async def extended(world: World, count: int = 1, implicit: bool = False) -> dict[str, Any]:
@@ -151,7 +214,7 @@ async def extended(world: World, count: int = 1, implicit: bool = False) -> dict
 
 @pytest.mark.parametrize("implicit", [False, True], ids=["explicit", "implicit"])
 async def test_35_extended_resources_are_served_by_devices(world: World, implicit: bool) -> None:
-    await world.gpu_node("n1", 1)
+    await world.gpus("n1", 1)
     spec = {} if implicit else {"extendedResourceName": f"{world.namespace}.example.com/gpu"}
     await world.device_class(**spec)
     wanted = await extended(world, implicit=implicit)
@@ -166,16 +229,17 @@ async def test_35_extended_resources_are_served_by_devices(world: World, implici
     assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
     assert [r["device"] for r in claim["status"]["allocation"]["devices"]["results"]] == ["gpu-0"]
     assert claim["status"]["reservedFor"][0]["name"] == "p1"
+    assert await world.variables("p1") == {"container_0_request_0": "true", "device_gpu_0": "true"}
 
 
 async def test_36_each_container_gets_its_extended_resources(world: World) -> None:
-    await world.gpu_node("n1", 6)
+    await world.gpus("n1", 6)
     await world.device_class(extendedResourceName=f"{world.namespace}.example.com/gpu")
     containers = []
     for number in (1, 2, 3):
         amounts = {f"{world.namespace}.example.com/gpu": str(number)}
         resources = {"requests": amounts, "limits": amounts}
-        containers.append({"name": f"c{number}", "image": "example.com/main:1", "resources": resources})
+        containers.append(container(f"c{number}", resources=resources))
     await world.pod("p1", containers=containers)
     [pod] = await world.running("p1")
     status = pod["status"]["extendedResourceClaimStatus"]
@@ -184,22 +248,46 @@ async def test_36_each_container_gets_its_extended_resources(world: World) -> No
     claim = await world.get("resourceclaims", status["resourceClaimName"])
     results = [result["request"] for result in claim["status"]["allocation"]["devices"]["results"]]
     assert sorted(results) == ["container-0-request-0"] + ["container-1-request-0"] * 2 + ["container-2-request-0"] * 3
+    for number in (1, 2, 3):
+        seen = await world.variables("p1", f"c{number}")
+        assert seen.pop(f"container_{number - 1}_request_0") == "true"
+        assert len(seen) == number and all(name.startswith("device_") for name in seen)
+
+
+async def test_36_several_extended_resources_for_one_container(world: World) -> None:
+    models = ("a", "b", "c")
+    await world.publish(
+        "n1", [{"name": f"gpu-{model}", "attributes": {"model": {"string": model}}} for model in models]
+    )
+    for model in models:
+        expression = f'device.attributes["{world.driver}"].model == "{model}"'
+        await world.device_class(expression, f".{model}", extendedResourceName=f"{world.driver}/{model}")
+    amounts = {f"{world.driver}/{model}": "1" for model in models}
+    await world.pod("p1", resources={"requests": amounts, "limits": amounts})
+    await world.running("p1")
+    seen = await world.variables("p1")
+    assert seen == {
+        **{f"container_0_request_{number}": "true" for number in range(3)},
+        **{f"device_gpu_{model}": "true" for model in models},
+    }
 
 
 async def test_37_init_containers_use_what_later_containers_use(world: World) -> None:
-    await world.gpu_node("n1", 4)
+    await world.gpus("n1", 4)
     resource = f"{world.namespace}.example.com/gpu"
     await world.device_class(extendedResourceName=resource)
 
-    def container(name: str, count: int, **more: Any) -> dict[str, Any]:
+    def asks(count: int) -> dict[str, Any]:
         amounts = {resource: str(count)}
-        resources = {"requests": amounts, "limits": amounts}
-        return {"name": name, "image": "example.com/main:1", "resources": resources, **more}
+        return {"requests": amounts, "limits": amounts}
 
     await world.pod(
         "p1",
-        initContainers=[container("side", 1, restartPolicy="Always"), container("init", 3)],
-        containers=[container("main", 1)],
+        initContainers=[
+            container("side", resources=asks(1), restartPolicy="Always"),
+            container("init", "env", resources=asks(3)),
+        ],
+        containers=[container("main", resources=asks(1))],
     )
     [pod] = await world.running("p1")
     status = pod["status"]["extendedResourceClaimStatus"]
@@ -211,38 +299,51 @@ async def test_37_init_containers_use_what_later_containers_use(world: World) ->
     assert sorted(mappings["init"]) == ["container-1-request-0", "container-2-request-0"]
     claim = await world.get("resourceclaims", status["resourceClaimName"])
     assert len(claim["status"]["allocation"]["devices"]["results"]) == 4
+    assert "container_0_request_0" in await world.variables("p1", "side")
+    assert "container_2_request_0" in await world.variables("p1", "main")
+    said = await world.log("p1", "init")
+    assert "container_1_request_0=true" in said and "container_2_request_0=true" in said
+    assert said.count("device_gpu_") == 3
 
 
 async def test_38_and_40_extended_resources_are_free_again_when_the_pod_has_finished(world: World) -> None:
-    await world.gpu_node("n1", 10)
+    await world.gpus("n1", 10)
     await world.device_class(extendedResourceName=f"{world.namespace}.example.com/gpu")
-    await world.pod("p1", resources=await extended(world, 10))
+    over = world.folder / "over"
+    script = f"while [ ! -e {over} ]; do sleep 0.05; done"
+    await world.pod("p1", resources=await extended(world, 10), script=script, restartPolicy="Never")
     await world.running("p1")
     await world.pod("p2", resources=await extended(world, 10))
     await world.pending("p2")
     claim = (await world.get("pods", "p1"))["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
-    await world.patch("pods", "p1", {"status": {"phase": "Succeeded"}}, "status")
+    over.touch()
+    await world.in_phase("p1", "Succeeded")
     await world.gone("resourceclaims", claim)
     await world.running("p2")
 
 
 async def test_39_none_of_an_extended_resource_is_nothing(world: World) -> None:
-    await world.node("n1")
     await world.device_class(extendedResourceName=f"{world.namespace}.example.com/gpu")
     await world.pod("p1", resources=await extended(world, 0))
     await world.running("p1")
-    assert await world.list("resourceclaims") == []
+    assert await world.all("resourceclaims") == []
 
 
 async def test_41_a_device_plugin_on_the_node_comes_first(world: World) -> None:
     resource = f"{world.namespace}.example.com/gpu"
-    await world.node("n1", **{resource: "1"})
-    await world.slice_("n1", [{"name": "gpu-0"}])
+    await world.amounts("n1", **{resource: "1"})
+    await world.publish("n1", [{"name": "gpu-0"}])
     await world.device_class(extendedResourceName=resource)
     await world.pod("p1", resources=await extended(world))
     [pod] = await world.running("p1")
     assert "extendedResourceClaimStatus" not in pod["status"]
-    assert await world.list("resourceclaims") == []
+    assert await world.all("resourceclaims") == []
+    # Without the plugin devices serve.
+    await world.delete_pod("p1")
+    await world.amounts("n1", **{resource: None})
+    await world.pod("p2", resources=await extended(world))
+    [pod] = await world.running("p2")
+    assert pod["status"]["extendedResourceClaimStatus"]
 
 
 async def test_42_quotas_count_claims_and_devices(world: World) -> None:
@@ -265,7 +366,7 @@ async def test_42_quotas_count_claims_and_devices(world: World) -> None:
 
 @pytest.mark.parametrize("by_template", [False, True], ids=["claim", "template"])
 async def test_43_pods_of_a_group_share_the_groups_claim(world: World, by_template: bool) -> None:
-    await world.gpu_node("n1", 2)
+    await world.gpus("n1", 2)
     await world.device_class()
     if by_template:
         await world.template("shared")
@@ -292,9 +393,8 @@ async def test_43_pods_of_a_group_share_the_groups_claim(world: World, by_templa
 
 
 async def binding_device(world: World) -> None:
-    await world.node("n1")
     conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"], "bindsToNode": True}
-    await world.slice_("n1", [{"name": f"gpu-{number}", **conditions} for number in range(2)])
+    await world.publish("n1", [{"name": f"gpu-{number}", **conditions} for number in range(2)])
     await world.device_class()
     await world.claim("c")
     await world.pod("p1", claims={"gpu": "c"})
@@ -343,11 +443,12 @@ async def test_44_a_device_that_fails_to_get_ready_is_given_up(world: World) -> 
 
 
 async def test_33_devices_that_stand_for_the_nodes_own_resources_count_as_those(world: World) -> None:
-    await world.node("n1", cpu="4")
+    await world.amounts("n1", cpu="4")
+    await world.amounts("n2", cpu="0")
     policy = {"default": "1", "validRange": {"min": "1"}}
     mapping = {"nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": "cpu", "capacityMultiplier": "1"}}}}
     capacity = {"cpu": {"value": "4", "requestPolicy": policy}}
-    await world.slice_("n1", [{"name": "numa-0", "allowMultipleAllocations": True, "capacity": capacity, **mapping}])
+    await world.publish("n1", [{"name": "numa-0", "allowMultipleAllocations": True, "capacity": capacity, **mapping}])
     await world.device_class()
     requests = [world.request(name, capacity={"requests": {"cpu": "1"}}) for name in ("a", "b")]
     await world.claim("c", *requests)
@@ -355,6 +456,7 @@ async def test_33_devices_that_stand_for_the_nodes_own_resources_count_as_those(
     [pod] = await world.running("p1")
     shares = [result["shareID"] for result in await world.results_of("p1")]
     assert len(set(shares)) == 2
+    assert pod["spec"]["nodeName"] == "n1"
     assert pod["status"]["nodeAllocatableResourceClaimStatuses"]
     amounts = {"cpu": "3"}
     await world.pod("p2", resources={"requests": amounts})
