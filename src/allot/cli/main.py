@@ -30,11 +30,13 @@ _COMMANDS = (
     "controllers",
     "down",
     "driver",
+    "get",
     "node",
     "reset",
     "scheduler",
     "status",
     "top",
+    "tree",
     "up",
     "validate",
 )

@@ -1,0 +1,277 @@
+"""What hangs on what: from a pod, claim, node or device down (or up) to the others, as a tree that can be drawn (`allot tree`).
+
+Only what the API knows: CDI ids are the node's business, so they are told where the driver's way to name them is known, and
+otherwise said to be unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from allot.core.advice.situation import Situation
+from allot.core.advice.usage.claims import nodes_of
+from allot.core.advice.usage.devices import users_of
+from allot.core.advice.usage.published import attributes_of, keeping_off, model_of, node_name
+from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+
+# Attributes that tell a device from its neighbours, in the order in which they are shown.
+_TELLING = ("uuid", "profile", "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode", "ifName", "numa")
+# How drivers name what they prepare: kind=name. Others are not known from outside.
+_CDI_NAMES = {"gpu.nvidia.com": "k8s.gpu.nvidia.com/claim={uid}-{device}"}
+UNKNOWN = "unknown"
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something, what is to be said of it, and what hangs on it."""
+
+    kind: str
+    name: str
+    facts: Mapping[str, str] = {}
+    problem: str = ""
+    children: tuple[Branch, ...] = ()
+
+
+# --- pods ---
+
+
+def pod_tree(situation: Situation, pod: core_v1.Pod) -> Branch:
+    """Containers, their claims, the requests in these, the devices for them."""
+    entries = {entry.name: entry for entry in pod.spec.resource_claims}
+    told: set[str] = set()
+    containers = [
+        _container(situation, pod, container, entries, told)
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+    ]
+    unused = [_entry(situation, pod, entry, "", told) for name, entry in entries.items() if name not in told]
+    facts = {"phase": pod.status.phase or "Pending", "node": pod.spec.node_name or "none yet"}
+    return Branch(
+        kind="pod",
+        name=f"{pod.metadata.namespace}/{pod.metadata.name}",
+        facts=facts,
+        problem=_pending_because(pod),
+        children=(*containers, *_extended(situation, pod), *unused),
+    )
+
+
+def _pending_because(pod: core_v1.Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message
+    return ""
+
+
+def _container(
+    situation: Situation,
+    pod: core_v1.Pod,
+    container: core_v1.Container,
+    entries: Mapping[str, core_v1.PodResourceClaim],
+    told: set[str],
+) -> Branch:
+    children = []
+    for used in container.resources.claims:
+        entry = entries.get(used.name)
+        if entry is None:
+            children.append(Branch(kind="claim", name=used.name, problem="the pod has no claim of that name"))
+        elif entry.name in told and not used.request:
+            children.append(Branch(kind="claim", name=used.name, facts={"shared": "see above"}))
+        else:
+            children.append(_entry(situation, pod, entry, used.request or "", told))
+    return Branch(kind="container", name=container.name, children=tuple(children))
+
+
+def _entry(
+    situation: Situation, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, request: str, told: set[str]
+) -> Branch:
+    """The claim behind an entry; request: the only one that counts."""
+    told.add(entry.name)
+    source = f"template {entry.resource_claim_template_name}" if entry.resource_claim_template_name else ""
+    name = entry.resource_claim_name or next(
+        (s.resource_claim_name or "" for s in pod.status.resource_claim_statuses if s.name == entry.name), ""
+    )
+    facts = {"entry": entry.name, **({"from": source} if source else {})}
+    if not name:
+        return Branch(kind="claim", name="", facts=facts, problem="the claim has not been created yet")
+    claim = situation.claims.claim(pod.metadata.namespace, name)
+    if claim is None:
+        return Branch(kind="claim", name=name, facts=facts, problem="the claim does not exist")
+    tree = claim_tree(situation, claim, request)
+    return msgspec.structs.replace(tree, facts={**facts, **tree.facts})
+
+
+def _extended(situation: Situation, pod: core_v1.Pod) -> Iterator[Branch]:
+    """The claim that stands for extended resources."""
+    claim = situation.claims.special_claim_of(pod)
+    if claim is not None:
+        tree = claim_tree(situation, claim)
+        yield msgspec.structs.replace(tree, facts={"from": "extended resources", **tree.facts})
+
+
+# --- claims ---
+
+
+def claim_tree(situation: Situation, claim: api.ResourceClaim, only: str = "") -> Branch:
+    """Requests and the devices for them. only: the one request that counts."""
+    allocation = claim.status.allocation
+    facts = {"state": "allocated" if allocation is not None else "not allocated"}
+    users = users_of(claim)
+    if users:
+        facts["used by"] = ", ".join(users)
+    nodes = nodes_of(allocation)
+    if nodes:
+        facts["node"] = ", ".join(nodes)
+    children = [
+        _request(situation, claim, request)
+        for request in claim.spec.devices.requests
+        if not only or request.name == only.partition("/")[0]
+    ]
+    return Branch(
+        kind="claim",
+        name=f"{claim.metadata.namespace}/{claim.metadata.name}",
+        facts=facts,
+        children=(*children, *_constraints(claim), *_configurations(claim)),
+    )
+
+
+def _request(situation: Situation, claim: api.ResourceClaim, request: api.DeviceRequest) -> Branch:
+    allocation = claim.status.allocation
+    results = [
+        result
+        for result in (allocation.devices.results if allocation is not None else ())
+        if result.request.partition("/")[0] == request.name
+    ]
+    facts = {"asks for": " or ".join(_asks(request))}
+    chosen = {result.request.partition("/")[2] for result in results} - {""}
+    if chosen:
+        facts["chosen"] = ", ".join(sorted(chosen))
+    return Branch(
+        kind="request",
+        name=request.name,
+        facts=facts,
+        problem="" if results or allocation is None else "no devices in the allocation",
+        children=tuple(_result(situation, claim, result) for result in results),
+    )
+
+
+def _asks(request: api.DeviceRequest) -> Iterator[str]:
+    alternatives: Iterable[api.ExactDeviceRequest | api.DeviceSubRequest] = request.first_available
+    if request.exactly is not None:
+        alternatives = (request.exactly,)
+    for asked in alternatives:
+        count = "all" if asked.allocation_mode == api.ALL else str(asked.count or 1)
+        text = f"{count} of {asked.device_class_name}"
+        if asked.selectors:
+            text += f" with {len(asked.selectors)} selector{'s' if len(asked.selectors) > 1 else ''}"
+        yield text
+
+
+def _result(situation: Situation, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> Branch:
+    id_ = DeviceID(result.driver, result.pool, result.device)
+    entries = situation.claims.inventory.devices_named(id_)
+    facts: dict[str, str] = {}
+    if result.admin_access:
+        facts["access"] = "admin"
+    if result.consumed_capacity:
+        facts["takes"] = ", ".join(f"{name} {amount}" for name, amount in sorted(result.consumed_capacity.items()))
+    if entries:
+        facts |= _device_facts(entries[0])
+    known = _CDI_NAMES.get(result.driver)
+    uid = claim.metadata.uid
+    facts["cdi"] = known.format(uid=uid, device=result.device) if known and uid and not result.share_id else UNKNOWN
+    problem = "" if entries else "the device is not published any more"
+    return Branch(kind="device", name=str(id_), facts=facts, problem=problem or _reported(claim, result))
+
+
+def _reported(claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> str:
+    """What the driver says against the device."""
+    for status in claim.status.devices:
+        if (status.driver, status.pool, status.device) == (result.driver, result.pool, result.device):
+            for condition in status.conditions:
+                if condition.type == "Ready" and condition.status != "True":
+                    return f"not ready: {condition.message or condition.reason}"
+    return ""
+
+
+def _constraints(claim: api.ResourceClaim) -> Iterator[Branch]:
+    for constraint in claim.spec.devices.constraints:
+        name = constraint.match_attribute or constraint.distinct_attribute or ""
+        rule = "the same" if constraint.match_attribute else "different"
+        scope = ", ".join(constraint.requests) or "all requests"
+        yield Branch(kind="constraint", name=name, facts={"must be": rule, "for": scope})
+
+
+def _configurations(claim: api.ResourceClaim) -> Iterator[Branch]:
+    if claim.status.allocation is None:
+        return
+    for config in claim.status.allocation.devices.config:
+        if config.opaque is not None:
+            where = "class" if config.source == "FromClass" else "claim"
+            facts = {"from": where, "for": ", ".join(config.requests) or "all requests"}
+            if config.opaque.parameters is not None:
+                facts["parameters"] = msgspec.json.encode(config.opaque.parameters).decode()
+            yield Branch(kind="config", name=config.opaque.driver, facts=facts)
+
+
+# --- devices and nodes ---
+
+
+def _device_facts(entry: DeviceEntry) -> dict[str, str]:
+    attributes = attributes_of(entry)
+    facts = {"model": model_of(entry)}
+    for name in _TELLING:
+        value = attributes.get(name, attributes.get(f"{entry.id.driver}/{name}"))
+        if value is not None:
+            facts[name.rpartition("/")[2]] = str(value)
+    for name, capacity in sorted(entry.capacity.items()):
+        facts[name.rpartition("/")[2]] = str(capacity.value)
+    taints = [f"{taint.key}:{taint.effect}" for taint in keeping_off(entry)]
+    if taints:
+        facts["tainted"] = ", ".join(taints)
+    return facts
+
+
+def device_tree(situation: Situation, entry: DeviceEntry) -> Branch:
+    """Who holds a device, and who watches it."""
+    state = entry.state
+    facts = {"node": node_name(entry) or "several", **_device_facts(entry)}
+    children = [_holder(situation, claim, {"holds": "all of it"}) for claim in state.claims]
+    children += [_holder(situation, share.claim, {"holds": "a share"}) for share in state.shares]
+    children += [_holder(situation, claim, {"access": "admin"}) for claim in _watchers(situation, entry.id)]
+    return Branch(kind="device", name=str(entry.id), facts=facts, children=tuple(children))
+
+
+def _watchers(situation: Situation, id_: DeviceID) -> Iterator[ClaimID]:
+    for claim in situation.claims.claims():
+        results = claim.status.allocation.devices.results if claim.status.allocation is not None else ()
+        if any(r.admin_access and (r.driver, r.pool, r.device) == tuple(id_) for r in results):
+            yield ClaimID(claim.metadata.namespace, claim.metadata.name)
+
+
+def _holder(situation: Situation, id_: ClaimID, facts: Mapping[str, str]) -> Branch:
+    claim = situation.claims.claim(id_.namespace, id_.name)
+    users = users_of(claim) if claim is not None else ()
+    pods = tuple(Branch(kind="pod", name=f"{id_.namespace}/{name}") for name in users)
+    return Branch(kind="claim", name=str(id_), facts=facts, children=pods)
+
+
+def node_tree(situation: Situation, name: str) -> Branch:
+    """The devices of a node with their holders, and its pods that use none of them."""
+    devices = [
+        device_tree(situation, entry)
+        for slice_ in situation.snapshot.of(api.ResourceSlice)
+        for device in slice_.spec.devices or ()
+        for entry in situation.claims.inventory.devices_named(
+            DeviceID(slice_.spec.driver, slice_.spec.pool.name, device.name)
+        )
+        if entry.slice is slice_ and node_name(entry) == name
+    ]
+    info = situation.cluster.nodes.get(name)
+    others = [
+        Branch(kind="pod", name=f"{pod.pod.metadata.namespace}/{pod.pod.metadata.name}")
+        for pod in (info.pods.values() if info is not None else ())
+        if not situation.claims.claims_of(pod.pod)
+    ]
+    return Branch(kind="node", name=name, children=(*devices, *others))
