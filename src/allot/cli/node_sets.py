@@ -24,6 +24,11 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     local: bool = False
 
     @property
+    def are_none(self) -> bool:
+        """Whether there is only a control plane."""
+        return not self.simulated and not self.local
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of all simulated nodes."""
         return tuple(name for each in self.simulated for name in each.names)

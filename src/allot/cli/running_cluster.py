@@ -7,6 +7,7 @@ Children are started again when they end; all of them end with this process. How
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from functools import partial
@@ -19,16 +20,22 @@ from allot.cli.instance import Instance, InstanceState, Part, began_at
 from allot.cli.node_sets import Nodes, keep_nodes
 from allot.cli.output import talk
 from allot.cli.serving import ADMIN_KUBECONFIG, ServerOptions, make_data_dir, serving
-from allot.controlplane.component_logs import COMPONENTS, CONTROLLERS, SCHEDULER, ComponentLogs
-from allot.controlplane.components import SCHEDULER_NAME, start_controllers, start_scheduler
+from allot.controlplane.component_logs import COMPONENTS, ComponentLogs, component_of_task
+from allot.controlplane.components import start_controllers, start_scheduler
+from allot.controlplane.own_node import IMAGE, OwnNode
+from allot.controlplane.own_node import NAME as OWN_NODE_NAME
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import ResourceSlice
+from allot.node.static_pods import PartState, StaticPod
 from allot.process.children import Child
 from allot.process.clock import Clock, SystemClock
 from allot.process.interpreter import settle
 from allot.process.signals import stop_on_signals
 
+_api_log = logging.getLogger("allot.apiserver")
+
+_OWN_NODE = "control-plane node"
 # Nodes that are not ready by then are told of, and the cluster is announced without them.
 _NODES_WAIT_S = 60.0
 _POLL_S = 0.02
@@ -58,9 +65,10 @@ async def run_cluster(options: UpOptions) -> None:
         logs.install()
         async with serving(options.server) as plane:
             cluster = _Cluster(options, instance, plane, logs, clock)
-            await cluster.start()
-            settle()
-            await stop.wait()
+            async with asyncio.TaskGroup() as tasks:
+                starting = tasks.create_task(cluster.start())
+                await stop.wait()
+                starting.cancel()
             talk("stopping")
 
 
@@ -74,6 +82,7 @@ class _Cluster:
         self._logs = logs
         self._clock = clock
         self._children: list[Child] = []
+        self._own_node: OwnNode | None = None
         own = options.server.data_dir / ADMIN_KUBECONFIG
         self._kubeconfig = own
         self._state = InstanceState(
@@ -86,20 +95,39 @@ class _Cluster:
         )
 
     async def start(self) -> None:
-        """Everything; returns when it is ready."""
+        """Everything; returns when it is ready and announced."""
         access, url = self._plane.server.access, self._plane.server.url
         for path in {self._kubeconfig, self._options.server.kubeconfig or self._kubeconfig}:
             access.write_admin_kubeconfig(path, url)
+        _api_log.info("serving %s, objects in %s", url, _store_of(self._options.server))
         start_controllers(self._plane, self._options.controllers)
         start_scheduler(self._plane)
-        self._start_nodes()
+        if not self._options.nodes.are_none:
+            self._start_own_node()
+            self._start_nodes()
         self._write_state()
         await self._wait_for_nodes()
         self._state = msgspec.structs.replace(self._state, ready=True)
         self._write_state()
         announce(self._state, in_background=False)
+        settle()
 
     # --- nodes ---
+
+    def _start_own_node(self) -> None:
+        pods = [
+            StaticPod(
+                name=name,
+                image=IMAGE,
+                command=("allot", "up"),
+                labels={"component": name, "tier": "control-plane"},
+                log=self._logs.path(name),
+                state=partial(self._component_state, name),
+            )
+            for name in COMPONENTS
+        ]
+        self._own_node = OwnNode(self._plane, self._options.server.data_dir / "nodes" / OWN_NODE_NAME, pods)
+        self._plane.start(_OWN_NODE, self._own_node.run)
 
     def _start_nodes(self) -> None:
         folder = self._options.server.data_dir
@@ -121,6 +149,8 @@ class _Cluster:
     async def _wait_for_nodes(self) -> None:
         all_of_them, with_devices = set(self._options.nodes.names), set(self._options.nodes.names_with_devices)
         nodes, slices = self._plane.informers.typed(Node), self._plane.informers.typed(ResourceSlice)
+        if self._own_node is not None:
+            await self._own_node.is_ready.wait()
         until = self._clock.monotonic() + _NODES_WAIT_S
         while self._clock.monotonic() < until:
             missing = all_of_them - {each.metadata.name for each in nodes.cache if _is_ready(each)}
@@ -133,29 +163,45 @@ class _Cluster:
     # --- how it is ---
 
     def _parts(self) -> tuple[Part, ...]:
-        restarts = dict.fromkeys(COMPONENTS, 0)
-        for name, starts in self._plane.starts.items():
-            if name not in {child.name for child in self._children} | {"informers"}:
-                restarts[SCHEDULER if name == SCHEDULER_NAME else CONTROLLERS] += starts - 1
-        own = [
-            Part(name=name, state="running", restarts=restarts[name], pid=self._state.pid, since=self._state.since)
-            for name in COMPONENTS
-        ]
-        children = [
+        own = [(name, self._component_state(name), self._state.pid) for name in COMPONENTS]
+        children = [(child.name, _state_of(child), child.pid) for child in self._children]
+        return tuple(
             Part(
-                name=child.name,
-                state="running" if child.pid else "restarting",
-                restarts=child.restarts,
-                pid=child.pid,
-                since=child.started_at,
+                name=name,
+                state="running" if state.is_running else "restarting",
+                restarts=state.restarts,
+                pid=pid,
+                since=state.started_at,
             )
-            for child in self._children
-        ]
-        return (*own, *children)
+            for name, state, pid in (*own, *children)
+        )
+
+    def _component_state(self, component: str) -> PartState:
+        """Of a part that runs in this process."""
+        runs = [runs for task, runs in self._plane.runs.items() if self._component_of(task) == component]
+        return PartState(
+            started_at=max((each.started_at for each in runs), default=self._state.since),
+            restarts=sum(each.restarts for each in runs),
+        )
+
+    def _component_of(self, task: str) -> str:
+        if any(child.name == task for child in self._children) or task == _OWN_NODE:
+            return ""
+        return component_of_task(task)
 
     def _write_state(self) -> None:
         self._state = msgspec.structs.replace(self._state, parts=self._parts())
         self._instance.write(self._state)
+
+
+def _state_of(child: Child) -> PartState:
+    return PartState(started_at=child.started_at, restarts=child.restarts, is_running=bool(child.pid))
+
+
+def _store_of(options: ServerOptions) -> str:
+    if options.memory:
+        return "memory"
+    return ", ".join(options.etcd_servers) or str(options.data_dir)
 
 
 def _is_ready(node: Node) -> bool:

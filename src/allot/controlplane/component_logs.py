@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from allot.controlplane.components import SCHEDULER_NAME
 from allot.controlplane.plane import running_component
 from allot.process.clock import Clock
 from allot.process.log_files import ContainerLog, LogFile
@@ -30,7 +31,7 @@ _BY_LOGGER = {
     "allot.process": PROCESS,
 }
 # Tasks of a control plane that are no controllers.
-_BY_TASK = {"": PROCESS, "scheduler": SCHEDULER, "informers": API_SERVER}
+_BY_TASK = {"": PROCESS, SCHEDULER_NAME: SCHEDULER, "informers": API_SERVER}
 _LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
 
 
@@ -92,4 +93,9 @@ def _component_of(record: logging.LogRecord) -> str:
         if name in _BY_LOGGER:
             return _BY_LOGGER[name]
         name = name.rpartition(".")[0]
-    return _BY_TASK.get(running_component.get(), CONTROLLERS)
+    return component_of_task(running_component.get())
+
+
+def component_of_task(name: str) -> str:
+    """The part that a task of a control plane belongs to."""
+    return _BY_TASK.get(name, CONTROLLERS)

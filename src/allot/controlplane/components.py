@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
@@ -13,6 +14,8 @@ from allot.controlplane.plane import ControlPlane
 from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
 from allot.scheduler.configuration import SchedulerConfiguration
 from allot.scheduler.loop import Scheduler
+
+_log = logging.getLogger("allot.controllers")
 
 SCHEDULER_NAME = "scheduler"
 
@@ -35,6 +38,7 @@ def start_controllers(plane: ControlPlane, patterns: Sequence[str] = ("*",)) -> 
             root_ca=access.certificates.authority.pem.decode(),
         )
         plane.start(row.name, row.make(services).run)
+        _log.info("controller %s started", row.name)
     return registry
 
 

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
+import msgspec
+
 from allot.apiserver.assembly import Running, Settings, running
 from allot.apiserver.request import User
 from allot.client.api import Client
@@ -26,6 +28,13 @@ from allot.store.port import Store
 running_component = ContextVar("running_component", default="")
 
 
+class ComponentRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """How a component is doing. started_at: the last time, in seconds since 1970."""
+
+    started_at: float
+    restarts: int
+
+
 class ControlPlane:
     """An API server in this process, and what runs beside it."""
 
@@ -38,8 +47,8 @@ class ControlPlane:
         self.informers = Informers(self.client(CONTROLLERS, "allot-informers"), clock, ids)
         self._tasks = tasks
         self._running: dict[str, asyncio.Task[None]] = {}
-        # How often each component was started.
-        self.starts: dict[str, int] = {}
+        # By the name of the component.
+        self.runs: dict[str, ComponentRuns] = {}
 
     def client(self, user: User = ADMINISTRATOR, user_agent: str = "allot") -> Client:
         """A client with a user's rights."""
@@ -54,7 +63,9 @@ class ControlPlane:
         running_component.set(name)
 
         async def count_and_run() -> None:
-            self.starts[name] = self.starts.get(name, 0) + 1
+            before = self.runs.get(name)
+            restarts = before.restarts + 1 if before is not None else 0
+            self.runs[name] = ComponentRuns(started_at=self.clock.seconds(), restarts=restarts)
             await run()
 
         await supervise(name, count_and_run, self.clock)

@@ -9,25 +9,21 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
-from allot.core.lifecycle.times import seconds_of
 from allot.core.model.pods_v1 import Pod
-from allot.node.logs import LogOptions, read_log
 from allot.node.metrics import resource_metrics
 from allot.node.pods import Listing, PodWorker
 from allot.node.runtimes.port import Container, Runtime, RuntimeFailure, State, Streams
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.commands import Wanted, forward_ports, run_command
 from allot.node.serving.http import HttpError, Request, serving
+from allot.node.serving.log_streams import TRUE, log_options, stream_log
 from allot.process.clock import Clock
 from allot.process.metrics import CONTENT_TYPE
-
-_TRUE = ("1", "true", "True", "TRUE", "t")
 
 Route = Callable[[Request, tuple[str, ...]], Awaitable[None]]
 
@@ -139,7 +135,7 @@ class NodeServer:
         worker = self._worker(namespace, name)
         found = await self._containers(worker.pod, container)
         begun = [each for each in found if each.state != State.CREATED]
-        if request.get("previous") in _TRUE:
+        if request.get("previous") in TRUE:
             if len(begun) < 2:
                 text = f'previous terminated container "{container}" in pod "{name}" not found'
                 raise HttpError(400, text)
@@ -149,27 +145,13 @@ class NodeServer:
             raise HttpError(400, text)
         else:
             chosen = begun[0]
-        options = _log_options(request, self._clock.seconds())
+        options = log_options(request, self._clock.seconds())
         path = worker.log_folder() / container / f"{chosen.attempt}.log"
-        await self._stream_log(request, path, options, partial(self._is_running, worker.pod, chosen.id))
+        await stream_log(request, path, options, partial(self._is_running, worker.pod, chosen.id))
 
     async def _is_running(self, pod: Pod, container_id: str) -> bool:
         _, found = await self._agent.listing.of(pod.metadata.uid)
         return any(each.id == container_id and each.state == State.RUNNING for each in found)
-
-    async def _stream_log(
-        self, request: Request, path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]
-    ) -> None:
-        try:
-            pieces = read_log(path, options, is_running)
-            await request.start_stream("text/plain")
-            async for piece in pieces:
-                await request.piece(piece)
-        except OSError as error:
-            if isinstance(error, ConnectionError | TimeoutError):
-                raise
-            await request.piece(f"failed to read the log: {(error.strerror or str(error)).lower()}\n".encode())
-        await request.piece(b"")
 
     async def _exec(self, request: Request, rest: tuple[str, ...]) -> None:
         container = await self._running(*rest)
@@ -201,7 +183,7 @@ class NodeServer:
 
 
 def _wanted(request: Request) -> Wanted:
-    asked = {name: request.get(name) in _TRUE for name in ("input", "output", "error", "tty")}
+    asked = {name: request.get(name) in TRUE for name in ("input", "output", "error", "tty")}
     # A terminal has one output.
     wanted = Wanted(
         stdin=asked["input"], stdout=asked["output"], stderr=asked["error"] and not asked["tty"], tty=asked["tty"]
@@ -209,30 +191,3 @@ def _wanted(request: Request) -> Wanted:
     if not (wanted.stdin or wanted.stdout or wanted.stderr):
         raise HttpError(400, "you must specify at least 1 of stdin, stdout, stderr")
     return wanted
-
-
-def _log_options(request: Request, now: float) -> LogOptions:
-    def number(name: str, least: int) -> int | None:
-        text = request.get(name)
-        if not text:
-            return None
-        if not text.isdigit() or int(text) < least:
-            raise HttpError(400, f'invalid {name}: "{text}"')
-        return int(text)
-
-    since: float | None = None
-    if (seconds := number("sinceSeconds", 1)) is not None:
-        since = now - seconds
-    elif request.get("sinceTime"):
-        try:
-            since = seconds_of(request.get("sinceTime"))
-        except ValueError:
-            raise HttpError(400, f'invalid sinceTime: "{request.get("sinceTime")}"') from None
-    return LogOptions(
-        follow=request.get("follow") in _TRUE,
-        timestamps=request.get("timestamps") in _TRUE,
-        since=since,
-        tail=number("tailLines", 0),
-        limit_bytes=number("limitBytes", 1),
-        stream=request.get("stream") or "All",
-    )

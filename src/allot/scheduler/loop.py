@@ -36,7 +36,7 @@ from allot.scheduler.claim_writes import NotCommitted
 from allot.scheduler.commit import Committer
 from allot.scheduler.configuration import Profile, SchedulerConfiguration
 from allot.scheduler.metrics import SchedulerMetrics
-from allot.scheduler.reports import Reporter
+from allot.scheduler.reports import Reporter, text_of
 from allot.scheduler.sources import Sources
 from allot.scheduler.waits import ClaimWaits
 
@@ -157,6 +157,7 @@ class Scheduler:
         try:
             await sources.wait_synced()
             self.synced.set()
+            _log.info("scheduling the pods of %s", ", ".join(self._profiles))
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self.recorder.run())
@@ -352,20 +353,23 @@ def _name(pod: Pod) -> str:
 
 
 def _log_decision(decision: Decision) -> None:
+    """One line for each decision about devices, with DRA in it: people look for that."""
     for placement in decision.placements:
         if placement.claims or placement.extended is not None:
-            devices = [
-                f"{result.driver}/{result.pool}/{result.device}"
-                for step in placement.claims
-                if step.allocation is not None
-                for result in step.allocation.devices.results
-            ]
-            _log.info(
-                "DRA: pod %s to node %s with %s",
-                _name(placement.pod),
-                placement.node,
-                ", ".join(devices) or "its claims",
-            )
+            _log.info("DRA: pod %s to node %s: %s", _name(placement.pod), placement.node, _devices_of(placement))
     for refusal in decision.refusals:
         if "DynamicResources" in refusal.plugins:
-            _log.info("DRA: pod %s not placed: %s %s", _name(refusal.pod), refusal.message, refusal.explanation)
+            _log.info("DRA: pod %s not placed: %s", _name(refusal.pod), text_of(refusal))
+
+
+def _devices_of(placement: Placement) -> str:
+    """Each claim with the devices that it gets or has."""
+    allocations = [(step.claim.metadata.name, step.allocation) for step in placement.claims]
+    if placement.extended is not None:
+        allocations.append(("for extended resources", placement.extended.allocation))
+    told = []
+    for name, allocation in allocations:
+        results = allocation.devices.results if allocation is not None else ()
+        devices = ", ".join(f"{result.driver}/{result.pool}/{result.device}" for result in results)
+        told.append(f"claim {name} gets {devices}" if devices else f"claim {name} is allocated already")
+    return "; ".join(told)

@@ -1,0 +1,87 @@
+"""The node `allot-control-plane`: where the parts of a control plane that runs in this process are shown to be.
+
+Nothing can be scheduled to it, for the taint that such nodes have everywhere. It has a lease and a status, and serves the logs of its
+pods to the API server, as an agent would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from allot import __version__
+from allot.controlplane.plane import ControlPlane
+from allot.controlplane.users import node_user
+from allot.node.machine import read_machine
+from allot.node.registration import NodeOptions, Registration
+from allot.node.runtimes.port import RuntimeStatus
+from allot.node.serving.authorization import Authorization
+from allot.node.serving.certificates import server_context
+from allot.node.serving.http import HttpError, Request, serving
+from allot.node.static_pods import NodeFacts, StaticPod, StaticPods
+
+NAME = "allot-control-plane"
+ADDRESS = "127.0.0.1"
+IMAGE = f"allot:v{__version__}"
+VERSION = f"v1.37.0+allot-{__version__}"
+_ROLE = "node-role.kubernetes.io/control-plane"
+
+
+class OwnNode:
+    """Run it beside the other components. folder: for its certificate."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, pods: Sequence[StaticPod]) -> None:
+        self._plane = plane
+        self._folder = folder
+        self._pods = pods
+        # Set as soon as the node is in the API.
+        self.is_ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        plane, clock = self._plane, self._plane.clock
+        client = plane.client(node_user(NAME), "kubelet")
+        authority = plane.server.access.certificates.authority.pem
+        context = server_context(self._folder / "pki", NAME, ADDRESS, authority, clock.seconds())
+        answers = _Answers(Authorization(client, clock, NAME))
+        async with serving(ADDRESS, 0, context, answers.handle) as port:
+            options = NodeOptions(
+                name=NAME,
+                address=ADDRESS,
+                version=VERSION,
+                labels={_ROLE: "", "node.kubernetes.io/exclude-from-external-load-balancers": ""},
+                taints=({"key": _ROLE, "effect": "NoSchedule"},),
+            )
+            # A node may not give itself the role; whoever sets up a control plane does.
+            administrator = plane.client(user_agent="kubelet")
+            node = Registration(administrator, clock, options, read_machine(self._folder), lambda: port)
+            status = RuntimeStatus(name="allot", version=__version__)
+            await node.register(status)
+            facts = NodeFacts(name=NAME, uid=node.uid, address=ADDRESS)
+            answers.pods = StaticPods(client, plane.informers, clock, facts, self._pods)
+            self.is_ready.set()
+
+            async def look() -> RuntimeStatus:
+                return status
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(node.keep_lease())
+                tasks.create_task(node.keep_status(look))
+                tasks.create_task(answers.pods.run())
+
+
+class _Answers:
+    """What the node serves."""
+
+    def __init__(self, authorization: Authorization) -> None:
+        self._authorization = authorization
+        self.pods: StaticPods | None = None
+
+    async def handle(self, request: Request) -> None:
+        await self._authorization.check(request)
+        first, *rest = request.path.strip("/").split("/")
+        if first == "healthz" and not rest:
+            await request.answer(200, b"ok")
+        elif self.pods is None or not await self.pods.answer(request, first, rest):
+            raise HttpError(404, "404 page not found")

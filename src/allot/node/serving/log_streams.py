@@ -1,0 +1,57 @@
+"""Logs over HTTP, with the kubelet's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from allot.core.lifecycle.times import seconds_of
+from allot.node.logs import LogOptions, read_log
+from allot.node.serving.http import HttpError, Request
+
+TRUE = ("1", "true", "True", "TRUE", "t")
+
+
+async def stream_log(
+    request: Request, path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]
+) -> None:
+    """The part of a log that is asked for; is_running: whether more may come."""
+    try:
+        pieces = read_log(path, options, is_running)
+        await request.start_stream("text/plain")
+        async for piece in pieces:
+            await request.piece(piece)
+    except OSError as error:
+        if isinstance(error, ConnectionError | TimeoutError):
+            raise
+        await request.piece(f"failed to read the log: {(error.strerror or str(error)).lower()}\n".encode())
+    await request.piece(b"")
+
+
+def log_options(request: Request, now: float) -> LogOptions:
+    """What is asked for; HttpError."""
+
+    def number(name: str, least: int) -> int | None:
+        text = request.get(name)
+        if not text:
+            return None
+        if not text.isdigit() or int(text) < least:
+            raise HttpError(400, f'invalid {name}: "{text}"')
+        return int(text)
+
+    since: float | None = None
+    if (seconds := number("sinceSeconds", 1)) is not None:
+        since = now - seconds
+    elif request.get("sinceTime"):
+        try:
+            since = seconds_of(request.get("sinceTime"))
+        except ValueError:
+            raise HttpError(400, f'invalid sinceTime: "{request.get("sinceTime")}"') from None
+    return LogOptions(
+        follow=request.get("follow") in TRUE,
+        timestamps=request.get("timestamps") in TRUE,
+        since=since,
+        tail=number("tailLines", 0),
+        limit_bytes=number("limitBytes", 1),
+        stream=request.get("stream") or "All",
+    )
