@@ -20,13 +20,13 @@ import uvloop
 from allot.apiserver.assembly import Settings
 from allot.controlplane.components import start_controllers, start_scheduler
 from allot.controlplane.plane import ControlPlane, control_plane
-from allot.devices.gpu.profile_pools import profile_pools
-from allot.devices.profiles.machines import find_machine
+from allot.devices.catalogue import find_profile
+from allot.devices.simulation import SimulatedDrivers
 from allot.node.machine import Machine
 from allot.node.registration import NodeOptions
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.runtimes.simulated import RUN_SECONDS
-from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions
+from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.process.memory import peak_resident_bytes
 from allot.store.memory import MemoryStore
 
@@ -36,10 +36,10 @@ NAMESPACE = "default"
 
 def machine() -> Machine:
     """A machine of the profile's size."""
-    shape = find_machine(PROFILE)
+    profile = find_profile(PROFILE)
     return Machine(
-        processors=shape.cpus,
-        memory_bytes=shape.memory_gib * 2**30,
+        processors=profile.cpus,
+        memory_bytes=profile.memory_gib * 2**30,
         disk_bytes=2**40,
         architecture="amd64",
         operating_system="linux",
@@ -71,16 +71,17 @@ class Stopwatch:
 
 async def measure(root: Path, count: int, pods: int) -> None:
     """One run."""
-    shape = find_machine(PROFILE)
+    profile = find_profile(PROFILE)
     async with control_plane(Settings(directory=root / "server", port=0), MemoryStore()) as plane:
         start_controllers(plane)
         start_scheduler(plane)
-        options = SimulatedOptions(
+        nodes_alike = SimulatedSet(
             names=tuple(f"sim-{index}" for index in range(count)),
             node=NodeOptions(name="", address="127.0.0.1", version="v1.37.0"),
             machine=machine(),
-            root=root / "nodes",
+            drivers=SimulatedDrivers(profile),
         )
+        options = SimulatedOptions(sets=(nodes_alike,), address="127.0.0.1", root=root / "nodes")
         programs = ProcessRuntime(root / "runtime", plane.clock, plane.ids)
         nodes = SimulatedNodes(
             plane.client(),
@@ -89,12 +90,11 @@ async def measure(root: Path, count: int, pods: int) -> None:
             plane.ids,
             options,
             programs,
-            lambda name: profile_pools(shape, name),
         )
         watch = Stopwatch()
         plane.start("nodes", nodes.run)
         await nodes.are_ready.wait()
-        watch.say(f"{count} nodes with {len(shape.gpus)} GPUs each")
+        watch.say(f"{count} nodes with {profile.devices} each")
         await asyncio.sleep(10)
         watch.say("the 10 s after that: what controllers still do, and leases")
         if pods:

@@ -14,13 +14,16 @@ from allot.apiserver.assembly import Settings
 from allot.controlplane.components import start_controllers, start_scheduler
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.model.codec import encode
-from allot.devices.gpu.classes import device_classes
-from allot.devices.gpu.profile_pools import profile_pools
-from allot.devices.profiles.machines import find_machine
+from allot.devices.catalogue import find_profile
+from allot.devices.gpu.classes import device_class
+from allot.devices.gpu.simulated import inject, parse_fault
+from allot.devices.simulation import GpuSettings, SimulatedDrivers
+from allot.devices.simulation import Settings as DriverSettings
 from allot.node.machine import read_machine
 from allot.node.registration import NodeOptions
+from allot.node.runtimes.port import RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
-from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions
+from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.store.memory import MemoryStore
 
 pytestmark = pytest.mark.slow
@@ -45,6 +48,55 @@ class Fleet:
         metadata = {"name": name, "namespace": "default", "annotations": annotations or {}}
         made = {"containers": list(containers), "automountServiceAccountToken": False, **spec}
         await self.pods.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made})
+
+    async def template(
+        self, name: str, class_name: str = "gpu.nvidia.com", expression: str = "", **request: Any
+    ) -> None:
+        """Create a template of claims with one request."""
+        selectors = [{"cel": {"expression": expression}}] if expression else []
+        exactly = {"deviceClassName": class_name, "selectors": selectors, **request}
+        templates = self.client.resource("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
+        await templates.create(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaimTemplate",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"spec": {"devices": {"requests": [{"name": "devices", "exactly": exactly}]}}},
+            }
+        )
+
+    async def claiming(
+        self, name: str, template: str, *command: str, annotations: dict[str, str] | None = None
+    ) -> None:
+        """Create a pod with one claim."""
+        container = {"name": "main", "image": "trainer:1", "resources": {"claims": [{"name": "devices"}]}}
+        if command:
+            container["command"] = list(command)
+        claims = [{"name": "devices", "resourceClaimTemplateName": template}]
+        once = {"restartPolicy": "Never"}
+        await self.pod(name, container, resourceClaims=claims, annotations=annotations, **once)
+
+    async def said(self, name: str, *command: str) -> str:
+        """What a program says that is run in the container of a pod."""
+        worker = self.nodes.worker("default", name)
+        assert worker is not None
+        _, containers = await self.nodes.listing.of(worker.pod.metadata.uid)
+        streams = await self.nodes.runtime.exec(containers[0].id, command, tty=False, stdin=False)
+        async with asyncio.timeout(WAIT_S):
+            return b"".join([data async for _, data in streams.output()]).decode()
+
+    async def gone(self, name: str) -> None:
+        """Delete a pod and wait until it is not there."""
+        await self.pods.delete(name, "default")
+        async with asyncio.timeout(WAIT_S):
+            while any(each["metadata"]["name"] == name for each in (await self.pods.list("default")).items):
+                await asyncio.sleep(0.02)
+
+    async def devices(self, node: str) -> list[Object]:
+        """What is published of a node."""
+        slices = self.client.resource("resource.k8s.io", "v1", "resourceslices", namespaced=False)
+        listed = (await slices.list(field_selector=f"spec.nodeName={node}")).items
+        return [device for each in listed for device in each["spec"].get("devices") or ()]
 
     async def phase(self, name: str, phase: str) -> Object:
         """The status of a pod as soon as it is in a phase."""
@@ -73,19 +125,30 @@ class Fleet:
         return next((self.root / "nodes/log/pods").glob(f"default_{name}_*/{container}/0.log")).read_text()
 
 
+def alike(*names: str, profile: str, root: Path, settings: DriverSettings | None = None) -> SimulatedSet:
+    """Nodes of a profile."""
+    return SimulatedSet(
+        names=names,
+        node=NodeOptions(name="", address="127.0.0.1", version="v1.37.0"),
+        machine=read_machine(root),
+        drivers=SimulatedDrivers(find_profile(profile), settings or DriverSettings()),
+    )
+
+
 @asynccontextmanager
-async def fleet(root: Path) -> AsyncIterator[Fleet]:
-    shape = find_machine("h100x2")
+async def fleet(root: Path, *sets: SimulatedSet, awake_max: int = 100) -> AsyncIterator[Fleet]:
     async with control_plane(Settings(directory=root / "server", port=0), MemoryStore()) as plane:
         start_controllers(plane)
         start_scheduler(plane)
-        options = SimulatedOptions(
-            names=tuple(f"sim-{index}" for index in range(COUNT)),
-            node=NodeOptions(name="", address="127.0.0.1", version="v1.37.0"),
-            machine=read_machine(root),
-            root=root / "nodes",
+        usual = alike("sim-0", "sim-1", "sim-2", profile="h100x2", root=root)
+        options = SimulatedOptions(sets=sets or (usual,), address="127.0.0.1", root=root / "nodes", awake_max=awake_max)
+        programs = ProcessRuntime(
+            root / "runtime",
+            plane.clock,
+            plane.ids,
+            environment={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+            cdi_of=lambda pod: nodes.cdi_of(pod),
         )
-        programs = ProcessRuntime(root / "runtime", plane.clock, plane.ids, environment={"PATH": "/usr/bin:/bin"})
         nodes = SimulatedNodes(
             plane.client(),
             plane.informers,
@@ -93,7 +156,6 @@ async def fleet(root: Path) -> AsyncIterator[Fleet]:
             plane.ids,
             options,
             programs,
-            lambda name: profile_pools(shape, name),
         )
         plane.start("nodes", nodes.run)
         async with asyncio.timeout(WAIT_S):
@@ -147,34 +209,14 @@ async def test_pods_run_as_programs_placeholders_and_as_annotations_say(tmp_path
         assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
         assert "annotation allot.dev/run-seconds" in await made.told("wrong", "Failed")
 
-        await made.pods.delete("placeholder", "default")
-        async with asyncio.timeout(WAIT_S):
-            while any(each["metadata"]["name"] == "placeholder" for each in (await made.pods.list("default")).items):
-                await asyncio.sleep(0.02)
+        await made.gone("placeholder")
 
 
 async def test_pods_get_gpus_of_simulated_nodes_and_no_more_than_there_are(tmp_path: Path) -> None:
     async with fleet(tmp_path) as made:
-        classes = made.client.resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
-        for each in device_classes():
-            await classes.create(encode(each))
-        templates = made.client.resource("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
-        request = {
-            "name": "gpu",
-            "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 2},
-        }
-        await templates.create(
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaimTemplate",
-                "metadata": {"name": "two", "namespace": "default"},
-                "spec": {"spec": {"devices": {"requests": [request]}}},
-            }
-        )
-        container = {"name": "main", "image": "trainer:1", "resources": {"claims": [{"name": "gpus"}]}}
-        claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+        await made.template("two", count=2)
         for index in range(COUNT + 1):
-            await made.pod(f"p{index}", container, resourceClaims=claims, annotations={"allot.dev/run-seconds": "600"})
+            await made.claiming(f"p{index}", "two", annotations={"allot.dev/run-seconds": "600"})
         async with asyncio.timeout(WAIT_S):
             while True:
                 pods = (await made.pods.list("default")).items
@@ -184,3 +226,98 @@ async def test_pods_get_gpus_of_simulated_nodes_and_no_more_than_there_are(tmp_p
                 await asyncio.sleep(0.05)
     assert len({each["spec"]["nodeName"] for each in running}) == COUNT
     assert len(running) == COUNT
+
+
+async def test_containers_see_exactly_the_devices_that_the_drivers_of_their_node_give_them(tmp_path: Path) -> None:
+    dynamic = DriverSettings(gpu=GpuSettings(feature_gates={"DynamicMIG": True}))
+    sets = (
+        alike("a100", profile="p4d.24xlarge", root=tmp_path),
+        alike("mig", profile="h100", root=tmp_path, settings=dynamic),
+        alike("tpu", profile="ct6e-standard-4t", root=tmp_path),
+    )
+    async with fleet(tmp_path, *sets) as made:
+        a100 = "device.attributes['gpu.nvidia.com'].productName.contains('A100')"
+        await made.template("four", count=4, expression=a100)
+        await made.template("part", "mig.nvidia.com", "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'")
+        await made.template("chips", "tpu.google.com", allocationMode="All")
+        await made.template("two-chips", "tpu.google.com", count=2)
+        await made.claiming("training", "four")
+        await made.claiming("instance", "part", "nvidia-smi", "-L")
+        await made.claiming("cut", "part", "sh", "-c", "nvidia-smi -L; sleep 600")
+        await made.claiming("few-chips", "two-chips")
+
+        await made.phase("training", "Running")
+        listed = await made.said("training", "nvidia-smi", "-L")
+        assert listed.count("NVIDIA A100-SXM4-40GB") == 4 and len(listed.splitlines()) == 4
+        assert "SIMULATED" not in await made.said("training", "env")
+        with pytest.raises(
+            RuntimeFailure, match=r'cannot run "vim-of-nobody" .*its devices bring gpu-memory, nvidia-smi'
+        ):
+            await made.said("training", "vim-of-nobody")
+        await made.phase("instance", "Succeeded")
+        assert "MIG 3g.40gb" in made.log("instance", "main"), "a command that only the devices bring"
+        await made.phase("cut", "Running")
+        cards = tmp_path / "nodes/nodes/mig/plugins/gpu.nvidia.com/gpus"
+        assert '"profile":9' in (cards / "state.json").read_text()
+        assert "you must request all 4 chips" in await made.told("few-chips", "FailedPrepareDynamicResources")
+        for each in ("cut", "few-chips", "instance", "training"):
+            await made.gone(each)
+        assert '"profile":9' not in (cards / "state.json").read_text(), "instances go with their claims"
+        assert not list((tmp_path / "nodes/nodes/a100/cdi").glob("*claim_*-*-*.json"))
+        assert (await made.nodes.runtime.list()) == ((), ()) and not list((tmp_path / "runtime/containers").iterdir())
+
+        await made.claiming("all-chips", "chips", "env")
+        await made.phase("all-chips", "Succeeded")
+        assert "TPU_ACCELERATOR_TYPE=v6e-4" in made.log("all-chips", "main")
+
+
+async def test_drivers_sleep_when_too_many_are_awake_and_wake_with_what_they_hold(tmp_path: Path) -> None:
+    async with fleet(tmp_path, awake_max=1) as made:
+        await made.template("two", count=2)
+        for index in range(COUNT):
+            await made.claiming(f"p{index}", "two")
+        for index in range(COUNT):
+            await made.phase(f"p{index}", "Running")
+        registries = tmp_path / "nodes/nodes"
+
+        async def awake() -> set[str]:
+            return {path.parent.parent.name for path in registries.glob("*/plugins_registry/*.sock")}
+
+        async with asyncio.timeout(WAIT_S):
+            while len(await awake()) != 1:
+                await asyncio.sleep(0.05)
+        for index in range(COUNT):
+            assert len((await made.said(f"p{index}", "nvidia-smi", "-L")).splitlines()) == 2
+        for index in range(COUNT):
+            await made.gone(f"p{index}")
+        assert not list(registries.glob("*/cdi/*claim_*-*-*.json"))
+
+
+async def test_faults_of_cards_are_told_whether_or_not_their_driver_runs(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as made:
+        cards = tmp_path / "nodes/nodes/sim-1/plugins/gpu.nvidia.com/gpus"
+        inject(cards, "0", [parse_fault("xid=63")])
+        async with asyncio.timeout(WAIT_S):
+            while not any(each.get("taints") for each in await made.devices("sim-1")):
+                await asyncio.sleep(0.05)
+        inject(cards, "0", [])
+        async with asyncio.timeout(WAIT_S):
+            while any(each.get("taints") for each in await made.devices("sim-1")):
+                await asyncio.sleep(0.05)
+
+
+async def test_device_classes_come_with_the_drivers_and_those_of_others_stay(tmp_path: Path) -> None:
+    async with control_plane(Settings(directory=tmp_path / "server", port=0), MemoryStore()) as plane:
+        classes = plane.client().resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
+        await classes.create(encode(device_class("gpu.nvidia.com", "true")))
+        options = SimulatedOptions(
+            sets=(alike("one", profile="a3-ultragpu-8g", root=tmp_path),), address="127.0.0.1", root=tmp_path / "nodes"
+        )
+        programs = ProcessRuntime(tmp_path / "runtime", plane.clock, plane.ids)
+        nodes = SimulatedNodes(plane.client(), plane.informers, plane.clock, plane.ids, options, programs)
+        plane.start("nodes", nodes.run)
+        async with asyncio.timeout(WAIT_S):
+            await nodes.are_ready.wait()
+        found = {each["metadata"]["name"]: each["spec"] for each in (await classes.list()).items}
+    assert set(found) == {"gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "dra.net", "mrdma.google.com"}
+    assert "&& true" in found["gpu.nvidia.com"]["selectors"][0]["cel"]["expression"]

@@ -24,9 +24,10 @@ from allot.devices.cpu.inventory import GroupBy, Mode, Publishing
 from allot.devices.cpu.topology import simulated_topology
 from allot.devices.gpu import classes as gpu_classes
 from allot.devices.gpu.command import driver_class, parse_layout
+from allot.devices.gpu.driver import GpuDriver
 from allot.devices.gpu.gates import GateError, gates_of
 from allot.devices.gpu.hardware import HardwareError
-from allot.devices.gpu.simulated import SimulatedHardware
+from allot.devices.gpu.simulated import SimulatedHardware, faults_file
 from allot.devices.nic import classes as nic_classes
 from allot.devices.nic.driver import NicDriver
 from allot.devices.nic.interfaces import SimulatedInterfaces
@@ -43,6 +44,8 @@ from allot.process.ids import Ids
 
 # From the name of a node and the folder where a driver keeps the state of its devices.
 MakeDriver = Callable[[str, Path], Driver]
+
+_GPUS = "gpus"
 
 
 class SettingsError(ValueError):
@@ -141,6 +144,17 @@ class SimulatedDrivers:
             found += [(name, pool) for pool in as_pools(driver.devices(), node)]
         return tuple(found)
 
+    def lay_out(self, node: str, state: Path) -> None:
+        """Give simulated devices the state that tools change, such as that of GPUs which are to have faults."""
+        for name, make in self._makers.items():
+            driver = make(node, state / "plugins" / name)
+            if isinstance(driver, GpuDriver) and isinstance(driver.hardware, SimulatedHardware):
+                driver.hardware.lay_out()
+
+    def are_needed(self, state: Path) -> bool:
+        """Whether devices have faults, which drivers have to tell."""
+        return any(faults_file(state / "plugins" / name / _GPUS).exists() for name in self._makers)
+
     @asynccontextmanager
     async def running(
         self, node: str, root: Path, state: Path, client: Client, clock: Clock, ids: Ids
@@ -193,7 +207,7 @@ def _gpu_maker(profile: Profile, settings: GpuSettings) -> tuple[str, MakeDriver
     kind = driver_class(gates)
 
     def make(node: str, folder: Path) -> Driver:
-        return kind(SimulatedHardware(machine, folder / "gpus", node, layout), gates)
+        return kind(SimulatedHardware(machine, folder / _GPUS, node, layout), gates)
 
     return kind.name, make
 

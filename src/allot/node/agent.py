@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import msgspec
 from allot.client.api import Client
 from allot.client.events import EventRecorder
 from allot.client.informers import Informers
-from allot.core.quantity import Quantity
 from allot.node.actions import Actions
 from allot.node.containers import ContainerSpecs
 from allot.node.devices import Devices
@@ -116,11 +114,7 @@ class NodeAgent:
         objects = Objects(client)
         self._volumes = Volumes(options.root / "pods", objects, clock)
         self._ids = ids
-        self._allocatable: Mapping[str, Quantity] = {
-            "cpu": Quantity.from_int(machine.processors),
-            "memory": Quantity.from_int(machine.memory_bytes),
-            "ephemeral-storage": Quantity.from_int(machine.disk_bytes),
-        }
+        self._allocatable = machine.allocatable
         self._objects = objects
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
@@ -132,7 +126,8 @@ class NodeAgent:
         try:
             status = await self._runtime.status()
             async with asyncio.TaskGroup() as tasks:
-                self._workers.open(self._make_services(status), tasks)
+                services = self._make_services(status)
+                self._workers.open(lambda _pod: services, tasks)
                 tasks.create_task(supervise("events", self._events.run, self._clock))
                 await self._registration.register(status)
                 tasks.create_task(self._registration.keep_lease())

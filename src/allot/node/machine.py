@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from allot.core.quantity import Quantity
+
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
@@ -27,6 +29,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     machine_id: str
     system_uuid: str
     boot_id: str
+
+    @property
+    def allocatable(self) -> Mapping[str, Quantity]:
+        """What pods can have of it."""
+        return {
+            "cpu": Quantity.from_int(self.processors),
+            "memory": Quantity.from_int(self.memory_bytes),
+            "ephemeral-storage": Quantity.from_int(self.disk_bytes),
+        }
 
 
 def read_machine(root: Path) -> Machine:

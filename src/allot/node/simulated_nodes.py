@@ -1,8 +1,8 @@
 """Many nodes that exist only here, in one process: what `agent` is for one machine, with everything shared that can be.
 
 One watch of the pods of all nodes, one runtime, one recorder of events, and one loop each for leases and states, whatever the
-number of nodes; what happens to a pod is the business of the same workers (`pods`) as on a real node. Devices come as pools from
-outside: they are published as a driver would, and claims on them are checked as the kubelet does, but there is nothing to prepare.
+number of nodes; what happens to a pod is the business of the same workers (`pods`) as on a real node. Slices are published at once
+as each node's drivers would; the drivers themselves run when there are claims to prepare (`simulated_devices`).
 """
 
 from __future__ import annotations
@@ -16,38 +16,36 @@ from typing import Any
 import msgspec
 
 from allot.client.api import Client
-from allot.client.errors import ApiError
+from allot.client.errors import AlreadyExists, ApiError
 from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
-from allot.core.lifecycle.preparation import PREPARE, Refused, check_claim, entries_of
-from allot.core.lifecycle.slice_publishing import Pool, plan_writes
+from allot.core.lifecycle.slice_publishing import plan_writes
 from allot.core.model.meta import OwnerReference
-from allot.core.model.pods_v1 import Container, HttpAction, Pod, SocketAction, decode_pod
-from allot.core.model.resource_v1 import ResourceClaim, ResourceSlice
-from allot.core.quantity import Quantity
+from allot.core.model.pods_v1 import Container, HttpAction, Pod, SocketAction
+from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
 from allot.node.actions import Actions
+from allot.node.cdi.registry import CdiRegistry
 from allot.node.containers import ContainerSpecs
-from allot.node.devices import NoDevices, PrepareFailed
 from allot.node.machine import Machine
 from allot.node.objects import Objects
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
-from allot.node.runtimes.port import PodName, Runtime, RuntimeStatus
+from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
+from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
 from allot.process.ids import Ids
+from allot.process.short_names import short_name
 from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
-# The pools of a node, with the driver that each is of.
-PoolsOf = Callable[[str], Sequence[tuple[str, Pool]]]
 
 # Requests under way at a time: enough to keep a server busy, few enough to leave it time for others.
 AT_ONCE = 32
@@ -58,39 +56,23 @@ STATUS_ROUND_S = 60.0
 _TURNS = 50
 
 
-class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the nodes are. node: what they have in common; each has its own name."""
+class SimulatedSet(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that are alike. node: what they have in common; each has its own name."""
 
     names: tuple[str, ...]
     node: NodeOptions
     machine: Machine
+    drivers: Drivers
+
+
+class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the nodes are, and where the process keeps what is on disk."""
+
+    sets: tuple[SimulatedSet, ...]
+    address: str
     root: Path
     programs_max: int = PROGRAMS_MAX
-
-
-class SimulatedDevices(NoDevices):
-    """Claims are checked as the kubelet does before it calls a driver; then there is nothing to do."""
-
-    def __init__(self, client: Client, drivers: frozenset[str], gates: FeatureGates) -> None:
-        self._claims = client.typed(ResourceClaim)
-        self._drivers = drivers
-        self._gates = gates
-
-    async def prepare(self, pod: Mapping[str, Any]) -> None:
-        """PrepareFailed unless the pod may use its claims and the node has their drivers."""
-        decoded = decode_pod(pod)
-        try:
-            for entry in entries_of(decoded):
-                try:
-                    claim = await self._claims.get(entry.claim_name, decoded.metadata.namespace)
-                except ApiError as error:
-                    raise Refused(f"fetch ResourceClaim {entry.claim_name}: {error.message}") from error
-                record = check_claim(decoded, entry, claim, self._gates)
-                for driver, part in record.drivers.items():
-                    if driver not in self._drivers and not part.skips(PREPARE):
-                        raise Refused(f"DRA driver {driver} is not registered")
-        except Refused as error:
-            raise PrepareFailed(f"prepare dynamic resources: {error}") from error
+    awake_max: int = AWAKE_MAX
 
 
 class _Volumes(Volumes):
@@ -103,10 +85,14 @@ class _Volumes(Volumes):
     async def set_up(self, pod: Pod, facts: PodFacts) -> Mapping[str, Path]:
         """Where they are, or would be."""
         commands = (each.command for each in pod.containers())
-        if self._runtime.can_run(pod.metadata.annotations, commands):
+        if self._runtime.can_run(pod.metadata.annotations, commands, _has_claims(pod)):
             return await super().set_up(pod, facts)
         folder = self.pod_folder(pod.metadata.uid) / "volumes"
         return {each.name: folder / each.name for each in pod.spec.volumes}
+
+
+def _has_claims(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 class _Actions(Actions):
@@ -146,13 +132,10 @@ class SimulatedNodes:
         ids: Ids,
         options: SimulatedOptions,
         programs: Runtime,
-        pools_of: PoolsOf = lambda _node: (),
         gates: FeatureGates = DEFAULT_GATES,
     ) -> None:
         self._clock = clock
-        self._ids = ids
         self._options = options
-        self._pools_of = pools_of
         self.port = 0
         self._events = EventRecorder(client, clock, ids, controller="kubelet", instance="simulated-nodes")
         self.runtime = SimulatedRuntime(
@@ -161,42 +144,55 @@ class SimulatedNodes:
             ids,
             announce=self._announce,
             programs_max=options.programs_max,
-            address=options.node.address,
+            address=options.address,
+            cdi_of=self.cdi_of,
         )
         self.listing = self.runtime
         self._slices = client.typed(ResourceSlice)
-        objects = Objects(client)
+        self._classes = client.typed(DeviceClass)
+        self._set_of = {name: each for each in options.sets for name in each.names}
         self._registrations = {
             name: Registration(
-                client, clock, msgspec.structs.replace(options.node, name=name), options.machine, lambda: self.port
+                client, clock, msgspec.structs.replace(each.node, name=name), each.machine, lambda: self.port
             )
-            for name in options.names
+            for name, each in self._set_of.items()
         }
         self._registered: set[str] = set()
-        drivers = frozenset(driver for name in options.names[:1] for driver, _ in pools_of(name))
-        machine = options.machine
-        self._services = Services(
+        self._devices = SimulatedDevices(
+            client,
+            clock,
+            ids,
+            options.root / "nodes",
+            {name: each.drivers for name, each in self._set_of.items()},
+            self._active,
+            gates,
+            options.awake_max,
+        )
+        objects = Objects(client)
+        self._volumes = _Volumes(options.root / "pods", objects, clock, self.runtime)
+        shared = Services(
             clock=clock,
             ids=ids,
             runtime=self.runtime,
             listing=self.runtime,
-            devices=SimulatedDevices(client, drivers, gates),
-            volumes=_Volumes(options.root / "pods", objects, clock, self.runtime),
+            devices=self._devices,
+            volumes=self._volumes,
             specs=ContainerSpecs(objects),
             reports=Reports(client, self._events),
             actions=_Actions(self.runtime),
             log_folder=options.root / "log" / "pods",
-            host_ips=(options.node.address,),
+            host_ips=(options.address,),
             runtime_name="simulated",
             pulls_images=False,
-            allocatable={
-                "cpu": Quantity.from_int(machine.processors),
-                "memory": Quantity.from_int(machine.memory_bytes),
-                "ephemeral-storage": Quantity.from_int(machine.disk_bytes),
-            },
+            allocatable={},
         )
+        by_set = {
+            id(each): msgspec.structs.replace(shared, allocatable=each.machine.allocatable) for each in options.sets
+        }
+        self._services_of = {name: by_set[id(each)] for name, each in self._set_of.items()}
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector="spec.nodeName!=")
         self._workers = PodWorkers(clock, lambda pod: pod["spec"].get("nodeName") in self._registrations)
+        self._follows_pods = False
         # Set as soon as every node is in the API with its slices and its lease.
         self.are_ready = asyncio.Event()
 
@@ -205,22 +201,41 @@ class SimulatedNodes:
         await self.runtime.open()
         try:
             status = await self.runtime.status()
-            async with asyncio.TaskGroup() as tasks:
-                self._workers.open(self._services, tasks)
-                tasks.create_task(supervise("events", self._events.run, self._clock))
-                # The first nodes must not count as dead while the last ones are registered.
-                tasks.create_task(supervise("leases", self._keep_leases, self._clock))
-                await self._register_all(status)
-                self.are_ready.set()
-                tasks.create_task(supervise("states", self._keep_states, self._clock))
-                tasks.create_task(self._follow_runtime())
-                tasks.create_task(self._follow_pods())
-                await self._pods.wait_synced()
-                tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
+            with short_name(self._devices.root, SOCKETS_BELOW) as short:
+                self._devices.short_root = short
+                await self._run(status)
         finally:
             await self.runtime.close()
 
+    async def _run(self, status: RuntimeStatus) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._workers.open(lambda pod: self._services_of[pod["spec"]["nodeName"]], tasks)
+            tasks.create_task(supervise("events", self._events.run, self._clock))
+            # The first nodes must not count as dead while the last ones are registered.
+            tasks.create_task(supervise("leases", self._keep_leases, self._clock))
+            await self._create_classes()
+            await self._register_all(status)
+            self.are_ready.set()
+            tasks.create_task(supervise("devices", self._devices.run, self._clock))
+            tasks.create_task(self._follow_health())
+            tasks.create_task(supervise("states", self._keep_states, self._clock))
+            tasks.create_task(self._follow_runtime())
+            tasks.create_task(self._follow_pods())
+            await self._pods.wait_synced()
+            tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
+
     # --- nodes ---
+
+    async def _create_classes(self) -> None:
+        """The device classes that come with the drivers, unless there are others of their names."""
+        classes = {each.metadata.name: each for one in self._options.sets for each in one.drivers.device_classes}
+        for name, made in classes.items():
+            try:
+                await self._classes.create(made)
+            except AlreadyExists:
+                pass
+            except ApiError as error:
+                _log.warning("DeviceClass %s: %s", name, error)
 
     async def _register_all(self, status: RuntimeStatus) -> None:
         existing = await self._published()
@@ -230,9 +245,10 @@ class SimulatedNodes:
             await registration.register(status)
             await registration.renew()
             self._registered.add(name)
+            self._set_of[name].drivers.lay_out(name, self._devices.folder(name))
             await self._publish(name, existing.get(name, ()))
 
-        await _each(self._options.names, register)
+        await _each(self._set_of, register)
 
     async def _published(self) -> dict[str, list[ResourceSlice]]:
         """The slices of our nodes that are there."""
@@ -247,7 +263,7 @@ class SimulatedNodes:
         owner = OwnerReference(
             api_version="v1", kind="Node", name=name, uid=self._registrations[name].uid, controller=True
         )
-        for driver, pool in self._pools_of(name):
+        for driver, pool in self._set_of[name].drivers.pools(name):
             own = [each for each in existing if each.spec.driver == driver and each.spec.pool.name == pool.name]
             writes = plan_writes(driver, pool, own, owner)
             try:
@@ -278,7 +294,7 @@ class SimulatedNodes:
 
     async def _in_turns(self, seconds: float, act: Callable[[str], Awaitable[None]]) -> None:
         """Do something for each node once in so many seconds, spread evenly."""
-        names = self._options.names
+        names = tuple(self._set_of)
         turns = min(_TURNS, len(names))
         while True:
             for turn in range(turns):
@@ -297,8 +313,23 @@ class SimulatedNodes:
         """The pods of all these nodes."""
         return tuple(each for each in self._pods.cache if each["spec"].get("nodeName") in self._registrations)
 
+    def cdi_of(self, pod: PodName) -> CdiRegistry:
+        """The CDI devices that a pod can have: those of its node."""
+        worker = self._workers.get(pod.uid)
+        if worker is None:
+            raise RuntimeFailure("CreateContainerError", f"pod {pod.namespace}/{pod.name} is not here")
+        return self._devices.registry(worker.pod.spec.node_name)
+
+    def _active(self, node: str) -> frozenset[str] | None:
+        """The uids of pods of a node that may use devices; None as long as not all pods are known."""
+        if not self._pods.has_synced or not self._follows_pods:
+            return None
+        workers = ((uid, self._workers.get(uid)) for uid in self._workers)
+        return frozenset(uid for uid, worker in workers if worker is not None and worker.pod.spec.node_name == node)
+
     async def _follow_pods(self) -> None:
         stop = self._pods.add_handler(self._workers.pod_changed)
+        self._follows_pods = True
         try:
             await asyncio.Event().wait()
         finally:
@@ -312,10 +343,14 @@ class SimulatedNodes:
                 _log.info("removing what is left of pod %s/%s", sandbox.pod.namespace, sandbox.pod.name)
                 await self.runtime.stop_sandbox(sandbox.id)
                 await self.runtime.remove_sandbox(sandbox.id)
-                self._services.volumes.tear_down(sandbox.pod.uid)
+                self._volumes.tear_down(sandbox.pod.uid)
 
     async def _follow_runtime(self) -> None:
         async for uid in self.runtime.changes():
+            self._workers.wake(uid)
+
+    async def _follow_health(self) -> None:
+        async for uid in self._devices.health_changes():
             self._workers.wake(uid)
 
     def _announce(self, pod: PodName, container: str, text: str) -> None:

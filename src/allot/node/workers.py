@@ -24,12 +24,12 @@ class PodWorkers:
         self._clock = clock
         self._is_ours = is_ours
         self._by_uid: dict[str, PodWorker] = {}
-        self._services: Services | None = None
+        self._services_of: Callable[[Object], Services] | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
-    def open(self, services: Services, tasks: asyncio.TaskGroup) -> None:
-        """From now on pods can be told of."""
-        self._services, self._tasks = services, tasks
+    def open(self, services_of: Callable[[Object], Services], tasks: asyncio.TaskGroup) -> None:
+        """From now on pods can be told of. services_of: what the worker of a pod works with."""
+        self._services_of, self._tasks = services_of, tasks
 
     @property
     def are_open(self) -> bool:
@@ -64,9 +64,9 @@ class PodWorkers:
             self._start(change.new)
 
     def _start(self, pod: Object) -> None:
-        assert self._services is not None and self._tasks is not None, "the agent runs"
+        assert self._services_of is not None and self._tasks is not None, "the agent runs"
         try:
-            worker = PodWorker(self._services, pod)
+            worker = PodWorker(self._services_of(pod), pod)
         except ValueError as error:
             _log.warning("pod %s: not understood: %s", pod["metadata"].get("name"), error)
             return

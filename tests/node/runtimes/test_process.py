@@ -46,7 +46,9 @@ class World:
 
     def _make(self) -> ProcessRuntime:
         cdi = CdiRegistry((self.folder / "cdi",))
-        return ProcessRuntime(self.folder / "runtime", SystemClock(), SystemIds(), environment=PATH, cdi=cdi)
+        return ProcessRuntime(
+            self.folder / "runtime", SystemClock(), SystemIds(), environment=PATH, cdi_of=lambda _pod: cdi
+        )
 
     async def reopen(self) -> None:
         await self.runtime.close()

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import socket
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,12 @@ from allot import __version__
 from allot.cli.component import CannotRun, Component, ComponentOptions, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.gates import parse_gates
+from allot.cli.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.cli.output import talk
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
-from allot.devices.gpu.profile_pools import profile_pools
-from allot.devices.profiles.machines import Machine as Shape
-from allot.devices.profiles.machines import UnknownMachine, find_machine
+from allot.devices.catalogue import UnknownProfile
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
@@ -34,17 +34,15 @@ from allot.node.machine import own_address, read_machine
 from allot.node.pod_resources import SOCKET, Allocatable, PodResources
 from allot.node.registration import PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
-from allot.node.runtimes.port import Runtime, RuntimeFailure
+from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
-from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions
+from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _FOLDER = click.Path(path_type=Path, file_okay=False)
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_LENGTH_MAX = 253
+_DEFAULT_PROFILE = "n2-standard-4"
 # At least a hundredth of a second: nothing is done without a pause.
 _SECONDS = re.compile(r"0\.0[1-9]|0\.[1-9][0-9]?|[1-9][0-9]{0,4}(\.[0-9]{1,2})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -66,21 +64,26 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[dict[str, str], ...]
     pods_max: int
     cdi_dirs: tuple[Path, ...]
-    profile: Shape | None
-    count: int
+    node_sets: tuple[NodeSet, ...]
     periods: Periods
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all nodes."""
-        return (self.name,) if self.count == 1 else tuple(f"{self.name}-{index}" for index in range(self.count))
 
-
-def _profile(_context: click.Context, _parameter: click.Parameter, text: str) -> Shape | None:
+def _node_sets(runtime: str, name: str, profile: str, count: int, file: Path | None) -> tuple[NodeSet, ...]:
+    """The simulated nodes that the options ask for."""
+    if runtime != "simulated":
+        if profile or count > 1 or file is not None:
+            raise click.UsageError("--profile, --count and --nodes are for --runtime simulated.")
+        return ()
+    if file is not None:
+        if profile or count > 1 or name:
+            raise click.UsageError("--nodes says which nodes there are; --name, --profile and --count say it, too.")
+        return read_node_file(file).nodes
+    found = NodeSet(profile=profile or _DEFAULT_PROFILE, name=name, count=count)
     try:
-        return find_machine(text) if text else None
-    except UnknownMachine as error:
-        raise click.BadParameter(f"{error}.") from None
+        found.resolved()
+    except UnknownProfile as error:
+        raise Unreadable(str(error), hint_for(error)) from None
+    return (found,)
 
 
 def _labels(_context: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
@@ -139,15 +142,22 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "as it can, placeholders for the rest.",
 )
 @click.option(
+    "--nodes",
+    "node_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --runtime simulated: a file that says which nodes there are (see below).",
+)
+@click.option(
     "--profile",
     default="",
-    metavar="SHAPE",
-    callback=_profile,
-    help="With --runtime simulated: the machine that a node is, with its GPUs: h100x8, a3-ultragpu-8g, p5.48xlarge.",
+    metavar="PROFILE",
+    help="With --runtime simulated: the machine that a node is, with its devices: h100x8, t4, a3-ultragpu-8g, ct6e-standard-4t.  "
+    f"[default: {_DEFAULT_PROFILE}]",
 )
 @click.option(
     "--count",
-    type=click.IntRange(1, 20_000),
+    type=click.IntRange(1, NODES_MAX),
     default=1,
     show_default=True,
     help="With --runtime simulated: how many nodes, named NAME-0, NAME-1 and so on.",
@@ -213,7 +223,16 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     callback=parse_gates,
     help="'default', 'all' or NAME=true,NAME=false.",
 )
-def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, **arguments: Any) -> None:
+def node(
+    kubeconfig: Path | None,
+    context: str,
+    gates: FeatureGates,
+    name: str,
+    profile: str,
+    count: int,
+    node_file: Path | None,
+    **arguments: Any,
+) -> None:
     """Run the agent of a node: registers it, runs the pods that are bound to it, and gives them their devices.
 
     Containers go on when the agent is stopped; the next agent with the same root folder takes them over.
@@ -223,13 +242,24 @@ def node(kubeconfig: Path | None, context: str, gates: FeatureGates, name: str, 
       allot node --kubeconfig ./kubeconfig --root-dir ./node
       allot node --name gpu-1 --root-dir ./gpu-1 --port 0 --node-labels zone=a
       allot node --runtime simulated --profile h100x8 --count 1000 --name sim --root-dir ./sim
+      allot node --runtime simulated --nodes nodes.yaml --root-dir ./sim
+
+    
+    A file of nodes (--nodes); all but the profile can be left out:
+      nodes:
+      - name: h100
+        profile: h100x8
+        count: 3
+        labels: {zone: a}
+        taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
+        drivers: {gpu: {featureGates: {DynamicMIG: true}}, cpu: {}}
     """
-    options = NodeArguments(name=name or socket.gethostname().lower(), **arguments)
-    if len(options.name) > _NAME_LENGTH_MAX or not _NAME.fullmatch(options.name):
+    own_name = name or socket.gethostname().lower()
+    node_sets = _node_sets(arguments["runtime"], name, profile, count, node_file)
+    options = NodeArguments(name=own_name, node_sets=node_sets, **arguments)
+    if len(options.name) > NAME_LENGTH_MAX or not NAME.fullmatch(options.name):
         text = f"node name {options.name!r}: expected lower-case letters, digits, '-' and '.'"
         raise Unreadable(text, "give another one with --name")
-    if options.runtime != "simulated" and (options.count > 1 or options.profile is not None):
-        raise click.UsageError("--profile and --count are for --runtime simulated.")
     component = ComponentOptions(
         kubeconfig=kubeconfig,
         context=context,
@@ -304,28 +334,29 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     root = options.root_dir.absolute()
     _make(root)
     address = options.node_ip or own_address(urlsplit(component.connection.server).hostname or "127.0.0.1")
-    node, machine, shape = _node_options(options, address), read_machine(root), options.profile
-    if shape is not None:
-        machine = msgspec.structs.replace(machine, processors=shape.cpus, memory_bytes=shape.memory_gib * 2**30)
-        node = msgspec.structs.replace(node, labels={_INSTANCE_TYPE: shape.name, **node.labels})
+    sets = tuple(_simulated_set(each, options, address, root) for each in options.node_sets)
+    count = sum(len(each.names) for each in sets)
     informers = Informers(component.client, component.clock, component.ids)
+    nodes: SimulatedNodes | None = None
+
+    def cdi_of(pod: PodName) -> CdiRegistry:
+        assert nodes is not None, "pods come after their nodes"
+        return nodes.cdi_of(pod)
+
     nodes = SimulatedNodes(
         component.client,
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(names=options.names, node=node, machine=machine, root=root),
-        _runtime(options, root, address, component),
-        lambda name: profile_pools(shape, name) if shape is not None else (),
+        SimulatedOptions(sets=sets, address=address, root=root),
+        _process_runtime(root, address, component, cdi_of),
         gates,
     )
-    what = f" of the shape {shape.name} with {len(shape.gpus)} GPUs each" if shape is not None else ""
-    talk(f"{options.count} simulated node{'s' if options.count > 1 else ''}{what}: {address}, {root}")
-    authorization = Authorization(component.client, component.clock, options.names[0])
+    talk(f"{count} simulated node{'s' if count > 1 else ''}: {address}, {root}")
+    name = next((name for each in sets for name in each.names), options.name)
+    authorization = Authorization(component.client, component.clock, name)
     server = NodeServer(nodes, nodes.runtime, authorization, component.registry, component.clock)
-    context = server_context(
-        root / "pki", options.name, address, _authority(component.connection), component.clock.seconds()
-    )
+    context = server_context(root / "pki", name, address, _authority(component.connection), component.clock.seconds())
     try:
         async with server.serving(options.address, options.kubelet_port, context) as port:
             nodes.port = port
@@ -334,9 +365,25 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
                 tasks.create_task(informers.run())
                 tasks.create_task(nodes.run())
                 await nodes.are_ready.wait()
-                talk(f"registered: {options.count}")
+                talk(f"registered: {count}")
     except OSError as error:
         raise _cannot_listen(error, options) from None
+
+
+def _simulated_set(given: NodeSet, options: NodeArguments, address: str, root: Path) -> SimulatedSet:
+    profile, drivers = given.resolved()
+    node = NodeOptions(
+        name="",
+        address=address,
+        version=_VERSION,
+        labels={**profile.labels, **options.labels, **given.labels},
+        taints=(*options.taints, *(msgspec.to_builtins(each) for each in given.taints)),
+        pods_max=options.pods_max,
+    )
+    machine = msgspec.structs.replace(
+        read_machine(root), processors=profile.cpus, memory_bytes=profile.memory_gib * 2**30
+    )
+    return SimulatedSet(names=given.names, node=node, machine=machine, drivers=drivers)
 
 
 def _node_options(options: NodeArguments, address: str) -> NodeOptions:
@@ -362,6 +409,13 @@ async def _run(agent: NodeAgent) -> None:
 def _runtime(options: NodeArguments, root: Path, address: str, component: Component) -> Runtime:
     if options.runtime == "cri":
         return CriRuntime(component.clock, CriOptions(socket=options.endpoint.removeprefix("unix://")))
+    registry = CdiRegistry(options.cdi_dirs)
+    return _process_runtime(root, address, component, lambda _pod: registry)
+
+
+def _process_runtime(
+    root: Path, address: str, component: Component, cdi_of: Callable[[PodName], CdiRegistry]
+) -> ProcessRuntime:
     api = urlsplit(component.connection.server)
     return ProcessRuntime(
         root / "runtime",
@@ -369,7 +423,7 @@ def _runtime(options: NodeArguments, root: Path, address: str, component: Compon
         component.ids,
         address=address,
         environment=_environment(api.hostname or "", api.port or 443),
-        cdi=CdiRegistry(options.cdi_dirs),
+        cdi_of=cdi_of,
     )
 
 

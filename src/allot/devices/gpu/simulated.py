@@ -93,6 +93,14 @@ class SimulatedHardware:
                 if folder.name not in present:
                     programs.remove_card(folder)
 
+    def lay_out(self) -> None:
+        """Write the state of a machine that has just been started, if there is none: its cards can then be injured."""
+        path = self._folder / "state.json"
+        if not path.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            states = {id_: self._first_state(card) for id_, card in self._by_uuid.items()}
+            replace_file(path, msgspec.json.encode(states))
+
     def close(self) -> None:
         """Wake whoever waits."""
         self._closed.set()
@@ -182,7 +190,7 @@ class SimulatedHardware:
         return False
 
     def _read_faults(self) -> bool:
-        path = self._folder / "faults.json"
+        path = faults_file(self._folder)
         try:
             status = path.stat()
             stamp = (status.st_mtime_ns, status.st_ino)
@@ -358,6 +366,11 @@ def gpu_uuid(seed: str, card: GpuCard) -> str:
 # --- faults ---
 
 
+def faults_file(state: Path) -> Path:
+    """Where faults are, as long as there are any."""
+    return state / "faults.json"
+
+
 def parse_fault(text: str) -> Fault:
     """`xid=63`, `ecc` (XID 48) or `lost` (fallen off the bus); ValueError."""
     if text == "lost":
@@ -381,7 +394,7 @@ def inject(state: Path, gpu: str, faults: Sequence[Fault]) -> None:
     if gpu not in uuids and not (number.isascii() and number.isdigit() and int(number[:6]) < len(uuids)):
         raise HardwareError(f"GPU {gpu!r}: expected 0 to {len(uuids) - 1} or one of {', '.join(uuids)}")
     chosen = gpu if gpu in uuids else uuids[int(number)]
-    target = state / "faults.json"
+    target = faults_file(state)
     known = msgspec.json.decode(target.read_bytes(), type=dict[str, tuple[Fault, ...]]) if target.exists() else {}
     known[chosen] = tuple(faults)
     present = {id_: each for id_, each in known.items() if each}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class DeviceManager:
     """The claims of one node. Run it, or no driver can register.
 
     root: the kubelet's folder, with `plugins_registry` and the state files. active_pods: uids of pods that may still use
-    claims, None as long as that is not known. CheckpointCorrupt if an earlier run left a damaged file.
+    claims, None as long as that is not known. wipes_slices: whether those are deleted whose driver is away. CheckpointCorrupt if an earlier run left a damaged file.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class DeviceManager:
         gates: FeatureGates = DEFAULT_GATES,
         metrics: CollectorRegistry | None = None,
         periods: Periods = Periods(),  # noqa: B008
+        wipes_slices: bool = True,
     ) -> None:
         self._claims = client.typed(ResourceClaim)
         self._clock = clock
@@ -110,7 +111,7 @@ class DeviceManager:
         self._version = 0
         self._written = 0
         self.metrics = DraMetrics(metrics if metrics is not None else CollectorRegistry(), lambda: self._records)
-        self._wiper = SliceWiper(client, node, clock, ids, delay_s=periods.wipe_s)
+        self._wiper = SliceWiper(client, node, clock, ids, delay_s=periods.wipe_s) if wipes_slices else None
         self.plugins = Plugins(self._driver_changed)
         self.registry = Registry(
             root / "plugins_registry",
@@ -206,7 +207,7 @@ class DeviceManager:
         # Lists and not tuples, as JSON has them: they become part of a patch.
         return {name: msgspec.json.decode(msgspec.json.encode(statuses)) for name, statuses in found.items()}
 
-    async def health_changes(self) -> AsyncIterator[str]:
+    async def health_changes(self) -> AsyncGenerator[str, None]:
         """The uid of a pod each time the health of its devices changed."""
         while True:
             yield await self._changes.get()
@@ -216,8 +217,9 @@ class DeviceManager:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
+                if self._wiper is not None:
+                    tasks.create_task(supervise("deleting ResourceSlices", self._wiper.run, self._clock))
                 for name, run in (
-                    ("deleting ResourceSlices", self._wiper.run),
                     ("registering plugins", self.registry.run),
                     ("device health", self._health.run),
                     ("reconciling claims", self._reconcile_for_ever),
@@ -388,7 +390,8 @@ class DeviceManager:
 
     def _driver_changed(self, driver: str) -> None:
         is_usable = self.plugins.is_usable(driver)
-        self._wiper.driver_changed(driver, is_usable)
+        if self._wiper is not None:
+            self._wiper.driver_changed(driver, is_usable)
         # It may be the one that a pod which is gone has waited for.
         self._has_new_driver = self._has_new_driver or is_usable
 

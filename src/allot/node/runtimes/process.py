@@ -16,7 +16,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, TypeVar
@@ -149,16 +149,17 @@ class ProcessRuntime:
         *,
         address: str = "127.0.0.1",
         environment: Mapping[str, str] | None = None,
-        cdi: CdiRegistry | None = None,
+        cdi_of: Callable[[PodName], CdiRegistry] | None = None,
     ) -> None:
-        """environment: what an image would set, for every container."""
+        """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can have."""
         self._sandbox_folder = root / "sandboxes"
         self._container_folder = root / "containers"
         self._clock = clock
         self._ids = ids
         self._address = address
         self._environment = dict(environment or {})
-        self._cdi = cdi if cdi is not None else CdiRegistry()
+        own = CdiRegistry()
+        self._cdi_of = cdi_of if cdi_of is not None else lambda _pod: own
         self._boot_id = ""
         self._sandboxes: dict[str, _SandboxFile] = {}
         self._containers: dict[str, _Held] = {}
@@ -291,7 +292,7 @@ class ProcessRuntime:
         folder = self._container_folder / id_
         folder.mkdir(mode=0o711)
         try:
-            edits = resolve(self._cdi, spec.cdi_devices, folder)
+            edits = resolve(self._cdi_of(spec.pod), spec.cdi_devices, folder)
         except RuntimeFailure:
             shutil.rmtree(folder, ignore_errors=True)
             raise

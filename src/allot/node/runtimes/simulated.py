@@ -8,6 +8,10 @@ annotations of a pod make all its containers placeholders and say what becomes o
     allot.dev/exit-code: "3"        how they end; without run-seconds at once
 
 Placeholders of init containers end at once and well. Placeholders are forgotten when the agent ends; its next start begins them anew.
+
+Whoever runs a program in a placeholder (`kubectl exec`) finds the container's environment, its devices and what they bring: at that
+moment the placeholder gets a body, a process that only waits, in which programs of this machine and of the devices can run. Nobody
+is told of bodies, and they go with their placeholders.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from allot.core.lifecycle.pull_secrets import Credentials
+from allot.node.cdi.registry import CdiRegistry, Unresolvable
 from allot.node.containers import INIT_CONTAINER
 from allot.node.runtimes.port import (
     Container,
@@ -49,6 +54,9 @@ _RUN_SECONDS_MAX = 10 * 365 * 86400.0
 _EXIT_CODE_MAX = 255
 _STOPPED = 143
 _PATH = "PATH"
+_BODY = "allot.dev/body-of-placeholder"
+# As long as a process of POSIX can sleep without thinking about it.
+_BODY_COMMAND = ("sleep", "2147483647")
 _NETWORK, _ADDRESSES = 10, 2**24 - 2
 
 # Told for each placeholder: whose, the container's name, and the text.
@@ -92,6 +100,7 @@ class _Placeholder:
     """A container that is only an entry here."""
 
     __slots__ = (
+        "body",
         "course",
         "created_at",
         "ends_at",
@@ -115,6 +124,8 @@ class _Placeholder:
         self.ends_at = math.inf
         self.exit_code = course.exit_code
         self.log: Path | None = None
+        # The container in which programs run, once somebody has run one.
+        self.body = ""
 
     def is_running(self, now: float) -> bool:
         return self.started_at > 0 and now < self.ends_at
@@ -144,14 +155,15 @@ class _Placeholder:
 
 
 class _Room:
-    """A sandbox; program_id: that of the other runtime, once a program of the pod runs."""
+    """A sandbox; program_id: that of the other runtime, once a program of the pod runs; body_id: that of bodies there."""
 
-    __slots__ = ("containers", "made", "program_id", "spec")
+    __slots__ = ("body_id", "containers", "made", "program_id", "spec")
 
     def __init__(self, made: Sandbox, spec: SandboxSpec | None, program_id: str = "") -> None:
         self.made = made
         self.spec = spec
         self.program_id = program_id
+        self.body_id = ""
         self.containers: dict[str, _Placeholder] = {}
 
 
@@ -168,8 +180,10 @@ class SimulatedRuntime:
         programs_max: int = PROGRAMS_MAX,
         address: str = "127.0.0.1",
         path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        cdi_of: Callable[[PodName], CdiRegistry] | None = None,
     ) -> None:
-        """address: where programs listen. path: where commands are looked for, unless a container has a PATH of its own."""
+        """address: where programs listen. path: where commands are looked for, unless a container has a PATH of its own. cdi_of:
+        the CDI devices that a pod can have."""
         self._programs = programs
         self._clock = clock
         self._ids = ids
@@ -177,6 +191,7 @@ class SimulatedRuntime:
         self._programs_max = programs_max
         self._address = address
         self._path = path
+        self._cdi_of = cdi_of
         # Addresses that pods of placeholders have been given, and how many there have been.
         self._addresses: set[str] = set()
         self._given = 0
@@ -186,15 +201,25 @@ class SimulatedRuntime:
         # When placeholders end, and whose they are.
         self._ends: list[tuple[float, str]] = []
         self._changed: asyncio.Queue[str] = asyncio.Queue()
+        # Held while a body is made or ended.
+        self._bodies = asyncio.Lock()
 
     # --- life ---
 
     async def open(self) -> None:
         """Programs of an earlier agent are found again; placeholders are not."""
         await self._programs.open()
-        sandboxes, _ = await self._programs.list()
+        sandboxes, containers = await self._programs.list()
+        bodies = {each.sandbox_id for each in containers if _BODY in each.annotations}
         for each in sandboxes:
-            self._keep(_Room(each, None, each.id))
+            if each.id in bodies:
+                await self._end_bodies(each.id)
+            else:
+                self._keep(_Room(each, None, each.id))
+
+    async def _end_bodies(self, sandbox_id: str) -> None:
+        await self._programs.stop_sandbox(sandbox_id)
+        await self._programs.remove_sandbox(sandbox_id)
 
     async def close(self) -> None:
         """Programs run on."""
@@ -240,7 +265,7 @@ class SimulatedRuntime:
         if room is None:
             return
         for each in room.containers.values():
-            self._stop(each)
+            await self._stop(each)
         if room.program_id:
             await self._programs.stop_sandbox(room.program_id)
         room.made = msgspec.structs.replace(room.made, ready=False)
@@ -250,6 +275,8 @@ class SimulatedRuntime:
         room = self._rooms.get(sandbox_id)
         if room is None:
             return
+        if room.body_id:
+            await self._end_bodies(room.body_id)
         if room.program_id:
             await self._programs.remove_sandbox(room.program_id)
         for id_ in room.containers:
@@ -269,7 +296,8 @@ class SimulatedRuntime:
         if room is None or not room.made.ready:
             raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
         course = course_of(room.spec.annotations) if room.spec is not None else None
-        why = "" if course is not None else await self._why_not(spec)
+        brought = self._brought(spec)
+        why = "" if course is not None else await self._why_not(spec, brought)
         if course is None and not why:
             return await self._create_program(room, spec)
         if INIT_CONTAINER in spec.annotations:
@@ -281,12 +309,32 @@ class SimulatedRuntime:
         room.containers[made.id] = self._placeholders[made.id] = made
         return made.id
 
-    async def _why_not(self, spec: ContainerSpec) -> str:
+    def _brought(self, spec: ContainerSpec) -> Mapping[str, str]:
+        """The programs that a container's devices bring: their names, and where they are in it."""
+        if not spec.cdi_devices or self._cdi_of is None:
+            return {}
+        try:
+            mounts = self._cdi_of(spec.pod).resolve(spec.cdi_devices).mounts
+        except Unresolvable as error:
+            raise RuntimeFailure("CreateContainerError", f"failed to inject CDI devices: {error}") from error
+        folders = spec.environment.get(_PATH, self._path).split(":")
+        paths = [Path(each.container_path) for each in mounts]
+        return {path.name: str(path) for path in paths if str(path.parent) in folders}
+
+    async def _why_not(self, spec: ContainerSpec, brought: Mapping[str, str]) -> str:
         """Why a program cannot be run; empty if it can."""
         if not spec.command:
             return f'image "{spec.image}" is not pulled, and the container names no command'
-        if not self._has(spec.command[0], spec.environment.get(_PATH, self._path)):
+        if not self._can_start(spec.command[0], spec, brought):
             return f'this machine has no command "{spec.command[0]}"'
+        return await self._why_no_more()
+
+    def _can_start(self, command: str, spec: ContainerSpec, brought: Mapping[str, str]) -> bool:
+        if command in brought or command in brought.values():
+            return True
+        return self._has(command, spec.environment.get(_PATH, self._path))
+
+    async def _why_no_more(self) -> str:
         _, programs = await self._programs.list()
         if sum(each.state != State.EXITED for each in programs) >= self._programs_max:
             return f"this machine runs {self._programs_max} programs for simulated nodes already"
@@ -321,13 +369,21 @@ class SimulatedRuntime:
         if made is None:
             await self._programs.stop_container(container_id, grace_seconds)
         else:
-            self._stop(made)
+            await self._stop(made)
 
-    def _stop(self, made: _Placeholder) -> None:
+    async def _stop(self, made: _Placeholder) -> None:
         now = self._clock.seconds()
         if made.is_running(now):
             made.ends_at, made.exit_code = now, _STOPPED
             self._changed.put_nowait(made.spec.pod.uid)
+        await self._end_body(made)
+
+    async def _end_body(self, made: _Placeholder) -> None:
+        async with self._bodies:
+            body, made.body = made.body, ""
+            if body:
+                await self._programs.stop_container(body, 0.0)
+                await self._programs.remove_container(body)
 
     async def remove_container(self, container_id: str) -> None:
         """Forget it."""
@@ -335,6 +391,7 @@ class SimulatedRuntime:
         if made is None:
             await self._programs.remove_container(container_id)
             return
+        await self._end_body(made)
         room = self._rooms.get(made.sandbox_id)
         if room is not None:
             room.containers.pop(container_id, None)
@@ -361,11 +418,11 @@ class SimulatedRuntime:
     def stale(self) -> None:
         """Nothing is remembered that could be stale."""
 
-    def can_run(self, annotations: Mapping[str, str], commands: Iterable[Sequence[str]]) -> bool:
-        """Whether a pod has a container that may run as a program."""
+    def can_run(self, annotations: Mapping[str, str], commands: Iterable[Sequence[str]], has_devices: bool) -> bool:
+        """Whether a pod has a container that may run as a program. has_devices: which may bring it."""
         if RUN_SECONDS in annotations or EXIT_CODE in annotations:
             return False
-        return any(command and self._has(command[0], self._path) for command in commands)
+        return any(command and (has_devices or self._has(command[0], self._path)) for command in commands)
 
     def is_nowhere(self, address: str) -> bool:
         """Whether an address is that of a pod of placeholders."""
@@ -376,13 +433,14 @@ class SimulatedRuntime:
 
     def _in_rooms(self, programs: Sequence[Container]) -> Sequence[Container]:
         """Containers of the other runtime, in the sandboxes that they have here."""
+        shown = [each for each in programs if _BODY not in each.annotations]
         here = {
             room.program_id: id_
-            for uid in {each.pod.uid for each in programs}
+            for uid in {each.pod.uid for each in shown}
             for id_, room in self._by_pod.get(uid, {}).items()
         }
         return tuple(
-            msgspec.structs.replace(each, sandbox_id=here.get(each.sandbox_id, each.sandbox_id)) for each in programs
+            msgspec.structs.replace(each, sandbox_id=here.get(each.sandbox_id, each.sandbox_id)) for each in shown
         )
 
     async def changes(self) -> AsyncIterator[str]:
@@ -425,9 +483,46 @@ class SimulatedRuntime:
         return 0, made.text.encode()
 
     async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
-        """Only in programs."""
-        self._refuse(container_id, "run a program in")
-        return await self._programs.exec(container_id, command, tty=tty, stdin=stdin)
+        """In a placeholder: what this machine has, and what the container's devices bring."""
+        made = self._placeholders.get(container_id)
+        id_ = container_id if made is None else await self._body(made, command)
+        return await self._programs.exec(id_, command, tty=tty, stdin=stdin)
+
+    async def _body(self, made: _Placeholder, command: Sequence[str]) -> str:
+        """Where a program can run in a placeholder; RuntimeFailure if nobody has the program."""
+        brought = self._brought(made.spec)
+        if not self._can_start(command[0], made.spec, brought):
+            those = f"its devices bring {', '.join(sorted(brought))}" if brought else "it has no devices that bring one"
+            self._refuse(made.id, f'run "{command[0]}" (this machine has no such program, and {those}) in')
+        async with self._bodies:
+            if not made.is_running(self._clock.seconds()):
+                raise RuntimeFailure("NotRunning", f"container {made.id} is not running")
+            if not made.body:
+                made.body = await self._make_body(made)
+            return made.body
+
+    async def _make_body(self, made: _Placeholder) -> str:
+        room = self._rooms[made.sandbox_id]
+        assert room.spec is not None, "placeholders are made in sandboxes of this agent"
+        why_not = await self._why_no_more()
+        if why_not:
+            self._refuse(made.id, f"run a program ({why_not}) in")
+        if not room.body_id:
+            room.body_id = (await self._programs.run_sandbox(room.spec)).id
+        spec = msgspec.structs.replace(
+            made.spec,
+            command=_BODY_COMMAND,
+            args=(),
+            stdin=False,
+            tty=False,
+            # Volumes of placeholders are not made.
+            mounts=tuple(each for each in made.spec.mounts if Path(each.host_path).exists()),
+            log_path=f"{made.spec.name}/body.log",
+            annotations={**made.spec.annotations, _BODY: "true"},
+        )
+        body = await self._programs.create_container(room.body_id, spec)
+        await self._programs.start_container(body)
+        return body
 
     async def attach(self, container_id: str) -> Streams:
         """Only to programs."""

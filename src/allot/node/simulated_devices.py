@@ -1,0 +1,361 @@
+"""The devices of simulated nodes: real drivers and a device manager for each node, but only while somebody needs them.
+
+What a node's drivers publish is known without them, so a node costs nothing but its objects in the API until the first claim on it
+is to be prepared. Then its drivers are started, register on sockets below the node's folder and are called as on any other node. They
+run on as long as claims are prepared or the devices need them (faults), and sleep after a pause; when more nodes are awake than
+the process should bear, those go to sleep that were not used for the longest time. What they hold is on disk, and they wake with it,
+as after a restart. So there is one behaviour for one node and for thousands; asleep, a node only reports no health.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from allot.client.api import Client
+from allot.core.features import FeatureGates
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.core.model.resource_v1 import DeviceClass
+from allot.node.cdi.registry import CdiRegistry
+from allot.node.devices import PrepareFailed
+from allot.node.dra.checkpoint import CLAIMS_FILE, CheckpointCorrupt
+from allot.node.dra.manager import DeviceManager
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.process.supervise import answer_or_failure
+
+_log = logging.getLogger("allot.node")
+
+# How many nodes have their drivers running at a time, if they need not.
+AWAKE_MAX = 100
+IDLE_S = 30.0
+# How long drivers may take to be registered.
+WAKE_S = 30.0
+_LOOK_S = 1.0
+_USABLE_LOOK_S = 0.01
+# So many folders are looked at in a second.
+_LOOKS_MAX = 1000
+_FOLDER_NAME_MAX = 32
+# What a socket adds to the folder of all nodes, at most: a node's folder, the registry, a driver's name.
+SOCKETS_BELOW = 1 + _FOLDER_NAME_MAX + len("/plugins_registry/") + 32
+
+
+class Drivers(Protocol):
+    """The drivers of nodes that are alike."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The drivers' names."""
+
+    @property
+    def device_classes(self) -> tuple[DeviceClass, ...]:
+        """The classes that go with them."""
+
+    def pools(self, node: str) -> Sequence[tuple[str, Pool]]:
+        """What each publishes on a node whose machine has just been started."""
+
+    def lay_out(self, node: str, state: Path) -> None:
+        """Make what tools expect of a machine, whether or not its drivers run."""
+
+    def are_needed(self, state: Path) -> bool:
+        """Whether devices want to be looked after, claims or not."""
+
+    def running(
+        self, node: str, root: Path, state: Path, client: Client, clock: Clock, ids: Ids
+    ) -> AbstractAsyncContextManager[None]:
+        """All drivers, as long as the context is open. root and state are the same folder; root is short enough for sockets."""
+
+
+class _Asleep(Exception):
+    """Drivers that could not be woken, and why."""
+
+
+class _NodeDevices:
+    """The drivers and the device manager of one node. root, state: as for `Drivers.running`."""
+
+    def __init__(
+        self, name: str, root: Path, state: Path, drivers: Drivers, make_manager: Callable[[Path], DeviceManager]
+    ) -> None:
+        self.name = name
+        self.root = root
+        self.state = state
+        self.drivers = drivers
+        self._make_manager = make_manager
+        self._manager: DeviceManager | None = None
+        self.registry = CdiRegistry((state / "cdi",))
+        self.life: asyncio.Task[None] | None = None
+        self.is_awake = asyncio.Event()
+        self.sleep = asyncio.Event()
+        self.failure = ""
+        self.users = 0
+        self.used_at = 0.0
+
+    @property
+    def manager(self) -> DeviceManager:
+        """That of this life, or asleep the one of the last; CheckpointCorrupt."""
+        if self._manager is None:
+            self._manager = self._make_manager(self.root)
+        return self._manager
+
+    def renew_manager(self) -> DeviceManager:
+        """A new one, which knows what the last one wrote."""
+        self._manager = None
+        return self.manager
+
+    def needs_drivers(self) -> bool:
+        return bool(self.manager.records) or self.drivers.are_needed(self.state)
+
+
+class SimulatedDevices:
+    """The devices of all simulated nodes (`node.devices.Devices`); run it, or nothing is prepared.
+
+    root: where each node has a folder; short_root: the same by a short name. active_pods: of a node, None as long as not known.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        ids: Ids,
+        root: Path,
+        drivers: Mapping[str, Drivers],
+        active_pods: Callable[[str], frozenset[str] | None],
+        gates: FeatureGates,
+        awake_max: int = AWAKE_MAX,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._ids = ids
+        self.root = root
+        self.short_root = root
+        self._drivers = drivers
+        self._active_pods = active_pods
+        self._gates = gates
+        self._awake_max = awake_max
+        self._nodes: dict[str, _NodeDevices] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._changes: asyncio.Queue[str] = asyncio.Queue()
+
+    # --- what pod workers ask ---
+
+    async def prepare(self, pod: Mapping[str, Any]) -> None:
+        """Make the devices of a pod ready; PrepareFailed."""
+        if not _has_claims(pod):
+            return
+        async with self._awake(_node_of(pod)) as node:
+            await node.manager.prepare(pod)
+
+    async def unprepare(self, pod: Mapping[str, Any]) -> None:
+        """Give the devices back; PrepareFailed."""
+        if not _has_claims(pod):
+            return
+        async with self._awake(_node_of(pod)) as node:
+            await node.manager.unprepare(pod)
+
+    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
+        """The qualified CDI names for a container; PrepareFailed."""
+        if not _has_claims(pod):
+            return ()
+        try:
+            return self._node(_node_of(pod)).manager.cdi_devices(pod, container_name)
+        except CheckpointCorrupt as error:
+            raise PrepareFailed(f"prepare dynamic resources: {error}") from error
+
+    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
+        """As `allocatedResourcesStatus` has it; nothing while the node's drivers sleep."""
+        node = self._nodes.get(_node_of(pod))
+        if node is None or not node.is_awake.is_set() or not _has_claims(pod):
+            return {}
+        return node.manager.health(pod)
+
+    async def health_changes(self) -> AsyncIterator[str]:
+        """The uid of a pod each time the health of its devices has changed."""
+        while True:
+            yield await self._changes.get()
+
+    async def reconcile(self) -> None:
+        """Each node does it by itself as it wakes."""
+
+    def registry(self, node: str) -> CdiRegistry:
+        """The CDI devices of a node."""
+        return self._node(node).registry
+
+    # --- waking and sleeping ---
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        names = tuple(self._drivers)
+        position = 0
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                while True:
+                    for _ in range(min(len(names), _LOOKS_MAX)):
+                        self._wake_if_needed(names[position % len(names)])
+                        position += 1
+                    self._send_to_sleep()
+                    await self._clock.sleep(_LOOK_S)
+        finally:
+            self._tasks = None
+
+    def _wake_if_needed(self, name: str) -> None:
+        """A node that has something on disk: claims of an earlier process, or faults that somebody has injected."""
+        folder = self.folder(name)
+        if (
+            name not in self._nodes
+            and not (folder / CLAIMS_FILE).exists()
+            and not self._drivers[name].are_needed(folder)
+        ):
+            return
+        node = self._node(name)
+        is_pausing = bool(node.failure) and self._clock.monotonic() - node.used_at < IDLE_S
+        if node.life is not None or is_pausing or self._awake_count() >= self._awake_max:
+            return
+        try:
+            if node.needs_drivers():
+                self._wake(node)
+        except CheckpointCorrupt as error:
+            self._failed(node, str(error))
+
+    def _awake_count(self) -> int:
+        return sum(node.life is not None for node in self._nodes.values())
+
+    def _send_to_sleep(self) -> None:
+        now = self._clock.monotonic()
+        idle = sorted(
+            (node for node in self._nodes.values() if node.is_awake.is_set() and not node.users),
+            key=lambda node: node.used_at,
+        )
+        too_many = self._awake_count() - self._awake_max
+        for number, node in enumerate(idle):
+            if number < too_many or (now - node.used_at > IDLE_S and not node.needs_drivers()):
+                node.sleep.set()
+
+    @asynccontextmanager
+    async def _awake(self, name: str) -> AsyncIterator[_NodeDevices]:
+        """A node whose drivers run; PrepareFailed if they cannot."""
+        node = self._node(name)
+        node.users += 1
+        try:
+            async with asyncio.timeout(WAKE_S):
+                await self._woken(node)
+            yield node
+        except (_Asleep, TimeoutError, CheckpointCorrupt) as error:
+            text = "the node's drivers did not register in time" if isinstance(error, TimeoutError) else str(error)
+            raise PrepareFailed(f"prepare dynamic resources: {text}") from error
+        finally:
+            node.users -= 1
+            node.used_at = self._clock.monotonic()
+
+    async def _woken(self, node: _NodeDevices) -> None:
+        if node.life is not None and node.sleep.is_set():
+            # On its way to bed.
+            await asyncio.wait((node.life,))
+        if node.life is None:
+            self._wake(node)
+            self._send_to_sleep()
+        life = node.life
+        assert life is not None
+        awake = asyncio.ensure_future(node.is_awake.wait())
+        try:
+            await asyncio.wait((awake, life), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            awake.cancel()
+        if not node.is_awake.is_set():
+            raise _Asleep(node.failure or "the node's drivers do not run")
+
+    def _wake(self, node: _NodeDevices) -> None:
+        if self._tasks is None:
+            raise _Asleep("the agent is shutting down")
+        node.sleep.clear()
+        node.life = self._tasks.create_task(self._live(node))
+
+    async def _live(self, node: _NodeDevices) -> None:
+        try:
+            failure = await answer_or_failure(lambda: self._run_drivers(node))
+        finally:
+            node.is_awake.clear()
+            node.life = None
+        node.failure = ""
+        if failure is not None:
+            self._failed(node, _first(failure))
+
+    def _failed(self, node: _NodeDevices, why: str) -> None:
+        node.failure, node.used_at = why, self._clock.monotonic()
+        _log.error("node %s: %s", node.name, why)
+
+    async def _run_drivers(self, node: _NodeDevices) -> None:
+        manager = node.renew_manager()
+        drivers = node.drivers.running(node.name, node.root, node.state, self._client, self._clock, self._ids)
+        async with drivers, asyncio.TaskGroup() as tasks:
+            # The drivers are there before anybody looks for them: they are found at the first look.
+            running = [tasks.create_task(manager.run()), tasks.create_task(self._follow_health(manager))]
+            while not all(manager.plugins.is_usable(name) for name in node.drivers.names):
+                await self._clock.sleep(_USABLE_LOOK_S)
+            node.used_at = self._clock.monotonic()
+            node.is_awake.set()
+            await node.sleep.wait()
+            node.is_awake.clear()
+            for task in running:
+                task.cancel()
+
+    async def _follow_health(self, manager: DeviceManager) -> None:
+        async with aclosing(manager.health_changes()) as changes:
+            async for uid in changes:
+                self._changes.put_nowait(uid)
+
+    # --- nodes ---
+
+    def folder(self, node: str) -> Path:
+        """Where a node keeps what is its own."""
+        return self.root / folder_name(node)
+
+    def _node(self, name: str) -> _NodeDevices:
+        node = self._nodes.get(name)
+        if node is None:
+            if name not in self._drivers:
+                raise PrepareFailed(f"prepare dynamic resources: node {name} is not simulated here")
+
+            def make_manager(root: Path) -> DeviceManager:
+                return DeviceManager(
+                    self._client,
+                    name,
+                    root,
+                    self._clock,
+                    self._ids,
+                    active_pods=lambda: self._active_pods(name),
+                    gates=self._gates,
+                    wipes_slices=False,
+                )
+
+            node = self._nodes[name] = _NodeDevices(
+                name, self.short_root / folder_name(name), self.folder(name), self._drivers[name], make_manager
+            )
+        return node
+
+
+def folder_name(node: str) -> str:
+    """A node's folder: as it is called, cut if sockets below could not have such long names."""
+    if len(node) <= _FOLDER_NAME_MAX:
+        return node
+    return f"{node[: _FOLDER_NAME_MAX - 11]}-{hashlib.sha256(node.encode()).hexdigest()[:10]}"
+
+
+def _node_of(pod: Mapping[str, Any]) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def _has_claims(pod: Mapping[str, Any]) -> bool:
+    """Also for extended resources, which get their claim from the scheduler."""
+    return bool(pod["spec"].get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"))
+
+
+def _first(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
