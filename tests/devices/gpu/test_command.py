@@ -39,7 +39,7 @@ def test_device_metadata_is_a_gate() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--profile", "h100"], "machine 'h100': expected a model and a number"),
+        (["--profile", "h100x"], "machine 'h100x': expected a model and a number"),
         (["--feature-gates", "Magic=true"], "feature gate 'Magic': expected one of"),
         (["--mig-layout", "0=1g.10gb"], "--mig-layout: only simulated GPUs (--profile) can be cut from the start"),
         (
