@@ -90,3 +90,13 @@ def test_cards_can_have_faults_before_their_driver_runs(tmp_path: Path) -> None:
     assert (folder / "state.json").exists() and not drivers.are_needed(tmp_path)
     (folder / "faults.json").write_text("{}")
     assert drivers.are_needed(tmp_path)
+
+
+def test_cards_can_be_published_under_another_driver_name_without_the_classes_of_the_chart() -> None:
+    drivers = SimulatedDrivers(find_profile("t4"), Settings(gpu=GpuSettings(driver_name="gpu.example.com")))
+    assert drivers.names == ("gpu.example.com",)
+    assert drivers.device_classes == ()
+    ((name, pool),) = drivers.pools("n")
+    assert name == "gpu.example.com" and len(pool.devices) == 1
+    with pytest.raises(SettingsError, match=r"driver name 'GPU': expected a name such as gpu\.example\.com"):
+        SimulatedDrivers(find_profile("t4"), Settings(gpu=GpuSettings(driver_name="GPU")))

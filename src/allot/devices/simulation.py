@@ -16,6 +16,7 @@ import msgspec
 from allot.client.api import Client
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.model.resource_v1 import DeviceClass
+from allot.core.validation.formats import dns_subdomain
 from allot.devices.catalogue import Profile
 from allot.devices.command import UsageError
 from allot.devices.cpu import classes as cpu_classes
@@ -57,10 +58,11 @@ class SettingsError(ValueError):
 
 
 class GpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """As the options of `python -m allot.devices.gpu`."""
+    """As the options of `python -m allot.devices.gpu`. driver_name: publish the cards under another name than NVIDIA's."""
 
     feature_gates: Mapping[str, bool] = {}
     mig_layout: str = ""
+    driver_name: str = ""
 
 
 class NicSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -104,7 +106,7 @@ class _Kind(msgspec.Struct, frozen=True):
     devices: str
     are_there: Callable[[Profile], bool]
     without_settings: Any
-    device_classes: Callable[[], Sequence[DeviceClass]]
+    device_classes: Callable[[Any], Sequence[DeviceClass]]
     maker: Callable[[Profile, Any], tuple[str, MakeDriver]]
     # Whether the driver runs on all machines that have such devices; otherwise only where it is asked for.
     is_usual: bool = True
@@ -121,9 +123,10 @@ class SimulatedDrivers:
             if given and not kind.are_there(profile):
                 raise SettingsError((kind.field,), f"profile {profile.name} has no {kind.devices}")
             if given or (given is None and kind.is_usual and kind.are_there(profile)):
-                name, make = kind.maker(profile, kind.without_settings if given in (None, True) else given)
+                chosen = kind.without_settings if given in (None, True) else given
+                name, make = kind.maker(profile, chosen)
                 self._makers[name] = make
-                self._classes.extend(kind.device_classes())
+                self._classes.extend(kind.device_classes(chosen))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -205,11 +208,21 @@ def _gpu_maker(profile: Profile, settings: GpuSettings) -> tuple[str, MakeDriver
     except (UsageError, HardwareError) as error:
         raise SettingsError(("gpu", "migLayout"), str(error)) from None
     kind = driver_class(gates)
+    if settings.driver_name:
+        if dns_subdomain(settings.driver_name):
+            text = f"driver name {settings.driver_name!r}: expected a name such as gpu.example.com"
+            raise SettingsError(("gpu", "driverName"), text)
+        kind = type(kind.__name__, (kind,), {"name": settings.driver_name})
 
     def make(node: str, folder: Path) -> Driver:
         return kind(SimulatedHardware(machine, folder / _GPUS, node, layout), gates)
 
     return kind.name, make
+
+
+def _gpu_classes(settings: GpuSettings) -> Sequence[DeviceClass]:
+    """Those of NVIDIA's chart, which are about the driver's own name."""
+    return () if settings.driver_name else gpu_classes.device_classes()
 
 
 def _nic_maker(profile: Profile, settings: NicSettings) -> tuple[str, MakeDriver]:
@@ -270,7 +283,7 @@ _KINDS = (
         "GPUs",
         lambda profile: profile.machine is not None and bool(profile.machine.gpus),
         GpuSettings(),
-        gpu_classes.device_classes,
+        _gpu_classes,
         _gpu_maker,
     ),
     _Kind(
@@ -278,7 +291,7 @@ _KINDS = (
         "network cards",
         lambda profile: profile.machine is not None and bool(profile.machine.network_cards),
         NicSettings(),
-        nic_classes.device_classes,
+        lambda _settings: nic_classes.device_classes(),
         _nic_maker,
     ),
     _Kind(
@@ -286,7 +299,7 @@ _KINDS = (
         "processors that are known",
         lambda profile: profile.machine is not None,
         CpuSettings(),
-        cpu_classes.device_classes,
+        lambda _settings: cpu_classes.device_classes(),
         _cpu_maker,
         is_usual=False,
     ),
@@ -295,7 +308,7 @@ _KINDS = (
         "TPU chips",
         lambda profile: profile.tpus is not None,
         TpuSettings(),
-        tpu_classes.device_classes,
+        lambda _settings: tpu_classes.device_classes(),
         _tpu_maker,
     ),
 )
