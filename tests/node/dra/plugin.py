@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import grpc
@@ -225,8 +225,36 @@ class DriverOnSockets:
         return [uids for _, each, uids in self.calls if each == operation]
 
 
+class CountedSocket:
+    """Stands before the service of a driver that has not registered yet, and counts who connects."""
+
+    def __init__(self, driver: DriverOnSockets) -> None:
+        self._service, self._path = driver.endpoint, driver.endpoint.with_name(f"{driver.endpoint.name}.between")
+        driver.endpoint = self._path
+        self.connections = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._forward, str(self._path))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        to_driver = await asyncio.open_unix_connection(str(self._service))
+        await asyncio.gather(_copy(reader, to_driver[1]), _copy(to_driver[0], writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
 def _handler(service: str, calls: dict[str, Any]) -> Any:
-    handlers = {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
+    handlers: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
     return grpc.method_handlers_generic_handler(service, handlers)
 
 

@@ -21,7 +21,7 @@ from allot.node.dra.registration import (
     plan_registrations,
 )
 from node.dra.node import QUICK, node, registered, until
-from node.dra.plugin import DriverOnSockets
+from node.dra.plugin import CountedSocket, DriverOnSockets
 
 PREPARE = "NodePrepareResources"
 
@@ -314,31 +314,14 @@ async def test_an_instance_is_connected_to_once_for_everything(tmp_path: Path) -
         driver = DriverOnSockets(here.root, versions=("v1.DRAPlugin", "v1.DRAResourceHealth"))
         here.drivers.append(driver)
         await driver.start_service()
-        service, driver.endpoint = driver.endpoint, here.root / "between.sock"
-        connections = 0
-
-        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal connections
-            connections += 1
-            to_driver = await asyncio.open_unix_connection(str(service))
-            await asyncio.gather(_copy(reader, to_driver[1]), _copy(to_driver[0], writer))
-
-        server = await asyncio.start_unix_server(forward, str(driver.endpoint))
-        await driver.start_registration()
-        await registered(manager)
-        await until(lambda: driver.health_streams)
-        for name in ("first", "second"):
-            pod = await here.pod(name, name)
-            await manager.prepare(pod)
-            await manager.unprepare(pod)
-        assert (connections, len(driver.calls)) == (1, 4)
-        await driver.stop_registration()
-        await until(lambda: not manager.plugins.drivers())
-        server.close()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
+        async with CountedSocket(driver) as counted:
+            await driver.start_registration()
+            await registered(manager)
+            await until(lambda: driver.health_streams)
+            for name in ("first", "second"):
+                pod = await here.pod(name, name)
+                await manager.prepare(pod)
+                await manager.unprepare(pod)
+            assert (counted.connections, len(driver.calls)) == (1, 4)
+            await driver.stop_registration()
+            await until(lambda: not manager.plugins.drivers())

@@ -43,6 +43,8 @@ from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, Simulat
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _DEFAULT_PROFILE = "n2-standard-4"
+# What the scheduler asks of a node before it gives it certain pods, if the node can do it.
+_DECLARED = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 # At least a hundredth of a second: nothing is done without a pause.
 _SECONDS = re.compile(r"0\.0[1-9]|0\.[1-9][0-9]?|[1-9][0-9]{0,4}(\.[0-9]{1,2})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -282,7 +284,9 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
     _make(root)
     api = urlsplit(component.connection.server)
     address = options.node_ip or own_address(api.hostname or "127.0.0.1")
-    agent_options = AgentOptions(node=_node_options(options, address), root=root, log_folder=root / "log" / "pods")
+    agent_options = AgentOptions(
+        node=_node_options(options, address, gates), root=root, log_folder=root / "log" / "pods"
+    )
     machine = read_machine(root)
     runtime = _runtime(options, root, address, component)
     informers = Informers(component.client, component.clock, component.ids)
@@ -386,7 +390,7 @@ def _simulated_set(given: NodeSet, options: NodeArguments, address: str, root: P
     return SimulatedSet(names=given.names, node=node, machine=machine, drivers=drivers)
 
 
-def _node_options(options: NodeArguments, address: str) -> NodeOptions:
+def _node_options(options: NodeArguments, address: str, gates: FeatureGates) -> NodeOptions:
     return NodeOptions(
         name=options.name,
         address=address,
@@ -394,6 +398,7 @@ def _node_options(options: NodeArguments, address: str) -> NodeOptions:
         labels=options.labels,
         taints=options.taints,
         pods_max=options.pods_max,
+        features=tuple(each for each in _DECLARED if each in gates),
     )
 
 
