@@ -338,7 +338,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     root = options.root_dir.absolute()
     _make(root)
     address = options.node_ip or own_address(urlsplit(component.connection.server).hostname or "127.0.0.1")
-    sets = tuple(_simulated_set(each, options, address, root) for each in options.node_sets)
+    sets = tuple(_simulated_set(each, options, address, root, gates) for each in options.node_sets)
     count = sum(len(each.names) for each in sets)
     informers = Informers(component.client, component.clock, component.ids)
     nodes: SimulatedNodes | None = None
@@ -374,7 +374,9 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         raise _cannot_listen(error, options) from None
 
 
-def _simulated_set(given: NodeSet, options: NodeArguments, address: str, root: Path) -> SimulatedSet:
+def _simulated_set(
+    given: NodeSet, options: NodeArguments, address: str, root: Path, gates: FeatureGates
+) -> SimulatedSet:
     profile, drivers = given.resolved()
     node = NodeOptions(
         name="",
@@ -383,6 +385,7 @@ def _simulated_set(given: NodeSet, options: NodeArguments, address: str, root: P
         labels={**profile.labels, **options.labels, **given.labels},
         taints=(*options.taints, *(msgspec.to_builtins(each) for each in given.taints)),
         pods_max=options.pods_max,
+        features=_declared(gates),
     )
     machine = msgspec.structs.replace(
         read_machine(root), processors=profile.cpus, memory_bytes=profile.memory_gib * 2**30
@@ -398,8 +401,12 @@ def _node_options(options: NodeArguments, address: str, gates: FeatureGates) -> 
         labels=options.labels,
         taints=options.taints,
         pods_max=options.pods_max,
-        features=tuple(each for each in _DECLARED if each in gates),
+        features=_declared(gates),
     )
+
+
+def _declared(gates: FeatureGates) -> tuple[str, ...]:
+    return tuple(each for each in _DECLARED if each in gates)
 
 
 async def _run(agent: NodeAgent) -> None:
