@@ -1,0 +1,71 @@
+"""A cluster that `allot up` made, and a shell in which the documents' commands run as they stand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_FOLDER = Path(__file__).resolve().parent
+_SECONDS_MAX = 60
+
+
+class Shell:
+    """Runs lines in a folder, for a cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        programs = Path(sys.executable).parent
+        self._environment = {
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder),
+            "KUBECONFIG": str(folder / "kubeconfig"),
+            "NO_COLOR": "1",
+        }
+
+    def run(self, line: str) -> str:
+        """What a line that succeeds prints."""
+        done = subprocess.run(
+            ["sh", "-c", line],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS_MAX,
+        )
+        assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def shows(self, line: str, shown: Callable[[str], bool]) -> str:
+        """What a line prints once it shows what it is to show."""
+        until = time.monotonic() + _SECONDS_MAX
+        printed = self.run(line)
+        while not shown(printed):
+            assert time.monotonic() < until, f"$ {line}\n{printed}"
+            time.sleep(0.1)
+            printed = self.run(line)
+        return printed
+
+
+@contextmanager
+def cluster(folder: Path, *options: str) -> Iterator[Shell]:
+    """A cluster with its files in a folder, in which there is also what the documents took from elsewhere (`demo`)."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl found on the PATH")
+    (folder / "demo").symlink_to(_FOLDER / "demo")
+    shell = Shell(folder)
+    shell.run(f"allot up --detach --port 0 --kubeconfig kubeconfig {' '.join(options)}")
+    try:
+        yield shell
+    finally:
+        shell.run("allot down")
