@@ -1,9 +1,10 @@
 """What it costs to have thousands of nodes that exist only here.
 
-    python benchmarks/simulated_nodes.py [--quick] [--nodes N] [--pods N]
+    python benchmarks/simulated_nodes.py [--quick] [--nodes N] [--pods N] [--claims N]
 
 Control plane (API server in memory, scheduler, controllers) and nodes in one process. Measured: until all nodes of the shape h100x8
-are registered with lease, state and slices; then, with --pods, until so many pods with annotations for placeholders run on them.
+are registered with lease, state and slices; then, with --pods, until so many pods with annotations for placeholders run on them; with
+--claims, until so many more run that each claim a GPU, which the drivers of their nodes prepare.
 Processor seconds, which other work on the machine does not change, elapsed seconds, and the peak of memory.
 """
 
@@ -14,6 +15,7 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -69,7 +71,7 @@ class Stopwatch:
         self._processor, self._elapsed = processor, elapsed
 
 
-async def measure(root: Path, count: int, pods: int) -> None:
+async def measure(root: Path, count: int, pods: int, claims: int) -> None:
     """One run."""
     profile = find_profile(PROFILE)
     async with control_plane(Settings(directory=root / "server", port=0), MemoryStore()) as plane:
@@ -97,24 +99,44 @@ async def measure(root: Path, count: int, pods: int) -> None:
         watch.say(f"{count} nodes with {profile.devices} each")
         await asyncio.sleep(10)
         watch.say("the 10 s after that: what controllers still do, and leases")
+        spec: dict[str, Any] = {
+            "containers": [{"name": "main", "image": "trainer"}],
+            "tolerations": [{"operator": "Exists"}],
+            "automountServiceAccountToken": False,
+        }
         if pods:
-            await _run_pods(plane, pods)
+            await _run_pods(plane, "pod", pods, 0, spec)
             watch.say(f"{pods} pods")
+        if claims:
+            await _create_template(plane)
+            spec["containers"] = [{"name": "main", "image": "trainer", "resources": {"claims": [{"name": "gpu"}]}}]
+            spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+            await _run_pods(plane, "claiming", claims, pods, spec)
+            watch.say(f"{claims} pods with a claim each")
 
 
-async def _run_pods(plane: ControlPlane, count: int) -> None:
+async def _create_template(plane: ControlPlane) -> None:
+    templates = plane.client().resource("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    await templates.create(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "gpu", "namespace": NAMESPACE},
+            "spec": {"spec": {"devices": {"requests": [request]}}},
+        }
+    )
+
+
+async def _run_pods(plane: ControlPlane, name: str, count: int, before: int, spec: dict[str, Any]) -> None:
+    """Create pods and wait until they run; before: how many run already."""
     client = plane.client().resource("", "v1", "pods", namespaced=True)
-    spec = {
-        "containers": [{"name": "main", "image": "trainer"}],
-        "tolerations": [{"operator": "Exists"}],
-        "automountServiceAccountToken": False,
-    }
     for index in range(count):
-        metadata = {"name": f"pod-{index}", "namespace": NAMESPACE, "annotations": {RUN_SECONDS: "86400"}}
+        metadata = {"name": f"{name}-{index}", "namespace": NAMESPACE, "annotations": {RUN_SECONDS: "86400"}}
         await client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, NAMESPACE)
     while True:
         listed = await client.list(NAMESPACE, field_selector="status.phase=Running")
-        if len(listed.items) >= count:
+        if len(listed.items) >= before + count:
             return
         await asyncio.sleep(1)
 
@@ -125,9 +147,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--pods", type=int, default=0)
+    parser.add_argument("--claims", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        uvloop.run(measure(Path(folder), given.nodes or (200 if given.quick else 5000), given.pods))
+        uvloop.run(measure(Path(folder), given.nodes or (200 if given.quick else 5000), given.pods, given.claims))
 
 
 if __name__ == "__main__":

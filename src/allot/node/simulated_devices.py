@@ -34,6 +34,8 @@ _log = logging.getLogger("allot.node")
 # How many nodes have their drivers running at a time, if they need not.
 AWAKE_MAX = 100
 IDLE_S = 30.0
+# How many nodes wake at a time: registration has deadlines, also when thousands of pods come at once.
+WAKING_MAX = 16
 # How long drivers may take to be registered.
 WAKE_S = 30.0
 _LOOK_S = 1.0
@@ -139,6 +141,7 @@ class SimulatedDevices:
         self._awake_max = awake_max
         self._nodes: dict[str, _NodeDevices] = {}
         self._tasks: asyncio.TaskGroup | None = None
+        self._waking = asyncio.Semaphore(WAKING_MAX)
         self._changes: asyncio.Queue[str] = asyncio.Queue()
 
     # --- what pod workers ask ---
@@ -242,8 +245,9 @@ class SimulatedDevices:
         node = self._node(name)
         node.users += 1
         try:
-            async with asyncio.timeout(WAKE_S):
-                await self._woken(node)
+            if not node.is_awake.is_set() or node.sleep.is_set():
+                async with self._waking, asyncio.timeout(WAKE_S):
+                    await self._woken(node)
             yield node
         except (_Asleep, TimeoutError, CheckpointCorrupt) as error:
             text = "the node's drivers did not register in time" if isinstance(error, TimeoutError) else str(error)
