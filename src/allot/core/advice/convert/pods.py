@@ -1,0 +1,208 @@
+"""Pods, wherever their spec is: how they name claims, and the nodes that claims and classes used to ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from allot.core.advice.convert.changes import Confidence, shown
+from allot.core.advice.convert.objects import RESOURCE_GROUP, Object, at, mapping, members, put, text, without
+from allot.core.advice.convert.surroundings import NodeRequirement, Surroundings, classes_of
+from allot.core.advice.places import Path
+
+RULE = "pod-claims"
+CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+# What the field is called, and what authors call it.
+_REFERENCES = {
+    "resourceClaimName": "resourceClaimName",
+    "resourceClaimTemplateName": "resourceClaimTemplateName",
+    "resourceClaimTemplate": "resourceClaimTemplateName",
+    "templateName": "resourceClaimTemplateName",
+    "resourceClaim": "resourceClaimName",
+    "claimName": "resourceClaimName",
+}
+_NOT_LOOKED_INTO = frozenset(("data", "stringData", "binaryData", "status", "managedFields"))
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_AFFINITY: Path = ("affinity", "nodeAffinity", _REQUIRED)
+
+
+def pod_specs(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Where in an object specs of pods are: in pods, in templates of controllers, also of custom ones."""
+    if isinstance(value, dict):
+        containers = value.get("containers")
+        if isinstance(containers, list) and all(isinstance(item, dict) for item in containers):
+            yield path
+            return
+        for key, item in value.items():
+            if key not in _NOT_LOOKED_INTO:
+                yield from pod_specs(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from pod_specs(item, (*path, index))
+
+
+def convert_pods(found: Object) -> None:
+    """How the pods of an object name their claims."""
+    for path in pod_specs(found.present):
+        spec = at(found.present, path)
+        changed = _with_claims(spec, path, found)
+        if changed != spec:
+            found.value = put(found.present, path, changed)
+
+
+def _with_claims(spec: dict[str, Any], path: Path, found: Object) -> dict[str, Any]:
+    claims = spec.get("resourceClaims")
+    if isinstance(claims, list):
+        entries = [
+            _entry(entry, (*path, "resourceClaims", index), found) if isinstance(entry, dict) else entry
+            for index, entry in enumerate(claims)
+        ]
+        spec = {**spec, "resourceClaims": entries}
+    for key in CONTAINERS:
+        containers = spec.get(key)
+        if isinstance(containers, list):
+            changed = [
+                _container(container, (*path, key, index), found) if isinstance(container, dict) else container
+                for index, container in enumerate(containers)
+            ]
+            spec = {**spec, key: changed}
+    if "workloadRef" in spec:
+        found.book.error(
+            (*path, "workloadRef"),
+            f"workloadRef: {shown(spec['workloadRef'])} was replaced in 1.36 by schedulingGroup, which names a PodGroup",
+            rule=RULE,
+            hint="make a PodGroup with workloadRef and templateName, and name it in spec.schedulingGroup.podGroupName",
+        )
+    return spec
+
+
+def _entry(entry: dict[str, Any], path: Path, found: Object) -> dict[str, Any]:
+    """One of the pod's claims: without the wrapper `source`, and with the right name of the field."""
+    result = entry
+    if "source" in entry:
+        source = entry["source"]
+        inner = mapping(source)
+        if not inner or set(inner) & set(entry):
+            found.book.error((*path, "source"), f"source is {shown(source)}: expected a claim or a template", rule=RULE)
+            return entry
+        found.book.change(
+            (*path, "source"), {"source": source}, inner, "source was removed in Kubernetes 1.31", rule="claim-source"
+        )
+        path = (*path, "source")
+        result = {**without(entry, "source"), **inner}
+    for written, right in _REFERENCES.items():
+        if written == right or written not in result:
+            continue
+        if right in result or not isinstance(result[written], str):
+            hint = "refer to a ResourceClaimTemplate by resourceClaimTemplateName"
+            message = f"{written} is {shown(result[written])}: expected a name"
+            found.book.error((*path, written), message, rule=RULE, hint=hint)
+            continue
+        why = f"the field is called {right}"
+        found.book.change((*path, written), written, right, why, rule="misspelt-claim", confidence=Confidence.LIKELY)
+        result = {right if key == written else key: item for key, item in result.items()}
+    return result
+
+
+def _container(container: dict[str, Any], path: Path, found: Object) -> dict[str, Any]:
+    resources = mapping(container.get("resources"))
+    claims = resources.get("claims")
+    if not isinstance(claims, list) or not any(isinstance(claim, str) for claim in claims):
+        return container
+    named = [{"name": claim} if isinstance(claim, str) else claim for claim in claims]
+    why = "a container names a claim by an object with its name"
+    where = (*path, "resources", "claims")
+    found.book.change(where, claims, named, why, rule=RULE, confidence=Confidence.LIKELY)
+    return {**container, "resources": {**resources, "claims": named}}
+
+
+# --- nodes ---
+
+
+def require_nodes(around: Surroundings) -> None:
+    """Pods ask for the nodes that their claims, or the classes of their claims, asked for."""
+    for requirement in around.requirements:
+        users = [
+            (found, path)
+            for found in around.objects
+            if found.value is not None
+            for path in pod_specs(found.present)
+            if _uses(requirement, found, path, around)
+        ]
+        field = requirement.path[-1]
+        asked = shown(requirement.labels if requirement.labels is not None else requirement.terms)
+        if not users:
+            requirement.owner.book.error(
+                requirement.path,
+                f"{field}: {asked} restricts nodes, which only pods can, and no pod of the input uses {requirement.owner}",
+                rule="node-restriction",
+                hint="give the file with the pods too, or put a nodeSelector or affinity into them and remove it here",
+            )
+            continue
+        whose = ", ".join(f"{found}" for found, _ in users)
+        requirement.owner.book.change(
+            requirement.path,
+            {field: requirement.labels or requirement.terms},
+            f"nodes of {whose}",
+            "claims and classes no longer choose nodes; their pods do",
+            rule="node-restriction",
+            confidence=Confidence.LIKELY,
+        )
+        for found, path in users:
+            _require(requirement, found, path)
+
+
+def _uses(requirement: NodeRequirement, found: Object, path: Path, around: Surroundings) -> bool:
+    claims = [mapping(entry) for entry in members(at(found.present, (*path, "resourceClaims")))]
+    if requirement.kind == "DeviceClass":
+        return any(requirement.name in classes_of(_claim_spec(entry, found.namespace, around)) for entry in claims)
+    field = "resourceClaimTemplateName" if requirement.kind == "ResourceClaimTemplate" else "resourceClaimName"
+    return found.namespace == requirement.namespace and any(entry.get(field) == requirement.name for entry in claims)
+
+
+def _claim_spec(entry: dict[str, Any], namespace: str, around: Surroundings) -> Any:
+    """The spec of the claim or template that a pod's entry names, as converted."""
+    for field, kind, path in (
+        ("resourceClaimName", "ResourceClaim", ("spec",)),
+        ("resourceClaimTemplateName", "ResourceClaimTemplate", ("spec", "spec")),
+    ):
+        name = text(entry.get(field))
+        for found in around.objects:
+            if (
+                name
+                and found.group == RESOURCE_GROUP
+                and (found.kind, found.namespace, found.name) == (kind, namespace, name)
+            ):
+                return at(found.value, path)
+    return None
+
+
+def _require(requirement: NodeRequirement, found: Object, path: Path) -> None:
+    spec = at(found.present, path)
+    why = f"{requirement.owner} asked for these nodes"
+    if requirement.labels is not None:
+        selector = mapping(spec.get("nodeSelector"))
+        for key, label in requirement.labels.items():
+            if selector.get(key, label) != label:
+                message = f"{key} is {shown(selector[key])}, and {requirement.owner} wants {label}: no node has both"
+                found.book.error((*path, "nodeSelector", key), message, rule="node-restriction")
+                return
+        changed = {**spec, "nodeSelector": {**selector, **requirement.labels}}
+        new: Any = {"nodeSelector": requirement.labels}
+    else:
+        required = {"nodeSelectorTerms": requirement.terms}
+        if at(spec, _AFFINITY) not in (None, required):
+            message = (
+                f"the pod has a node affinity of its own, and {requirement.owner} wants {shown(requirement.terms)}"
+            )
+            found.book.error(
+                (*path, *_AFFINITY), message, rule="node-restriction", hint="write the terms that mean both"
+            )
+            return
+        affinity = mapping(spec.get("affinity"))
+        nodes = {**mapping(affinity.get("nodeAffinity")), _REQUIRED: required}
+        changed = {**spec, "affinity": {**affinity, "nodeAffinity": nodes}}
+        new = {"nodeAffinity": nodes}
+    if changed != spec:
+        found.value = put(found.present, path, changed)
+        found.book.change(path, None, new, why, rule="node-restriction", confidence=Confidence.LIKELY)
