@@ -153,6 +153,10 @@ class DriverHandle:
         self._file.unlink()
         self._wait("stopped", before + 1)
 
+    def forget(self) -> None:
+        """Its process is gone."""
+        self._file.unlink()
+
     @property
     def is_wanted(self) -> bool:
         """Whether it should run."""
@@ -218,13 +222,6 @@ class Site:
         made = DriverHost(self, name)
         made.start()
         self._ends.callback(made.kill)
-        return made
-
-    def another_agent(self, name: str, *options: str) -> Agent:
-        """A node for one test."""
-        made = Agent(self, name, *options)
-        made.start()
-        self._ends.callback(made.stop)
         return made
 
     def start_again(self) -> None:

@@ -6,7 +6,8 @@ Every test has a namespace and drivers of its own; what has no namespace is name
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class World:
         await self.until(account, "the service account")
 
     async def end(self) -> None:
-        """Delete everything, pods first, and see that nothing of it is left on the nodes."""
+        """Delete everything, pods first, and see that nothing of it is left on the nodes. May be called twice."""
         for driver in self._drivers.values():
             if driver.is_wanted:
                 driver.want(refuses="", refuses_unprepare="", blocks=False)
@@ -98,6 +99,19 @@ class World:
                     continue
         for agent in self.site.agents.values():
             assert agent.cdi_files(self.driver) == []
+
+    @asynccontextmanager
+    async def agent(self, name: str, *options: str) -> AsyncIterator[Agent]:
+        """A node for this test, with options of its own; the test's pods go with it."""
+        agent = self.site.agents[name] = Agent(self.site, name, *options)
+        agent.start()
+        try:
+            yield agent
+            await self.end()
+        finally:
+            agent.stop()
+            del self.site.agents[name]
+            await self.kind("nodes").delete(name)
 
     async def no_claims_on(self, agent: Agent) -> None:
         """Until no claim of the namespace is prepared on a node."""
