@@ -69,8 +69,13 @@ def write_value(value: Mapping[str, Any], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         _emit(msgspec.json.encode(value).decode())
     else:
-        text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000, explicit_start=True)
-        _emit(text.removesuffix("\n"))
+        _emit("---\n" + yaml_text(value).removesuffix("\n"))
+
+
+def yaml_text(value: Any) -> str:
+    """A value as YAML that Kubernetes reads as the same value."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    return text
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
