@@ -1,0 +1,163 @@
+"""Other clusters than the one there is: with more nodes, without some, or with some drained.
+
+A node goes with its slices and its pods, and with the pods go the claims that only they use. Pods of a drained node come back without
+a node, to be placed elsewhere; those of daemons stay with their node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from allot.core.advice.snapshot import Snapshot
+from allot.core.lifecycle.claim_owners import is_done
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.meta import APIStruct, ObjectMeta
+from allot.core.scheduling.group_claims import controller_of
+from allot.core.scheduling.settings import HOSTNAME
+from allot.core.selectors import SelectorError, parse_label_selector
+from allot.core.validation.pod import MIRROR_POD_ANNOTATION
+
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+
+
+class ChangeError(ValueError):
+    """A change that cannot be made to this cluster."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """A cluster without some nodes, and their pods, which need another place."""
+
+    snapshot: Snapshot
+    displaced: tuple[core_v1.Pod, ...]
+
+
+def with_objects(snapshot: Snapshot, objects: Iterable[APIStruct]) -> Snapshot:
+    """With more objects; ChangeError if there is a node of the same name already. Other objects replace their namesakes."""
+    added = {_key(found): found for found in objects}
+    for type_, _, name in added:
+        if type_ is core_v1.Node and snapshot.find(core_v1.Node, name) is not None:
+            raise ChangeError(f"node {name} is there already")
+    kept = (found for found in snapshot.objects if _key(found) not in added)
+    return Snapshot((*kept, *added.values()), snapshot.taken_at)
+
+
+def _key(found: APIStruct) -> tuple[type[APIStruct], str, str]:
+    metadata: ObjectMeta = found.metadata  # type: ignore[attr-defined]
+    return type(found), metadata.namespace, metadata.name
+
+
+# --- more of a node ---
+
+
+def nodes_like(snapshot: Snapshot, name: str, count: int) -> tuple[APIStruct, ...]:
+    """Nodes as the one of that name would be without pods, with the devices that are its own. ChangeError if there is none."""
+    node = snapshot.find(core_v1.Node, name)
+    if node is None:
+        raise ChangeError(f"node {name} is not in the cluster")
+    slices = [slice_ for slice_ in snapshot.of(api.ResourceSlice) if slice_.spec.node_name == name]
+    made: list[APIStruct] = []
+    for number in range(count):
+        other = f"{name}-like-{number}"
+        made.append(_renamed_node(node, other))
+        made.extend(_renamed_slice(slice_, name, other) for slice_ in slices)
+    return tuple(made)
+
+
+def _renamed_node(node: core_v1.Node, name: str) -> core_v1.Node:
+    labels = {**node.metadata.labels, HOSTNAME: name}
+    taints = tuple(taint for taint in node.spec.taints if taint.key != _UNSCHEDULABLE)
+    metadata = replace(node.metadata, name=name, labels=labels, uid=f"plan:{name}")
+    return replace(node, metadata=metadata, spec=replace(node.spec, unschedulable=False, taints=taints))
+
+
+def _renamed_slice(slice_: api.ResourceSlice, node: str, other: str) -> api.ResourceSlice:
+    pool = slice_.spec.pool.name
+    renamed = pool.replace(node, other) if node in pool else f"{pool}-{other}"
+    metadata = replace(slice_.metadata, name=f"{slice_.metadata.name}-{other}", uid=f"plan:{other}")
+    return replace(
+        slice_,
+        metadata=metadata,
+        spec=replace(slice_.spec, node_name=other, pool=replace(slice_.spec.pool, name=renamed)),
+    )
+
+
+# --- fewer nodes ---
+
+
+def nodes_named(snapshot: Snapshot, text: str) -> tuple[str, ...]:
+    """The node of a name, or those that a label selector selects. ChangeError if there are none."""
+    if snapshot.find(core_v1.Node, text) is not None:
+        return (text,)
+    try:
+        selector = parse_label_selector(text)
+    except SelectorError as error:
+        raise ChangeError(f"{text!r} is neither a node of the cluster nor a label selector: {error}") from None
+    found = [node.metadata.name for node in snapshot.of(core_v1.Node) if selector.matches(node.metadata.labels)]
+    if not found:
+        raise ChangeError(f"{text!r}: no node has that name or those labels")
+    return tuple(found)
+
+
+def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
+    """The cluster without these nodes and all that was on them."""
+    gone = {pod.metadata.uid for pod in _pods_on(snapshot, names)}
+    kept: list[APIStruct] = []
+    for found in _off_nodes(snapshot, names):
+        if isinstance(found, api.ResourceClaim):
+            owner = controller_of(found)
+            if owner is not None and owner.uid in gone:
+                continue
+            found = _released(found, gone)
+        kept.append(found)
+    return Snapshot(tuple(kept), snapshot.taken_at)
+
+
+def drained(snapshot: Snapshot, names: Collection[str]) -> Drained:
+    """The cluster without these nodes, and their pods without a node and without devices."""
+    pods = _pods_on(snapshot, names)
+    moving = {pod.metadata.uid: pod for pod in pods if not _stays(pod)}
+    rest = [
+        _released(found, set(moving)) if isinstance(found, api.ResourceClaim) else found
+        for found in _off_nodes(snapshot, names)
+    ]
+    displaced = [replace(pod, spec=replace(pod.spec, node_name=""), status=_waiting(pod)) for pod in moving.values()]
+    displaced.sort(key=lambda pod: -(pod.spec.priority or 0))
+    return Drained(Snapshot((*rest, *displaced), snapshot.taken_at), tuple(displaced))
+
+
+def _waiting(pod: core_v1.Pod) -> core_v1.PodStatus:
+    return core_v1.PodStatus(phase="Pending", resource_claim_statuses=pod.status.resource_claim_statuses)
+
+
+def _stays(pod: core_v1.Pod) -> bool:
+    """Whether a pod belongs to its node: a daemon's, or one that the node itself made."""
+    owners = pod.metadata.owner_references
+    return MIRROR_POD_ANNOTATION in pod.metadata.annotations or any(owner.kind == "DaemonSet" for owner in owners)
+
+
+def _pods_on(snapshot: Snapshot, names: Collection[str]) -> list[core_v1.Pod]:
+    return [pod for pod in snapshot.of(core_v1.Pod) if pod.spec.node_name in names and not is_done(pod)]
+
+
+def _off_nodes(snapshot: Snapshot, names: Collection[str]) -> Iterable[APIStruct]:
+    for found in snapshot.objects:
+        if isinstance(found, core_v1.Node) and found.metadata.name in names:
+            continue
+        if isinstance(found, api.ResourceSlice) and found.spec.node_name in names:
+            continue
+        if isinstance(found, core_v1.Pod) and found.spec.node_name in names:
+            continue
+        yield found
+
+
+def _released(claim: api.ResourceClaim, gone: Collection[str]) -> api.ResourceClaim:
+    """Without consumers that are gone; without devices if there were no others."""
+    remaining = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid not in gone)
+    if len(remaining) == len(claim.status.reserved_for):
+        return claim
+    status = replace(claim.status, reserved_for=remaining)
+    return replace(claim, status=status if remaining else api.ResourceClaimStatus())

@@ -1,0 +1,207 @@
+"""Copies placed one after another, as the scheduler would if they came now; and why the next one has no place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+from msgspec.structs import replace
+
+from allot.core.advice.planning.copies import Copy, Manifest
+from allot.core.advice.situation import Situation
+from allot.core.allocation import claim_id
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling import groups
+from allot.core.scheduling.attempt import attempt
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.group_claims import controller_of
+from allot.core.scheduling.messages import explanation, refusal_text
+from allot.core.scheduling.plan import ClaimStep, Placement, Unit
+from allot.core.scheduling.settings import Settings
+
+
+class Blocked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why there is no place for another copy. message: in the scheduler's words; nodes: how many said what."""
+
+    message: str
+    explanation: str = ""
+    nodes: tuple[NodeReason, ...] = ()
+
+
+class NodeReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What some nodes said."""
+
+    reason: str
+    count: int
+    # Some of them.
+    examples: tuple[str, ...] = ()
+
+
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the copies. pods: by node and place in the copy; blocked: None if there was room for all."""
+
+    copies: int
+    placements: tuple[Placement, ...]
+    blocked: Blocked | None = None
+
+
+_EXAMPLES_MAX = 5
+
+
+@contextmanager
+def filled(
+    situation: Situation,
+    manifest: Manifest,
+    limit: int,
+    settings: Settings,
+    advance: Callable[[], None] = lambda: None,
+) -> Iterator[Filled]:
+    """As many copies as find a place, up to the limit. Inside they are in force; afterwards all is as it was."""
+    cluster, claims = situation.cluster, situation.claims
+    now = situation.snapshot.taken_at or 0.0
+    copies: list[Copy] = []
+    before = list(claims.claims())
+    blocked = None
+    with cluster.trying() as placements:
+        try:
+            for number in range(limit):
+                copy = manifest.copy(number)
+                copies.append(copy)
+                _announce(situation, copy)
+                blocked = _used_up(claims, copy) or _placed(situation, copy, settings, now, placements)
+                if blocked is not None:
+                    break
+                advance()
+            done = len(copies) if blocked is None else len(copies) - 1
+            yield Filled(copies=done, placements=tuple(placements), blocked=blocked)
+        finally:
+            _restore(claims, before)
+    for copy in copies:
+        _withdraw(situation, copy)
+
+
+def _used_up(claims: Claims, copy: Copy) -> Blocked | None:
+    """What the API server would say: a claim can be reserved for so many pods and no more."""
+    users = [id_ for pod in copy.pods for id_ in claims.claims_of(pod)]
+    for id_ in set(users) - {claim_id(claim) for claim in copy.claims}:
+        claim = claims.claim(*id_)
+        if claim is not None and len(claim.status.reserved_for) + users.count(id_) > api.RESERVED_FOR_MAX:
+            return Blocked(message=f"claim {id_} cannot be reserved for more than {api.RESERVED_FOR_MAX} pods")
+    return None
+
+
+def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
+    """Claims as they were."""
+    for claim in before:
+        if claims.claim(*_name(claim)) is not claim:
+            claims.delete_claim(*_name(claim))
+            claims.put_claim(claim)
+
+
+def _announce(situation: Situation, copy: Copy) -> None:
+    for claim in copy.claims:
+        situation.claims.put_claim(claim)
+    if copy.group is not None:
+        situation.cluster.put_group(copy.group)
+        situation.claims.put_pod_group(copy.group)
+
+
+def _withdraw(situation: Situation, copy: Copy) -> None:
+    for claim in copy.claims:
+        situation.claims.delete_claim(*_name(claim))
+    if copy.group is not None:
+        metadata = copy.group.metadata
+        situation.cluster.delete_group(metadata.namespace, metadata.name)
+        situation.claims.delete_pod_group(metadata.namespace, metadata.name)
+
+
+def _name(claim: api.ResourceClaim) -> tuple[str, str]:
+    return claim.metadata.namespace, claim.metadata.name
+
+
+def put_into_force(situation: Situation, placement: Placement) -> None:
+    """A decision as it is once the scheduler has written it. A claim that others may share must be, before they can use it."""
+    situation.cluster.assume(placement)
+    for step in placement.claims:
+        claim = situation.claims.claim(*_name(step.claim))
+        if claim is not None and controller_of(claim) is None:
+            situation.claims.put_claim(_written(step, claim))
+
+
+def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
+    status = claim.status
+    if step.allocation is not None:
+        status = replace(status, allocation=step.allocation)
+    if step.consumer is not None:
+        status = replace(status, reserved_for=(*status.reserved_for, step.consumer))
+    return replace(claim, status=status)
+
+
+# --- one copy ---
+
+
+def _placed(
+    situation: Situation, copy: Copy, settings: Settings, now: float, placements: list[Placement]
+) -> Blocked | None:
+    """Why a copy has no place. If it has one, it is in force then."""
+    cluster = situation.cluster
+    if copy.group is not None:
+        return _placed_gang(situation, copy, copy.group, settings, now, placements)
+    first = len(placements)
+    before = [found for pod in copy.pods for found in _claims_of(situation.claims, pod)]
+    for pod in copy.pods:
+        found = attempt(cluster, pod, None, settings, now)
+        if isinstance(found, Failure):
+            blocked = blocked_by(cluster, pod, found)
+            for placement in reversed(placements[first:]):
+                cluster.forget(placement)
+            del placements[first:]
+            _restore(situation.claims, before)
+            return blocked
+        put_into_force(situation, found)
+        placements.append(found)
+    return None
+
+
+def _claims_of(claims: Claims, pod: core_v1.Pod) -> Iterator[api.ResourceClaim]:
+    for id_ in claims.claims_of(pod):
+        claim = claims.claim(*id_)
+        if claim is not None:
+            yield claim
+
+
+def _placed_gang(
+    situation: Situation, copy: Copy, group: PodGroup, settings: Settings, now: float, placements: list[Placement]
+) -> Blocked | None:
+    unit = Unit(pods=copy.pods, group=group)
+    found, refusals, outcome = groups.decide_group(situation.cluster, unit, group, settings, now)
+    if len(found) < len(copy.pods):
+        said = outcome.message if outcome is not None else ""
+        refused = next((refusal for refusal in refusals if refusal.explanation), refusals[0])
+        texts = dict.fromkeys(text for text in (said, refused.message) if text)
+        return Blocked(message=": ".join(texts), explanation=refused.explanation)
+    for placement in found:
+        put_into_force(situation, placement)
+        placements.append(placement)
+    return None
+
+
+def blocked_by(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Blocked:
+    """What the scheduler and the nodes say."""
+    examples: dict[str, list[str]] = {}
+    for node, status in failure.refusals.items():
+        for reason in status.reasons:
+            examples.setdefault(reason, []).append(node)
+    return Blocked(
+        message=refusal_text(len(cluster.nodes), failure),
+        explanation=explanation(cluster, cluster.profiles.of(pod), failure),
+        nodes=tuple(
+            NodeReason(reason=reason, count=len(nodes), examples=tuple(sorted(nodes)[:_EXAMPLES_MAX]))
+            for reason, nodes in sorted(examples.items(), key=lambda item: -len(item[1]))
+        ),
+    )

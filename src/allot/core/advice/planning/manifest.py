@@ -1,0 +1,191 @@
+"""From the objects of a manifest to what one copy of it consists of.
+
+A copy of a Pod is a pod; of a Deployment, Job or the like one of its pods; of a PodGroup the whole gang. A claim in the manifest is
+copied with the pods that name it, but shared by all copies if the pods are those of a workload, as they would in a cluster. Claims
+without pods are a copy by themselves: as those of a pod that needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from allot.core.advice.planning.copies import Manifest, Name
+from allot.core.advice.snapshot import NotInSnapshots, Snapshot, read_object
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.meta import APIStruct, ObjectMeta
+from allot.core.model.scheduling_v1 import PodGroup
+
+# Where a workload has the template of its pods.
+_TEMPLATES: Mapping[str, tuple[str, ...]] = {
+    "Deployment": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+_MEMBERS_MAX = 10_000
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be planned with."""
+
+
+def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Manifest:
+    """What is to be copied. cluster: has the templates and groups that the manifest names. ManifestError, DecodeError."""
+    pods: list[core_v1.Pod] = []
+    parallel: list[int] = []
+    from_workloads = False
+    others: list[APIStruct] = []
+    passed_over: list[str] = []
+    for value in values:
+        kind = str(value.get("kind", ""))
+        if kind in _TEMPLATES:
+            pods.append(_pod_of(value, _TEMPLATES[kind]))
+            parallel.append(_parallel(value, kind))
+            from_workloads = True
+            continue
+        if kind == "DaemonSet":
+            raise ManifestError("a DaemonSet has one pod per node: its number of copies is the number of nodes")
+        try:
+            found = read_object(value)
+        except NotInSnapshots:
+            passed_over.append(kind)
+            continue
+        if isinstance(found, core_v1.Pod):
+            pods.append(_unbound(found))
+            parallel.append(1)
+        else:
+            others.append(found)
+    claims = {_name(found): found for found in others if isinstance(found, api.ResourceClaim)}
+    groups = [found for found in others if isinstance(found, PodGroup)]
+    templates = {_name(found): found for found in cluster.of(api.ResourceClaimTemplate)}
+    templates |= {_name(found): found for found in others if isinstance(found, api.ResourceClaimTemplate)}
+    context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass)]
+    notes = [f"passed over, as it plays no part here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
+    if not pods:
+        pods, notes = _standing_in(claims, notes)
+    elif from_workloads:
+        context += claims.values()
+        claims = {}
+    group = _group_of(pods, groups, cluster)
+    if group is not None:
+        pods, notes = _gang(
+            [pod for pod, count in zip(pods, parallel, strict=False) for _ in range(count)], group, notes
+        )
+    return Manifest(
+        name=_title(pods, group, claims),
+        members=tuple(pods),
+        group=group,
+        templates=templates,
+        own_claims=claims,
+        context=tuple(context),
+        notes=tuple(notes),
+    )
+
+
+# --- pods ---
+
+
+def _pod_of(value: Mapping[str, Any], path: tuple[str, ...]) -> core_v1.Pod:
+    template: Any = value
+    for step in path:
+        template = template.get(step) if isinstance(template, dict) else None
+    if not isinstance(template, dict):
+        raise ManifestError(f"{value.get('kind')}: {'.'.join(path)} is missing")
+    given, own = _mapping(value.get("metadata")), _mapping(template.get("metadata"))
+    name = given.get("name") or given.get("generateName") or "copy"
+    metadata = {**own, "name": name, "namespace": given.get("namespace") or "default"}
+    pod = read_object({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}})
+    assert isinstance(pod, core_v1.Pod)
+    return _unbound(pod)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _parallel(value: Mapping[str, Any], kind: str) -> int:
+    """How many pods of a workload are in a gang: those of a Job that run side by side."""
+    count = _mapping(value.get("spec")).get("parallelism") if kind == "Job" else None
+    if count is None:
+        return 1
+    if not isinstance(count, int) or not 1 <= count <= _MEMBERS_MAX:
+        raise ManifestError(f"Job: spec.parallelism is {count!r}: expected a number from 1 to {_MEMBERS_MAX}")
+    return count
+
+
+def _unbound(pod: core_v1.Pod) -> core_v1.Pod:
+    """As it is before the scheduler has seen it."""
+    spec = replace(pod.spec, node_name="", scheduling_gates=())
+    metadata = replace(pod.metadata, name=pod.metadata.name or pod.metadata.generate_name or "copy")
+    return replace(pod, metadata=metadata, spec=spec, status=core_v1.PodStatus())
+
+
+def _standing_in(claims: Mapping[Name, api.ResourceClaim], notes: list[str]) -> tuple[list[core_v1.Pod], list[str]]:
+    """A pod for claims that no pod of the manifest names."""
+    if not claims:
+        raise ManifestError("nothing to plan with: expected a pod, a workload with a pod template, or a claim")
+    namespace = next(iter(claims))[0]
+    if any(other != namespace for other, _ in claims):
+        raise ManifestError("claims without pods are in several namespaces: no pod can use them together")
+    entries = tuple(core_v1.PodResourceClaim(name=name, resource_claim_name=name) for _, name in claims)
+    metadata = ObjectMeta(name=next(iter(claims))[1], namespace=namespace)
+    pod = core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(resource_claims=entries))
+    return [pod], [*notes, "claims without pods are planned as those of a pod that needs no CPU and no memory"]
+
+
+# --- groups ---
+
+
+def _group_of(pods: list[core_v1.Pod], groups: list[PodGroup], cluster: Snapshot) -> PodGroup | None:
+    names = {
+        (pod.metadata.namespace, pod.spec.scheduling_group.pod_group_name)
+        for pod in pods
+        if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name
+    }
+    if not names:
+        if len(groups) == 1:
+            return groups[0]
+        if groups:
+            raise ManifestError("several PodGroups, and no pod says to which it belongs")
+        return None
+    if len(names) > 1:
+        raise ManifestError("pods of several PodGroups: expected those of one")
+    wanted = next(iter(names))
+    for group in (*groups, *cluster.of(PodGroup)):
+        if _name(group) == wanted:
+            return group
+    raise ManifestError(f"PodGroup {wanted[0]}/{wanted[1]} is neither in the manifest nor in the cluster")
+
+
+def _gang(pods: list[core_v1.Pod], group: PodGroup, notes: list[str]) -> tuple[list[core_v1.Pod], list[str]]:
+    """As many pods as the gang needs, if the manifest has only one of them."""
+    gang = group.spec.scheduling_policy.gang
+    needed = gang.min_count if gang is not None else 1
+    if not 0 <= needed <= _MEMBERS_MAX:
+        raise ManifestError(f"PodGroup {group.metadata.name}: minCount is {needed}: expected at most {_MEMBERS_MAX}")
+    if len(pods) >= needed:
+        return pods, notes
+    if any(pod is not pods[0] for pod in pods):
+        raise ManifestError(f"the gang needs {needed} pods, the manifest has {len(pods)} different ones")
+    return [pods[0]] * needed, [*notes, f"the gang's {needed} pods are taken to be like the one in the manifest"]
+
+
+def _title(pods: list[core_v1.Pod], group: PodGroup | None, claims: Mapping[Name, api.ResourceClaim]) -> str:
+    if group is not None:
+        return f"gang {group.metadata.namespace}/{group.metadata.name} of {len(pods)} pods"
+    first = pods[0].metadata
+    if len(pods) == 1:
+        kind = "claim" if not pods[0].spec.containers and claims else "pod"
+        return f"{kind} {first.namespace}/{first.name}"
+    return f"{len(pods)} pods, the first {first.namespace}/{first.name}"
+
+
+def _name(found: APIStruct) -> Name:
+    metadata: ObjectMeta = found.metadata  # type: ignore[attr-defined]
+    return metadata.namespace, metadata.name

@@ -1,0 +1,224 @@
+"""How many copies there could be at most, if somebody chose nodes and devices as well as possible.
+
+As long as copies meet only on nodes (no devices that several nodes can use, no claim or volume that copies share, no affinity across
+nodes), a node's limit does not depend on the others. Then the answer is exact: for pods that are alike the sum over nodes,
+for different ones the best combination of what each node can take. Otherwise, or when there are too many combinations, it is an upper
+bound. The scheduler's own number is a lower bound, so where both are equal that is the answer too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from allot.core.advice.planning.copies import Copy, Manifest
+from allot.core.advice.planning.filling import Filled
+from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
+from allot.core.advice.situation import Situation
+from allot.core.allocation import ClaimID, claim_id
+from allot.core.allocation.plan import ClaimPlan
+from allot.core.model import core_v1
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.settings import HOSTNAME, Settings
+
+# Combinations of different pods on all nodes together, beyond which only a bound is given.
+COMBINATIONS_MAX = 20_000
+
+
+class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """copies: exactly so many if is_exact, otherwise at most so many, because of the reason."""
+
+    copies: int
+    is_exact: bool
+    reason: str = ""
+
+
+def maximum_of(situation: Situation, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
+    """The most copies, given what the scheduler would place; nothing of that may be in force any more."""
+    if found.blocked is None:
+        return Maximum(copies=found.copies, is_exact=False, reason=f"more than {limit} were not asked for")
+    copy = manifest.copy(0)
+    for claim in copy.claims:
+        situation.claims.put_claim(claim)
+    if copy.group is not None:
+        situation.claims.put_pod_group(copy.group)
+    try:
+        bound = _bounded(situation, copy, manifest, found, limit, settings)
+    finally:
+        for claim in copy.claims:
+            situation.claims.delete_claim(claim.metadata.namespace, claim.metadata.name)
+        if copy.group is not None:
+            situation.claims.delete_pod_group(copy.group.metadata.namespace, copy.group.metadata.name)
+    if bound.copies <= found.copies:
+        # What was really placed cannot be too many.
+        return Maximum(copies=found.copies, is_exact=True)
+    return bound
+
+
+def _bounded(
+    situation: Situation, copy: Copy, manifest: Manifest, found: Filled, limit: int, settings: Settings
+) -> Maximum:
+    reason = _what_connects_nodes(situation, copy, settings)
+    kinds, members = _kinds(situation, copy, manifest, is_separable=not reason)
+    rooms = Rooms(situation, kinds, settings)
+    per_node = _per_node(found, members)
+    nodes = list(situation.cluster.nodes.values())
+    wanted = tuple(members.count(kind) for kind in range(len(kinds)))
+    totals = [
+        sum(rooms.most(info, kind, per_node.get((info.name, kind), 0), limit * wanted[kind]) for info in nodes)
+        for kind in range(len(kinds))
+    ]
+    copies = min(total // count for total, count in zip(totals, wanted, strict=True))
+    if len(kinds) > 1 and not reason:
+        best = _best_combination(rooms, nodes, wanted, min(copies, limit))
+        if best is None:
+            reason = "there are too many ways to combine different pods on nodes"
+        else:
+            copies = best
+    if rooms.undecided:
+        reason = reason or "the search for devices took too long on some nodes"
+    return Maximum(copies=min(copies, limit), is_exact=not reason, reason=reason)
+
+
+# --- kinds of pods ---
+
+
+def _kinds(
+    situation: Situation, copy: Copy, manifest: Manifest, *, is_separable: bool
+) -> tuple[list[PodKind], tuple[int, ...]]:
+    """Kinds of pods, and of which kind each member is."""
+    kinds: list[PodKind] = []
+    seen: list[core_v1.Pod] = []
+    members: list[int] = []
+    own = _own_claims(situation.claims, copy)
+    for member, pod in zip(manifest.members, copy.pods, strict=True):
+        number = next((i for i, other in enumerate(seen) if _are_alike(other, member)), None)
+        if number is None:
+            number = len(kinds)
+            seen.append(member)
+            kinds.append(_kind(situation.claims, pod if is_separable else _alone(pod), own))
+        members.append(number)
+    return kinds, tuple(members)
+
+
+def _are_alike(one: core_v1.Pod, other: core_v1.Pod) -> bool:
+    return one is other or (
+        one.spec == other.spec
+        and one.metadata.labels == other.metadata.labels
+        and one.metadata.namespace == other.metadata.namespace
+        and not any(entry.resource_claim_name for entry in one.spec.resource_claims)
+    )
+
+
+def _kind(claims: Claims, pod: core_v1.Pod, own: set[ClaimID]) -> PodKind:
+    found = (claims.claim(*id_) for id_ in claims.claims_of(pod) if id_ in own)
+    return PodKind(pod=pod, claims=tuple(claim for claim in found if claim is not None))
+
+
+def _alone(pod: core_v1.Pod) -> core_v1.Pod:
+    """Without what it wants of pods on other nodes: that can only lower the number."""
+    affinity = pod.spec.affinity
+    if affinity is not None:
+        affinity = replace(affinity, pod_affinity=None, pod_anti_affinity=None)
+    return replace(pod, spec=replace(pod.spec, affinity=affinity, topology_spread_constraints=()))
+
+
+def _per_node(found: Filled, members: Sequence[int]) -> Mapping[tuple[str, int], int]:
+    """How many pods of each kind the scheduler placed on each node."""
+    counts: dict[tuple[str, int], int] = {}
+    for number, placement in enumerate(found.placements):
+        key = (placement.node, members[number % len(members)])
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+# --- what connects nodes ---
+
+
+def _what_connects_nodes(situation: Situation, copy: Copy, settings: Settings) -> str:
+    """Why a node's limit depends on what is on other nodes; empty if it does not."""
+    claims = situation.claims
+    if claims.node_allocatable:
+        return "devices stand for CPU or memory of their nodes"
+    for pod in copy.pods:
+        profile = situation.cluster.profiles.of(pod)
+        if profile.affinity_terms or profile.hard_spreads or settings.default_hard_spreads:
+            return "the pods depend on pods of other nodes (affinity or topology spread)"
+        if any(term.topology_key != HOSTNAME for term in profile.anti_affinity_terms):
+            return "the pods keep away from pods of other nodes (anti-affinity)"
+        if profile.volume_claims:
+            return "the pods use volume claims"
+    own = _own_claims(claims, copy)
+    for id_ in {id_ for pod in copy.pods for id_ in claims.claims_of(pod)}:
+        claim = claims.claim(*id_)
+        if claim is None or claim.status.allocation is not None:
+            continue
+        if id_ not in own:
+            return f"pods share the claim {id_.name}"
+        if _reaches_shared_devices(claims, claims.inventory.plan(claim.spec)):
+            return "several nodes can use the same devices"
+    return ""
+
+
+def _own_claims(claims: Claims, copy: Copy) -> set[ClaimID]:
+    """Claims that one pod of a copy has for itself."""
+    users = [id_ for pod in copy.pods for id_ in claims.claims_of(pod)]
+    return {claim_id(claim) for claim in copy.claims if users.count(claim_id(claim)) == 1}
+
+
+def _reaches_shared_devices(claims: Claims, plan: ClaimPlan) -> bool:
+    if not claims.inventory.has_shared_devices:
+        return False
+    leaves = (leaf for request in plan.requests for leaf in request.leaves)
+    return any(leaf.signature is None or claims.inventory.index(leaf.signature).shared for leaf in leaves)
+
+
+# --- different pods ---
+
+
+def _best_combination(rooms: Rooms, nodes: Sequence[NodeInfo], wanted: Counts, limit: int) -> int | None:
+    """The most copies of `wanted` pods of each kind, up to a limit; None if there are too many combinations to look at."""
+    most = tuple(count * limit for count in wanted)
+    reachable: set[Counts] = {tuple(0 for _ in wanted)}
+    looked_at = 0
+    for info in nodes:
+        options = list(_options(rooms, info, most))
+        looked_at += len(options) * len(reachable)
+        if looked_at > COMBINATIONS_MAX:
+            return None
+        combined = {
+            tuple(min(a + b, top) for a, b, top in zip(before, option, most, strict=True))
+            for before in reachable
+            for option in options
+        }
+        reachable = _undominated(combined)
+    return max(min(have // need for have, need in zip(counts, wanted, strict=True)) for counts in reachable)
+
+
+def _options(rooms: Rooms, info: NodeInfo, most: Counts) -> Iterator[Counts]:
+    """What a node can take at most: nothing in it can be raised without lowering something else."""
+
+    def grow(counts: Counts, kind: int) -> Iterator[Counts]:
+        if kind == len(most):
+            yield counts
+            return
+        number = 0
+        while True:
+            raised = (*counts[:kind], number, *counts[kind + 1 :])
+            if number > most[kind] or (number and not rooms.fits(info, raised)):
+                return
+            yield from grow(raised, kind + 1)
+            number += 1
+
+    return iter(_undominated(set(grow(tuple(0 for _ in most), 0))))
+
+
+def _undominated(all_counts: Iterable[Counts]) -> set[Counts]:
+    kept: set[Counts] = set()
+    for counts in sorted(all_counts, key=sum, reverse=True):
+        if not any(all(a >= b for a, b in zip(other, counts, strict=True)) for other in kept):
+            kept.add(counts)
+    return kept

@@ -1,0 +1,161 @@
+"""The answer of `allot plan`: how many copies fit into a cluster, what blocks the next one, and what that does to what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from allot.core.advice.planning.copies import Manifest
+from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled, put_into_force
+from allot.core.advice.planning.maximum import Maximum, maximum_of
+from allot.core.advice.situation import Situation
+from allot.core.advice.usage.devices import By, DeviceUsage, device_usage
+from allot.core.lifecycle.claim_owners import is_done
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling.attempt import attempt
+from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.plugins import node_resources_fit
+from allot.core.scheduling.settings import Settings
+
+
+class NodeShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many pods a node would get."""
+
+    node: str
+    pods: int
+
+
+class Stranded(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod of a drained node that finds no other place."""
+
+    pod: str
+    blocked: Blocked
+
+
+class ClassChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Devices of a class that the copies use: what is free before and after."""
+
+    name: str
+    free_before: int
+    free_after: int
+    fragmentation_before: float
+    fragmentation_after: float
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """scheduled: copies that the scheduler would place now; maximum: that there could be; blocked: why not one more."""
+
+    nodes: int
+    scheduled: int
+    pods_per_copy: int
+    maximum: Maximum
+    blocked: Blocked | None = None
+    placement: tuple[NodeShare, ...] = ()
+    classes: tuple[ClassChange, ...] = ()
+    moved: int = 0
+    stranded: tuple[Stranded, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def outcome_of(
+    situation: Situation,
+    manifest: Manifest,
+    limit: int,
+    settings: Settings,
+    displaced: Sequence[core_v1.Pod] = (),
+    advance: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """How many copies fit, up to a limit, after displaced pods have got what they need."""
+    notes = list(_notes(situation, len(displaced)))
+    if _says_nothing(situation):
+        settings = msgspec.structs.replace(
+            settings, disabled_filters=settings.disabled_filters | {node_resources_fit.NAME}
+        )
+    with situation.cluster.trying() as moved:
+        stranded = _move(situation, displaced, settings, moved)
+        before = _usage(situation, manifest)
+        with filled(situation, manifest, limit, settings, advance) as found:
+            after = _usage(situation, manifest)
+        return Outcome(
+            nodes=len(situation.cluster.nodes),
+            scheduled=found.copies,
+            pods_per_copy=len(manifest.members),
+            maximum=maximum_of(situation, manifest, found, limit, settings),
+            blocked=found.blocked,
+            placement=_shares(found),
+            classes=tuple(_change(row, after[name]) for name, row in before.items()),
+            moved=len(moved),
+            stranded=stranded,
+            notes=tuple(notes),
+        )
+
+
+def _notes(situation: Situation, displaced: int) -> Iterable[str]:
+    if _says_nothing(situation):
+        yield "no node says how much CPU, memory and pods it has room for: taken as enough"
+    pods = situation.snapshot.of(core_v1.Pod)
+    waiting = sum(not pod.spec.node_name and not is_done(pod) for pod in pods) - displaced
+    if waiting:
+        yield f"{waiting} pods of the cluster have no node yet; what they need is not set aside for them"
+
+
+def _says_nothing(situation: Situation) -> bool:
+    nodes = situation.cluster.nodes.values()
+    return bool(nodes) and not any(info.node.status.allocatable for info in nodes)
+
+
+def _move(
+    situation: Situation, displaced: Sequence[core_v1.Pod], settings: Settings, moved: list[Placement]
+) -> tuple[Stranded, ...]:
+    """New places for pods of drained nodes, one after another; those that find none."""
+    stranded = []
+    for pod in displaced:
+        found = attempt(situation.cluster, pod, None, settings, situation.snapshot.taken_at or 0.0)
+        if isinstance(found, Failure):
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            stranded.append(Stranded(pod=name, blocked=blocked_by(situation.cluster, pod, found)))
+        else:
+            put_into_force(situation, found)
+            moved.append(found)
+    return tuple(stranded)
+
+
+def _shares(found: Filled) -> tuple[NodeShare, ...]:
+    counts: dict[str, int] = {}
+    for placement in found.placements:
+        counts[placement.node] = counts.get(placement.node, 0) + 1
+    return tuple(NodeShare(node=node, pods=count) for node, count in sorted(counts.items()))
+
+
+def _usage(situation: Situation, manifest: Manifest) -> dict[str, DeviceUsage]:
+    """The classes that the copies ask for."""
+    wanted = _classes(situation, manifest)
+    return {row.name: row for row in device_usage(situation, By.CLASS).rows if row.name in wanted}
+
+
+def _classes(situation: Situation, manifest: Manifest) -> set[str]:
+    found: set[str] = set()
+    for claim in manifest.copy(0).claims:
+        for request in claim.spec.devices.requests:
+            alternatives: Iterable[api.ExactDeviceRequest | api.DeviceSubRequest] = request.first_available
+            if request.exactly is not None:
+                alternatives = (request.exactly,)
+            found.update(asked.device_class_name for asked in alternatives)
+    for pod in manifest.members:
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            names = (situation.claims.extended.class_name(resource) for resource in container.resources.requests)
+            found.update(name for name in names if name is not None)
+    return found
+
+
+def _change(before: DeviceUsage, after: DeviceUsage) -> ClassChange:
+    return ClassChange(
+        name=before.name,
+        free_before=before.free,
+        free_after=after.free,
+        fragmentation_before=before.fragmentation.share,
+        fragmentation_after=after.fragmentation.share,
+    )

@@ -1,0 +1,142 @@
+"""How many pods of each kind one node can take at the same time, whatever the scheduler would choose.
+
+Devices for all of them are asked of the allocator in one question, so the answer is exact: it searches until it has found devices for
+all claims together, or proved that there are none. Other limits of the node are asked of the scheduler's own filters, pod by pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from allot.core.advice.situation import Situation
+from allot.core.allocation import AllocationError, Unallocatable, allocate
+from allot.core.allocation.plan import ClaimPlan
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling import extended
+from allot.core.scheduling.attempt import looks_around
+from allot.core.scheduling.board import local_refusal
+from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.podinfo import Profile
+from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.survey import Survey, fits
+
+Counts = tuple[int, ...]
+
+
+class PodKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that are alike. claims: those of one of them that need devices; pod: as it is known to the cluster."""
+
+    pod: core_v1.Pod
+    claims: tuple[api.ResourceClaim, ...] = ()
+
+
+class Rooms:
+    """Asks nodes. undecided: whether the allocator gave up on some question, so that answers may be too high."""
+
+    def __init__(self, situation: Situation, kinds: Sequence[PodKind], settings: Settings) -> None:
+        self.undecided = False
+        self._cluster = situation.cluster
+        self._claims = situation.claims
+        self._now = situation.snapshot.taken_at or 0.0
+        self._kinds = kinds
+        self._settings = settings
+        self._known: dict[tuple[str, Counts], bool] = {}
+        self._is_welcome: dict[tuple[str, int], bool] = {}
+
+    def fits(self, info: NodeInfo, counts: Counts) -> bool:
+        """Whether so many pods of each kind fit on a node together."""
+        key = (info.name, counts)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._fits(info, counts)
+        return known
+
+    def most(self, info: NodeInfo, kind: int, at_least: int, limit: int) -> int:
+        """The most pods of one kind. at_least: so many are known to fit."""
+        count = at_least
+        if count:
+            self._is_welcome[info.name, kind] = True
+        while count < limit and self.fits(info, self._only(kind, count + 1)):
+            count += 1
+        return count
+
+    def _only(self, kind: int, count: int) -> Counts:
+        return tuple(count if index == kind else 0 for index in range(len(self._kinds)))
+
+    def _fits(self, info: NodeInfo, counts: Counts) -> bool:
+        if not all(self._welcomes(info, kind) for kind, count in enumerate(counts) if count):
+            return False
+        return sum(counts) == 1 or (self._has_enough(info, counts) and self._has_devices(info, counts))
+
+    def _welcomes(self, info: NodeInfo, kind: int) -> bool:
+        """Whether a node takes one such pod."""
+        known = self._is_welcome.get((info.name, kind))
+        if known is None:
+            status = fits(self._cluster, self._kinds[kind].pod, info.name, self._settings, self._now)
+            known = self._is_welcome[info.name, kind] = status is None
+        return known
+
+    def _has_enough(self, info: NodeInfo, counts: Counts) -> bool:
+        """Whether CPU, memory, ports and what else a node has suffice."""
+        with self._cluster.trying() as tried:
+            for kind, count in zip(self._kinds, counts, strict=True):
+                profile = self._cluster.profiles.of(kind.pod)
+                for number in range(count):
+                    if self._refuses(info, kind.pod, profile):
+                        return False
+                    metadata = replace(kind.pod.metadata, name=f"{kind.pod.metadata.name}:{number}")
+                    placement = Placement(pod=replace(kind.pod, metadata=metadata), node=info.name)
+                    self._cluster.assume(placement)
+                    tried.append(placement)
+        return True
+
+    def _refuses(self, info: NodeInfo, pod: core_v1.Pod, profile: Profile) -> bool:
+        if looks_around(self._cluster, profile, self._settings):
+            return Survey(self._cluster, pod, profile, None, self._settings).refusal(info) is not None
+        return local_refusal(self._cluster, profile, info, self._settings) is not None
+
+    def _has_devices(self, info: NodeInfo, counts: Counts) -> bool:
+        inventory = self._claims.inventory
+        claims: list[api.ResourceClaim] = []
+        plans: list[ClaimPlan] = []
+        for kind, count in zip(self._kinds, counts, strict=True):
+            own = (*kind.claims, *self._special(kind.pod, info))
+            planned = [inventory.plan(claim.spec) for claim in own]
+            for number in range(count):
+                claims += [_numbered(claim, number) for claim in own]
+                plans += planned
+        if not claims:
+            return True
+        if any(index.count(info.name) < needed for index, needed in inventory.needs(plans)):
+            return False
+        try:
+            answer = allocate(
+                inventory, info.node, claims, steps_max=self._claims.steps_max, with_reasons=False, plans=plans
+            )
+        except AllocationError:
+            return False
+        if isinstance(answer, Unallocatable):
+            self.undecided |= answer.undecided
+            return answer.undecided
+        return True
+
+    def _special(self, pod: core_v1.Pod, info: NodeInfo) -> tuple[api.ResourceClaim, ...]:
+        """The claim for extended resources that the node does not offer itself."""
+        wanted = self._claims.extended.wanted(pod)
+        if wanted is None:
+            return ()
+        names = tuple(name for name in extended.names_of(wanted) if not info.allocatable_scalars.get(name))
+        if not names:
+            return ()
+        requests, _ = extended.requests_and_mappings(pod, wanted, names, self._claims.extended.class_name)
+        return (extended.special_claim(pod, requests),)
+
+
+def _numbered(claim: api.ResourceClaim, number: int) -> api.ResourceClaim:
+    metadata = claim.metadata
+    return replace(claim, metadata=replace(metadata, name=f"{metadata.name}:{number}", uid=f"{metadata.uid}:{number}"))
