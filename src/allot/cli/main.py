@@ -25,6 +25,7 @@ _SHOW_TRACEBACK = "ALLOT_TRACEBACK"
 _COMMANDS = (
     "allocate",
     "apiserver",
+    "apply",
     "bench",
     "cel",
     "controllers",
@@ -34,6 +35,7 @@ _COMMANDS = (
     "get",
     "lint",
     "node",
+    "plan",
     "reset",
     "scheduler",
     "status",

@@ -16,11 +16,13 @@ from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct, ObjectMeta
+from allot.core.quantity import Quantity
 from allot.core.scheduling.group_claims import controller_of
 from allot.core.scheduling.settings import HOSTNAME
 from allot.core.selectors import SelectorError, parse_label_selector
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
+_PLENTY = {"cpu": Quantity.parse("1M"), "memory": Quantity.parse("1Ei"), "pods": Quantity.parse("1M")}
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
@@ -48,6 +50,20 @@ def with_objects(snapshot: Snapshot, objects: Iterable[APIStruct]) -> Snapshot:
 def _key(found: APIStruct) -> tuple[type[APIStruct], str, str]:
     metadata: ObjectMeta = found.metadata  # type: ignore[attr-defined]
     return type(found), metadata.namespace, metadata.name
+
+
+def with_room(snapshot: Snapshot) -> tuple[Snapshot, int]:
+    """With enough CPU, memory and pods on nodes that say nothing about them, as in dumps of devices; and how many these are."""
+    silent = {node.metadata.name for node in snapshot.of(core_v1.Node) if not node.status.allocatable}
+    if not silent:
+        return snapshot, 0
+    objects = (
+        replace(found, status=replace(found.status, allocatable=_PLENTY))
+        if isinstance(found, core_v1.Node) and found.metadata.name in silent
+        else found
+        for found in snapshot.objects
+    )
+    return Snapshot(tuple(objects), snapshot.taken_at), len(silent)
 
 
 # --- more of a node ---

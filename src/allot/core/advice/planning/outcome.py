@@ -17,7 +17,6 @@ from allot.core.model import resource_v1 as api
 from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.plugins import node_resources_fit
 from allot.core.scheduling.settings import Settings
 
 
@@ -57,7 +56,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     classes: tuple[ClassChange, ...] = ()
     moved: int = 0
     stranded: tuple[Stranded, ...] = ()
-    notes: tuple[str, ...] = ()
+    # Pods of the cluster that have no node; what they need is not set aside for them.
+    waiting: int = 0
 
 
 def outcome_of(
@@ -69,11 +69,6 @@ def outcome_of(
     advance: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """How many copies fit, up to a limit, after displaced pods have got what they need."""
-    notes = list(_notes(situation, len(displaced)))
-    if _says_nothing(situation):
-        settings = msgspec.structs.replace(
-            settings, disabled_filters=settings.disabled_filters | {node_resources_fit.NAME}
-        )
     with situation.cluster.trying() as moved:
         stranded = _move(situation, displaced, settings, moved)
         before = _usage(situation, manifest)
@@ -89,22 +84,12 @@ def outcome_of(
             classes=tuple(_change(row, after[name]) for name, row in before.items()),
             moved=len(moved),
             stranded=stranded,
-            notes=tuple(notes),
+            waiting=_waiting(situation) - len(displaced),
         )
 
 
-def _notes(situation: Situation, displaced: int) -> Iterable[str]:
-    if _says_nothing(situation):
-        yield "no node says how much CPU, memory and pods it has room for: taken as enough"
-    pods = situation.snapshot.of(core_v1.Pod)
-    waiting = sum(not pod.spec.node_name and not is_done(pod) for pod in pods) - displaced
-    if waiting:
-        yield f"{waiting} pods of the cluster have no node yet; what they need is not set aside for them"
-
-
-def _says_nothing(situation: Situation) -> bool:
-    nodes = situation.cluster.nodes.values()
-    return bool(nodes) and not any(info.node.status.allocatable for info in nodes)
+def _waiting(situation: Situation) -> int:
+    return sum(not pod.spec.node_name and not is_done(pod) for pod in situation.snapshot.of(core_v1.Pod))
 
 
 def _move(

@@ -1,0 +1,247 @@
+"""`allot plan`: how many more copies of a manifest fit, what blocks the next one, and what if nodes were added or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.manifests import read_manifests
+from allot.cli.node_files import NODES_MAX
+from allot.cli.node_sets import parse_specs
+from allot.cli.node_templates import objects_of
+from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
+from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.core.advice.planning.changes import (
+    ChangeError,
+    drained,
+    nodes_like,
+    nodes_named,
+    with_objects,
+    with_room,
+    without_nodes,
+)
+from allot.core.advice.planning.copies import Manifest, NoTemplate
+from allot.core.advice.planning.filling import Blocked
+from allot.core.advice.planning.manifest import ManifestError, read_manifest
+from allot.core.advice.planning.maximum import Maximum
+from allot.core.advice.planning.outcome import Outcome, outcome_of
+from allot.core.advice.situation import Situation
+from allot.core.advice.snapshot import Snapshot
+from allot.core.model import core_v1
+from allot.core.model.codec import DecodeError
+from allot.core.model.convert import ConversionError
+from allot.core.model.resource_v1 import DeviceClass
+from allot.core.scheduling.settings import Policy, Settings
+
+EXIT_NONE_FITS = 1
+COPIES_MAX = 100_000
+_NODES_SHOWN_MAX = 20
+_POLICIES = {"default": Policy.DEFAULT, "pack": Policy.PACK, "spread": Policy.SPREAD, "first-fit": Policy.FIRST_FIT}
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What the other cluster is to be like."""
+
+    add: tuple[str, ...] = ()
+    add_like: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    drain: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """As it was asked for."""
+        named = (("add", self.add), ("add-like", self.add_like), ("remove", self.remove), ("drain", self.drain))
+        return [f"{name} {value}" for name, values in named for value in values]
+
+
+@click.command(short_help="How many more of this fit, and what if there were other nodes?")
+@click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
+@click.option("--add", multiple=True, metavar="PROFILE=N", help="What if there were N more nodes of this profile (h100x8), "
+              "or those of a file of nodes? May be repeated.")  # fmt: skip
+@click.option("--add-like", multiple=True, metavar="NODE=N", help="What if there were N more nodes like this one?")
+@click.option(
+    "--remove", multiple=True, metavar="NODE", help="What if this node, or those with these labels, were not there?"
+)
+@click.option(
+    "--drain", multiple=True, metavar="NODE", help="The same, but their pods have to find another place first."
+)
+@click.option("--max", "limit", type=click.IntRange(1, COPIES_MAX), default=COPIES_MAX, metavar="N",
+              help="Do not look for more copies than that.")  # fmt: skip
+@click.option("--policy", type=click.Choice(list(_POLICIES)), default="default", show_default=True,
+              help="How the scheduler chooses nodes.")  # fmt: skip
+@snapshot_options
+@output_option
+def plan(
+    manifests: tuple[str, ...],
+    add: tuple[str, ...],
+    add_like: tuple[str, ...],
+    remove: tuple[str, ...],
+    drain: tuple[str, ...],
+    limit: int,
+    policy: str,
+    source: SnapshotSource,
+    output: OutputFormat,
+) -> int:
+    """How many more copies of a manifest fit into a cluster, what blocks the next one, and what if the cluster were another.
+
+    MANIFEST is a pod, a workload with a pod template (a copy is one of its pods), a PodGroup with its pods (a copy is the gang),
+    or claims alone. SCHEDULED is what the scheduler would place if copies came one after another now; MAXIMUM is what there
+    is room for if nodes and devices were chosen as well as possible: exact, or "at most" where that cannot be told.
+    Nothing is written.
+
+    Exit code: 0 at least one more copy fits (after the changes, if there are any), 1 none, 2 the input cannot be read, 3 the
+    cluster cannot be reached.
+
+    \b
+    Examples:
+      allot plan train.yaml
+      allot plan train.yaml -f dump.yaml --max 10 -o json
+      allot plan gang.yaml --add h100x8=4 --add-like node-a=2
+      allot plan train.yaml --drain node-a --remove 'pool in (old, older)'
+    """
+    snapshot, silent = with_room(read_snapshot(source))
+    if silent:
+        talk(f"note: {silent} nodes say nothing about their CPU, memory and pods: taken as enough")
+    values = [manifest.value for manifest in read_manifests(manifests)]
+    change = Change(add=add, add_like=add_like, remove=remove, drain=drain)
+    settings = Settings(preempts=False, policy=_POLICIES[policy])
+    try:
+        manifest = read_manifest(values, snapshot)
+        snapshot = with_objects(snapshot, manifest.context)
+        now = _outcome(snapshot, (), manifest, limit, settings)
+        then = None
+        if change.texts:
+            other, displaced = _changed(snapshot, change)
+            then = _outcome(other, displaced, manifest, limit, settings)
+    except (ManifestError, NoTemplate) as error:
+        raise Refused(f"{', '.join(manifests)}: {error}") from None
+    except (DecodeError, ConversionError) as error:
+        raise Unreadable(f"{', '.join(manifests)}: {error}", "allot lint shows what is wrong with a manifest") from None
+    except ChangeError as error:
+        raise Refused(str(error)) from None
+    for note in manifest.notes:
+        talk(f"note: {note}")
+    if output is OutputFormat.TABLE:
+        _write(manifest, now, then, change)
+    else:
+        answer = {"manifest": manifest.name, "changes": change.texts, "notes": list(manifest.notes)}
+        write_value({**answer, "now": _value(now), "changed": _value(then)}, output)
+    return 0 if (then or now).scheduled else EXIT_NONE_FITS
+
+
+def _outcome(
+    snapshot: Snapshot, displaced: Sequence[core_v1.Pod], manifest: Manifest, limit: int, settings: Settings
+) -> Outcome:
+    with progress("placing copies", limit) as advance:
+        return outcome_of(Situation(snapshot), manifest, limit, settings, displaced, advance)
+
+
+def _value(outcome: Outcome | None) -> Any:
+    return msgspec.to_builtins(outcome)
+
+
+# --- the other cluster ---
+
+
+def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[core_v1.Pod]]:
+    added = [found for text in change.add_like for found in nodes_like(snapshot, *_name_and_count(text))]
+    if change.add:
+        known = {found.metadata.name for found in snapshot.of(DeviceClass)}
+        for nodes in parse_specs(change.add).simulated:
+            # Whatever they are called by default may be there already.
+            named = msgspec.structs.replace(nodes, name=f"{nodes.names[0].removesuffix('-0')}-new")
+            for found in objects_of(named if not nodes.name or nodes.name == nodes.profile else nodes):
+                if isinstance(found, DeviceClass):
+                    if found.metadata.name in known:
+                        continue
+                    known.add(found.metadata.name)
+                    talk(
+                        f"note: device class {found.metadata.name} is not in the cluster: taken as the driver brings it"
+                    )
+                added.append(found)
+    gone = {name for text in change.remove for name in nodes_named(snapshot, text)}
+    leaving = {name for text in change.drain for name in nodes_named(snapshot, text)} - gone
+    if gone:
+        snapshot = without_nodes(snapshot, gone)
+    displaced: Sequence[core_v1.Pod] = ()
+    if leaving:
+        done = drained(snapshot, leaving)
+        snapshot, displaced = done.snapshot, done.displaced
+    return with_objects(snapshot, added), displaced
+
+
+def _name_and_count(text: str) -> tuple[str, int]:
+    name, equals, count = text.rpartition("=")
+    if not equals:
+        return text, 1
+    if not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= NODES_MAX:
+        raise Unreadable(f"--add-like {text}: {count!r} is no number of nodes from 1 to {NODES_MAX}")
+    return name, int(count)
+
+
+# --- for people ---
+
+
+def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Change) -> None:
+    rows = [("now", *_cells(now))]
+    if then is not None:
+        rows.append((", ".join(change.texts), *_cells(then)))
+    write(f"{manifest.name}:")
+    write_table(("CLUSTER", "NODES", "SCHEDULED", "MAXIMUM"), rows)
+    outcome = then or now
+    if now.waiting:
+        talk(f"note: {now.waiting} pods wait for a node already; what they need is not set aside for them")
+    if outcome.maximum.reason and outcome.blocked is not None:
+        write(f"The maximum is a bound: {outcome.maximum.reason}.")
+    if then is not None and (then.moved or then.stranded):
+        write()
+        write(f"{then.moved} pods of drained nodes find another place, {len(then.stranded)} do not.")
+        for stranded in then.stranded[:_NODES_SHOWN_MAX]:
+            write(f"  {stranded.pod}: {stranded.blocked.explanation or stranded.blocked.message}", "red")
+    if outcome.blocked is not None:
+        _write_blocked(outcome.blocked)
+    _write_places(outcome)
+
+
+def _cells(outcome: Outcome) -> tuple[str, str, str]:
+    return str(outcome.nodes), str(outcome.scheduled), _maximum(outcome.maximum, outcome.blocked is not None)
+
+
+def _maximum(maximum: Maximum, is_blocked: bool) -> str:
+    if not is_blocked:
+        return f"{maximum.copies} or more"
+    return str(maximum.copies) if maximum.is_exact else f"at most {maximum.copies}"
+
+
+def _write_blocked(blocked: Blocked) -> None:
+    write()
+    write(f"The next one is blocked: {blocked.message}", "red")
+    if blocked.explanation:
+        write(f"  {blocked.explanation}")
+
+
+def _write_places(outcome: Outcome) -> None:
+    if outcome.placement:
+        write()
+        shown = outcome.placement[:_NODES_SHOWN_MAX]
+        write_table(("NODE", "PODS"), [(share.node, str(share.pods)) for share in shown])
+        more = len(outcome.placement) - len(shown)
+        if more:
+            write(f"and {more} more nodes; -o json has all of them")
+    if outcome.classes:
+        write()
+        rows = [
+            (
+                change.name,
+                str(change.free_before),
+                str(change.free_after),
+                f"{change.fragmentation_before:.0%}",
+                f"{change.fragmentation_after:.0%}",
+            )
+            for change in outcome.classes
+        ]
+        write_table(("CLASS", "FREE BEFORE", "FREE AFTER", "FRAGMENTED BEFORE", "FRAGMENTED AFTER"), rows)
