@@ -16,6 +16,7 @@ import yaml
 
 from allot.cli.errors import Unreadable
 from allot.core.advice.places import Path, Place, Places
+from allot.core.advice.typography import ODD_SEPARATOR
 from allot.core.yaml_scalars import NotJSON, key_text, resolve_plain, resolve_tagged
 
 DEPTH_MAX = 200
@@ -26,8 +27,6 @@ PLACES_MAX = 1_000_000
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _EventParser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-ODD_SEPARATOR = re.compile(rf"^(?=[-{_DASHES}]*[{_DASHES}])[-{_DASHES}]{{1,3}}\s*$", re.MULTILINE)
 _PLAIN_CACHE_MAX = 50_000
 
 
@@ -41,6 +40,16 @@ class Document(msgspec.Struct, frozen=True):
     item_lines: tuple[int, ...] = ()
     # Where each field is, when asked for; offsets count in the decoded text (`decoded`).
     places: Places = msgspec.field(default_factory=dict)
+
+
+class NotYAML(Unreadable):
+    """Text that cannot be read as YAML: where it stops making sense, and why."""
+
+    def __init__(self, source: str, line: int, column: int, problem: str, hint: str | None = None) -> None:
+        super().__init__(f"{source}: line {line}, column {column}: {problem}", hint)
+        self.line = line
+        self.column = column
+        self.problem = problem
 
 
 def line_at(text: str, offset: int) -> int:
@@ -116,7 +125,7 @@ class YAMLStream:
         except yaml.MarkedYAMLError as error:
             raise self._syntax_error(error) from None
         except yaml.YAMLError as error:
-            raise Unreadable(f"{self._source}: not YAML: {lower_first(str(error))}") from None
+            raise NotYAML(self._source, self._first_line, 1, f"not YAML: {lower_first(str(error))}") from None
 
     def _document(self, parser: Any, number: int) -> Document:
         stack: list[_Frame] = []
@@ -274,14 +283,14 @@ class YAMLStream:
 
     def _at(self, event: Any, message: str) -> Unreadable:
         mark = event.start_mark
-        return Unreadable(f"{self._source}: line {self._line(mark)}, column {mark.column + 1}: {message}")
+        return NotYAML(self._source, self._line(mark), mark.column + 1, message)
 
     def _syntax_error(self, error: yaml.MarkedYAMLError) -> Unreadable:
         mark = error.problem_mark or error.context_mark
-        place = f"line {self._line(mark)}, column {mark.column + 1}: " if mark is not None else ""
         problem = error.problem or error.context or "malformed"
         context = f" ({error.context})" if error.context and error.problem else ""
-        return Unreadable(f"{self._source}: {place}{lower_first(problem)}{context}", self._hint(mark))
+        line, column = (self._line(mark), mark.column + 1) if mark is not None else (self._first_line, 1)
+        return NotYAML(self._source, line, column, f"{lower_first(problem)}{context}", self._hint(mark))
 
     def _hint(self, mark: Any) -> str | None:
         separator = ODD_SEPARATOR.search(self._text)

@@ -1,0 +1,284 @@
+"""`allot lint`: what is wrong with these manifests, before a cluster sees them?"""
+
+from __future__ import annotations
+
+import difflib
+import tempfile
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from allot.cli.errors import Unreadable
+from allot.cli.gates import parse_gates
+from allot.cli.lint_formats import as_json, as_sarif, github_line, text_lines, total
+from allot.cli.manifests import read_sources
+from allot.cli.output import progress, talk, write, write_table
+from allot.cli.server_answers import ServerAnswers
+from allot.cli.sources import read_source
+from allot.core.advice.lint.finding import Finding, Severity, apply_edits
+from allot.core.advice.lint.knowledge import Knowledge
+from allot.core.advice.lint.linter import lint as find
+from allot.core.advice.lint.rules import BY_NAME, RULES
+from allot.core.advice.lint.source import Source
+from allot.core.advice.nearest import did_you_mean
+from allot.core.advice.snapshot import Snapshot
+from allot.core.features import FeatureGates
+
+EXIT_FOUND = 1
+_LIVE = "live"
+_STDIN = "stdin"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# A fix may uncover something else; each round makes at least one change.
+_ROUNDS_MAX = 10
+
+
+class _Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    SARIF = "sarif"
+
+
+def _show_rules(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        write_table(("RULE", "SEVERITY", "ABOUT"), [(rule.name, rule.severity.value, rule.what) for rule in RULES])
+        context.exit()
+
+
+def _known_rules(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
+    names = [name for value in values for name in value.split(",") if name]
+    for name in names:
+        if name not in BY_NAME:
+            raise Unreadable(f"rule {name!r}: there is no such rule", did_you_mean(name, BY_NAME))
+    return frozenset(names)
+
+
+@click.command(short_help="What is wrong with these manifests, before a cluster sees them?")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--against",
+    "--cluster",
+    "against",
+    multiple=True,
+    metavar="live|FILE",
+    help="Check names and devices against a cluster: live for the one of the kubeconfig, or a dump of one (a file or "
+    "folder as kubectl get or allot snapshot writes it). May be repeated.",
+)
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="NAME",
+    help="Check devices against hardware, such as h100x8 or p4d.24xlarge. May be repeated.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="How to reach the cluster, for --against live.",
+)
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option("--fix", "fixes", is_flag=True, help="Make the changes that are safe, in the files themselves.")
+@click.option("--diff", "diffs", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option(
+    "--rule", "only", multiple=True, metavar="RULE", callback=_known_rules, help="Only this rule. May be repeated."
+)
+@click.option(
+    "--ignore", "ignored", multiple=True, metavar="RULE", callback=_known_rules, help="Not this rule. May be repeated."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([severity.value for severity in Severity]),
+    default=Severity.WARNING.value,
+    show_default=True,
+    help="From which severity on the exit code is 1.",
+)
+@click.option(
+    "--feature-gates",
+    "gates",
+    metavar="GATES",
+    default="all",
+    show_default=True,
+    callback=parse_gates,
+    help="The server's gates: all, default (a stock 1.37 server), or changes such as DRAListTypeAttributes=true.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    type=click.Choice([each.value for each in _Format]),
+    default=_Format.TEXT.value,
+    show_default=True,
+    help="How to print the findings.",
+)
+@click.option(
+    "--list-rules",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_rules,
+    help="List all rules and exit.",
+)
+def lint(
+    files: tuple[str, ...],
+    against: tuple[str, ...],
+    profiles: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str,
+    fixes: bool,
+    diffs: bool,
+    only: frozenset[str],
+    ignored: frozenset[str],
+    fail_on: str,
+    gates: FeatureGates,
+    output: str,
+) -> int:
+    """Check manifests: everything that the API server would refuse, and what it takes although it cannot work.
+
+    FILE is YAML or JSON with objects of any kind, a folder, or - for stdin. A document that cannot be read is a finding;
+    the others are checked all the same. What needs to know devices is checked against those of --against, --profile, and
+    the ResourceSlices in the input.
+
+    A comment `# allot-lint: ignore=RULE` on a line, or on the line before, keeps a finding on that line back.
+
+    Exit code: 0 when there is nothing of the severity of --fail-on or worse, 1 when there is, 2 when a file cannot be
+    read, 3 when the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot lint manifests/
+      allot lint claim.yaml --profile h100x8
+      allot lint . --against live --fail-on error
+      allot lint claim.yaml --diff
+      allot lint claim.yaml --fix
+      helm template chart | allot lint - -o github
+      allot lint . -o sarif > lint.sarif
+    """
+    knowledge = _knowledge(against, profiles, kubeconfig, context)
+    server = ServerAnswers(gates)
+    contents = dict(read_sources(files))
+    run = _Run(knowledge, server, only, ignored)
+    if fixes and _STDIN in contents:
+        raise Unreadable("stdin cannot be changed by --fix", "give a file, or --diff to see the changes")
+    fixed = 0
+    if fixes or diffs:
+        changed, fixed = run.fixed(contents)
+        for name, data in changed.items():
+            if diffs:
+                _show_diff(name, contents[name], data)
+            else:
+                _write_file(Path(name), data)
+                contents[name] = data
+    findings = run.findings(contents)
+    _show(findings, len(contents), 0 if diffs else fixed, _Format(output), to_stderr=diffs)
+    worst = Severity(fail_on).rank
+    return EXIT_FOUND if any(finding.severity.rank <= worst for finding in findings) else 0
+
+
+def _knowledge(against: Sequence[str], profiles: Sequence[str], kubeconfig: Path | None, context: str) -> Knowledge:
+    from allot.cli.config_checks import CONFIG_CHECKS
+    from allot.cli.snapshots import SnapshotSource, read_snapshot
+
+    cluster: tuple[Any, ...] = ()
+    dumps = tuple(each for each in against if each != _LIVE)
+    if dumps:
+        cluster += read_snapshot(SnapshotSource(files=dumps)).objects
+    if len(dumps) < len(against):
+        cluster += read_snapshot(SnapshotSource(kubeconfig=kubeconfig, context=context)).objects
+    examples = None
+    if profiles:
+        from allot.cli.hardware import profiles_snapshot
+
+        examples = profiles_snapshot(profiles)
+    return Knowledge(cluster=Snapshot(cluster) if against else None, examples=examples, config_checks=CONFIG_CHECKS)
+
+
+class _Run:
+    """The same question for the files as they are and as they become."""
+
+    def __init__(
+        self, knowledge: Knowledge, server: ServerAnswers, only: frozenset[str], ignored: frozenset[str]
+    ) -> None:
+        self._knowledge = knowledge
+        self._server = server
+        self._only = only
+        self._ignored = ignored
+
+    def findings(self, contents: dict[str, bytes]) -> list[Finding]:
+        """What is wrong, without what was not asked for."""
+        with progress("reading", len(contents)) as advance:
+            sources: list[Source] = []
+            for name, data in contents.items():
+                sources.append(read_source(data, name))
+                advance()
+        return [
+            finding
+            for finding in find(sources, self._knowledge, self._server)
+            if (not self._only or finding.rule in self._only) and finding.rule not in self._ignored
+        ]
+
+    def fixed(self, contents: dict[str, bytes]) -> tuple[dict[str, bytes], int]:
+        """The files that the safe fixes change, and how many changes there are."""
+        current = dict(contents)
+        count = 0
+        for _ in range(_ROUNDS_MAX):
+            edits: dict[str, list[Any]] = {}
+            for finding in self.findings(current):
+                if finding.fix is not None and finding.fix.edits:
+                    edits.setdefault(finding.source, []).extend(finding.fix.edits)
+            if not edits:
+                break
+            for name, wanted in edits.items():
+                mark = _BYTE_ORDER_MARK if current[name].startswith(_BYTE_ORDER_MARK) else b""
+                text, made = apply_edits(current[name].decode("utf-8-sig"), wanted)
+                current[name] = mark + text.encode()
+                count += made
+        return {name: data for name, data in current.items() if data != contents[name]}, count
+
+
+# --- output ---
+
+
+def _show(findings: Sequence[Finding], files: int, fixed: int, output: _Format, *, to_stderr: bool) -> None:
+    if output is _Format.JSON:
+        click.echo(msgspec.json.encode(as_json(findings, files, fixed)))
+    elif output is _Format.SARIF:
+        click.echo(msgspec.json.format(msgspec.json.encode(as_sarif(findings)), indent=2))
+    elif output is _Format.GITHUB:
+        for finding in findings:
+            click.echo(github_line(finding))
+    else:
+        for finding in findings:
+            for line, colour in text_lines(finding):
+                if to_stderr:
+                    talk(line)
+                else:
+                    write(line, colour)
+        talk(total(findings, files, fixed))
+
+
+def _show_diff(name: str, before: bytes, after: bytes) -> None:
+    lines = difflib.unified_diff(
+        before.decode("utf-8-sig").splitlines(keepends=True),
+        after.decode("utf-8-sig").splitlines(keepends=True),
+        name,
+        name,
+    )
+    for line in lines:
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+        write(line.rstrip("\n"), colour)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """All of it or nothing: a file is never half written."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            file.write(data)
+        temporary = Path(file.name)
+        temporary.chmod(path.stat().st_mode & 0o7777)
+        temporary.replace(path.resolve())
+    except OSError as error:
+        raise Unreadable(f"{path}: cannot be changed: {(error.strerror or str(error)).lower()}") from None

@@ -1,0 +1,132 @@
+"""Texts for commands that give advice about them: read as far as they can be, with what is wrong noted and not raised.
+
+A text that is no YAML in one place is still YAML in the others: it is cut at its separators, odd ones included, and each
+piece is read on its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from allot.cli.documents import Document, decoded, parse_documents
+from allot.cli.errors import Unreadable
+from allot.cli.yaml_stream import NotYAML, YAMLStream
+from allot.core.advice.lint.finding import Edit, Fix
+from allot.core.advice.lint.source import Flaw, Source, Written
+from allot.core.advice.typography import Piece, Slip, has_typographic_quotes, is_odd_start, mended, pieces, slips
+
+_TEMPLATE = re.compile(r"^[^#\n]*\{\{.*\}\}", re.MULTILINE)
+_TAB = re.compile(r"^ *\t", re.MULTILINE)
+_FENCE = re.compile(r"^```", re.MULTILINE)
+_RULES_TEXT, _RULES_SEPARATOR, _RULES_CHARACTER = "not-yaml", "document-separator", "typographic-character"
+
+
+def read_source(data: bytes, name: str) -> Source:
+    """The documents of a text and its flaws. Unreadable only when it is no text at all."""
+    text = decoded(data, name)
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return Source(name, text, tuple(map(_written, parse_documents(data, name, places=True))))
+        except NotYAML as error:
+            return Source(name, text, (), (_flaw(error, text, 1),))
+        except Unreadable as error:
+            message = error.message.removeprefix(f"{name}: ")
+            return Source(name, text, (), (Flaw(rule=_RULES_TEXT, line=1, column=1, message=message),))
+    documents: list[Written] = []
+    flaws: list[Flaw] = []
+    for piece in pieces(text):
+        if piece.odd_separator is not None:
+            flaws.append(_separator_flaw(piece, text))
+        found, wrong = _read_piece(piece, name)
+        documents += map(_written, found)
+        flaws += wrong
+    return Source(name, text, tuple(documents), tuple(flaws))
+
+
+def _written(document: Document) -> Written:
+    return Written(document.value, document.line, document.places)
+
+
+def _read_piece(piece: Piece, name: str) -> tuple[list[Document], list[Flaw]]:
+    found = slips(piece.text)
+    try:
+        documents = _documents(piece, piece.text, name)
+    except NotYAML as error:
+        return _read_mended(piece, found, name) or ([], [_flaw(error, piece.text, piece.line)])
+    # Text may have any character; a key that begins with one of these is none.
+    odd_lines = {
+        place.line
+        for document in documents
+        for path, place in document.places.items()
+        if path and isinstance(path[-1], str) and is_odd_start(path[-1])
+    }
+    found = [slip for slip in found if piece.line + piece.text.count("\n", 0, slip.start) in odd_lines]
+    return _read_mended(piece, found, name) or (documents, [])
+
+
+def _read_mended(piece: Piece, found: list[Slip], name: str) -> tuple[list[Document], list[Flaw]] | None:
+    """What the piece is with the right characters; None if there are no wrong ones, or it is no better."""
+    if not found:
+        return None
+    try:
+        return _documents(piece, mended(piece.text, found), name), list(_slip_flaws(piece, found))
+    except NotYAML:
+        return None
+
+
+def _documents(piece: Piece, text: str, name: str) -> list[Document]:
+    stream = YAMLStream(text, name, places=True, first_line=piece.line, first_offset=piece.start)
+    return list(stream.documents())
+
+
+def _slip_flaws(piece: Piece, found: list[Slip]) -> Iterator[Flaw]:
+    for slip in found:
+        line_start = piece.text.rfind("\n", 0, slip.start) + 1
+        edit = Edit(piece.start + slip.start, piece.start + slip.end, slip.right)
+        yield Flaw(
+            rule=_RULES_CHARACTER,
+            line=piece.line + piece.text.count("\n", 0, slip.start),
+            column=slip.start - line_start + 1,
+            message=slip.what,
+            fix=Fix("use the characters of the keyboard: a hyphen, a space", (edit,)),
+        )
+
+
+def _separator_flaw(piece: Piece, text: str) -> Flaw:
+    assert piece.odd_separator is not None
+    start, end = piece.odd_separator
+    return Flaw(
+        rule=_RULES_SEPARATOR,
+        line=text.count("\n", 0, start) + 1,
+        column=1,
+        message=f"{text[start:end]!r} is written with a dash that is no hyphen: it does not separate documents",
+        fix=Fix("write ---", (Edit(start, end, "---"),)),
+    )
+
+
+def _flaw(error: NotYAML, text: str, first_line: int) -> Flaw:
+    cause = error.hint or _likely_cause(text, first_line)
+    return Flaw(
+        rule=_RULES_TEXT,
+        line=error.line,
+        column=error.column,
+        message=error.problem,
+        fix=Fix(cause) if cause is not None else None,
+    )
+
+
+def _likely_cause(text: str, first_line: int) -> str | None:
+    def line(match: re.Match[str]) -> int:
+        return first_line + text.count("\n", 0, match.start())
+
+    template, tab, fence = _TEMPLATE.search(text), _TAB.search(text), _FENCE.search(text)
+    if template is not None:
+        return f"line {line(template)} has an unfilled template: render it first, for example with helm template"
+    if fence is not None:
+        return f"line {line(fence)} is the fence of a Markdown block: give only what is inside"
+    if tab is not None:
+        return f"line {line(tab)} is indented with a tab: YAML allows only spaces"
+    if has_typographic_quotes(text):
+        return "quotes of print (\u201c \u201d) are text to YAML: write \" or '"
+    return None

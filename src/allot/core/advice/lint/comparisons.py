@@ -1,0 +1,230 @@
+"""Comparisons that CEL allows and that do not do what they say: sizes and versions as text, capacities for equality."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+from allot.core.advice.convert.drivers import Type, driver_named
+from allot.core.advice.convert.expressions import version_text
+from allot.core.advice.lint.context import Context
+from allot.core.advice.lint.expressions import ATTRIBUTES, CAPACITY, Comparison, read_expression
+from allot.core.advice.lint.finding import Fix
+from allot.core.advice.lint.selectors import Located, compile_problem, located, right_expression
+from allot.core.cel.device import DeviceView
+from allot.core.cel.selector import EvaluationError, compile_selector
+from allot.core.quantity import Quantity, QuantityError
+from allot.core.semver import Semver
+
+_ORDERED: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?([KMGTPE]i?|k)B?")
+_NUMBER = re.compile(r"[0-9]+")
+_VERSION = re.compile(r"v?[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[-+].*)?")
+_EXAMPLE_SIZES = (8, 141, 24, 9, 80, 40, 192, 16, 4, 2, 1, 1000)
+_EXAMPLE_VERSIONS = ("9.0", "12.4", "10.0", "7.5", "8.9", "100.0", "2.0")
+_DEVICES_SHOWN_MAX = 3
+
+
+def check(context: Context) -> None:
+    """Every comparison in every selector that compiles."""
+    for selector in located(context):
+        reading = read_expression(selector.expression)
+        if reading is None or compile_problem(selector.expression) is not None:
+            continue
+        for comparison in reading.comparisons:
+            _check_comparison(context, selector, comparison)
+
+
+def _check_comparison(context: Context, selector: Located, comparison: Comparison) -> None:
+    literal = comparison.literal
+    if comparison.read.kind == CAPACITY and comparison.relation in ("==", "!="):
+        _check_equality(context, selector, comparison)
+    if comparison.read.kind != ATTRIBUTES or comparison.relation not in _ORDERED or not isinstance(literal, str):
+        return
+    if comparison.is_quantity:
+        return
+    kind = _kind_of(context, selector, comparison)
+    if kind == "version" or (_VERSION.fullmatch(literal) and kind != "quantity"):
+        _report(context, selector, comparison, kind, "version")
+    elif _SIZE.fullmatch(literal) or _NUMBER.fullmatch(literal):
+        _report(context, selector, comparison, kind, "size")
+
+
+def _kind_of(context: Context, selector: Located, comparison: Comparison) -> str:
+    """What is known about the values of the attribute; `quantity` if there is a capacity of that name instead."""
+    read = comparison.read
+    domain = read.domain or selector.driver or ""
+    words = context.knowledge.words
+    if read.name in words.of(ATTRIBUTES, domain):
+        return words.of(ATTRIBUTES, domain)[read.name]
+    driver = driver_named(domain)
+    if read.name in words.of(CAPACITY, domain) or read.name in driver.capacities:
+        return "quantity"
+    known = driver.attributes.get(read.name)
+    return known.value if known is not None and known is not Type.QUANTITY else ""
+
+
+# --- text ---
+
+
+def _report(context: Context, selector: Located, comparison: Comparison, kind: str, what: str) -> None:
+    right = _right(selector, comparison, kind, what)
+    parts = [f"{comparison.text} compares text, not {what}s: {_examples(comparison, what)}"]
+    if kind == "quantity":
+        parts.append(f"{comparison.read.name} is a capacity of {comparison.read.domain}")
+    elif kind in ("version", "int"):
+        parts.append(f"{comparison.read.name} is {'a version' if kind == 'version' else 'a number'}, so that it fails")
+    changed = _changed_sides(context, selector, right)
+    if changed:
+        parts.append(changed)
+    context.report(
+        selector.subject, f"text-compared-as-{what}", selector.path, "; ".join(parts), _fix(selector, right, kind)
+    )
+
+
+def _right(selector: Located, comparison: Comparison, kind: str, what: str) -> str | None:
+    """The whole expression as it should be."""
+    fix = right_expression(selector)
+    if kind != "string" and fix is not None:
+        return fix.text.removeprefix("write ")
+    return _by_conversion(selector, comparison, kind, what)
+
+
+def _by_conversion(selector: Located, comparison: Comparison, kind: str, what: str) -> str | None:
+    """With what is read turned into what it is meant to be; where the text of the comparison stands once and as it is."""
+    text, literal = comparison.text, comparison.literal
+    assert isinstance(literal, str)
+    left, relation, quoted = text.rpartition(f" {comparison.relation} ")
+    if selector.expression.count(text) != 1 or quoted[1:-1] != literal or not relation:
+        return None
+    if what == "version":
+        version = version_text(literal)
+        function = left if kind == "version" else f"semver({left}, true)"
+        new = f'{function}.compareTo(semver("{version}")) {comparison.relation} 0' if version else None
+    elif kind == "int":
+        new = f"{left} {comparison.relation} {literal}" if _NUMBER.fullmatch(literal) else None
+    else:
+        new = (
+            f'quantity({left}).compareTo(quantity("{literal}")) {comparison.relation} 0' if _quantity(literal) else None
+        )
+    right = selector.expression.replace(text, new) if new is not None else None
+    return right if right is not None and compile_problem(right) is None else None
+
+
+def _fix(selector: Located, right: str | None, kind: str) -> Fix | None:
+    if right is None:
+        return None
+    # Where nothing is known about the attribute it may be text after all.
+    safe = kind in ("quantity", "version", "int")
+    old, new = selector.expression.strip(), right.strip()
+    return Fix(f"write {new}", selector.subject.replacement(selector.path, old, new) if safe else ())
+
+
+def _examples(comparison: Comparison, what: str) -> str:
+    """One value that passes and should not, and one that does not pass and should."""
+    literal = comparison.literal
+    assert isinstance(literal, str)
+    compare = _ORDERED[comparison.relation]
+    wrong: dict[bool, str] = {}
+    for value, truth in _example_values(literal, what):
+        as_text, as_meant = compare(value, literal), compare(truth, 0)
+        if as_text != as_meant:
+            wrong.setdefault(as_text, value)
+    said = [
+        f'"{value}" {comparison.relation} "{literal}" is {"true" if passes else "false"}'
+        for passes, value in sorted(wrong.items(), reverse=True)
+    ]
+    return " and ".join(said) or "the order is that of the alphabet"
+
+
+def _example_values(literal: str, what: str) -> list[tuple[str, int]]:
+    """Values with their order relative to the literal: negative, 0 or positive."""
+    if what == "version":
+        meant = version_text(literal)
+        if meant is None:
+            return []
+        return [(example, Semver.parse(f"{example}.0").compare(Semver.parse(meant))) for example in _EXAMPLE_VERSIONS]
+    unit = literal.lstrip("0123456789.")
+    own = _quantity(literal.removesuffix("B"))
+    if own is None:
+        return []
+    examples = [(f"{number}{unit}", _quantity(f"{number}{unit.removesuffix('B')}")) for number in _EXAMPLE_SIZES]
+    return [(text, (value > own) - (value < own)) for text, value in examples if value is not None]
+
+
+def _quantity(text: str) -> Quantity | None:
+    try:
+        return Quantity.parse(text)
+    except QuantityError:
+        return None
+
+
+# --- devices ---
+
+
+def _changed_sides(context: Context, selector: Located, right: str | None) -> str:
+    """Which known devices the right expression would treat differently."""
+    if right is None or compile_problem(right) is not None or not context.knowledge.has_devices:
+        return ""
+    wrongly_in: list[str] = []
+    wrongly_out: list[str] = []
+    for device in context.knowledge.devices:
+        before, after = _matches(selector.expression, device.view), _matches(right, device.view)
+        if before is not after and after is not None:
+            (wrongly_out if after else wrongly_in).append(device.name)
+    said = []
+    if wrongly_out:
+        said.append(f"left out although they would do: {_shown(wrongly_out)}")
+    if wrongly_in:
+        said.append(f"taken although they would not do: {_shown(wrongly_in)}")
+    return "; ".join(said)
+
+
+def _matches(expression: str, view: DeviceView) -> bool | None:
+    try:
+        return compile_selector(expression).matches(view)
+    except EvaluationError:
+        return None
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - _DEVICES_SHOWN_MAX} more" if len(names) > _DEVICES_SHOWN_MAX else ""
+    return ", ".join(names[:_DEVICES_SHOWN_MAX]) + more
+
+
+# --- equality ---
+
+
+def _check_equality(context: Context, selector: Located, comparison: Comparison) -> None:
+    read = comparison.read
+    wanted = _quantity(str(comparison.literal))
+    if wanted is None or comparison.relation != "==" or not comparison.is_quantity:
+        return
+    domain = read.domain or selector.driver or ""
+    values = {
+        str(value)
+        for device in context.knowledge.devices
+        for value in [device.view.capacity.get(domain, {}).get(read.name)]
+        if value is not None
+    }
+    if any(_quantity(value) == wanted for value in values):
+        return
+    found = f"; known devices have {', '.join(sorted(values)[:_DEVICES_SHOWN_MAX])}" if values else ""
+    text = f"{comparison.text} holds only for devices with exactly that much, and cards of one model differ{found}"
+    new = comparison.text.replace(
+        f" == quantity({_literal_text(comparison)})", f".compareTo(quantity({_literal_text(comparison)})) >= 0"
+    )
+    fix = f"for at least that much write {new}" if new != comparison.text else None
+    context.report(selector.subject, "capacity-equality", selector.path, text, fix)
+
+
+def _literal_text(comparison: Comparison) -> str:
+    quote = '"' if f'quantity("{comparison.literal}")' in comparison.text else "'"
+    return f"{quote}{comparison.literal}{quote}"

@@ -1,0 +1,89 @@
+"""What every topic is given: the objects, what is known, and where to report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+
+from allot.core.advice.lint.finding import Finding, Fix, Severity
+from allot.core.advice.lint.knowledge import Knowledge
+from allot.core.advice.lint.rules import BY_NAME
+from allot.core.advice.lint.source import Subject
+from allot.core.advice.places import Path
+from allot.core.schema import Schema
+from allot.core.validation.fields import FieldError
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What an API server says to a new object."""
+
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Server(Protocol):
+    """An API server, as far as it can be asked without a cluster."""
+
+    def kinds(self) -> Sequence[tuple[str, str, str]]:
+        """Group, version and kind of everything that it serves; of a kind, the preferred version first."""
+
+    def schema(self, group: str, version: str, kind: str) -> Schema | None:
+        """The fields of a kind."""
+
+    def ask(self, value: dict[str, Any]) -> Answer:
+        """What it says to a new object of a kind that it serves, in which every field is known."""
+
+
+class Context:
+    """One run."""
+
+    def __init__(self, subjects: Sequence[Subject], knowledge: Knowledge, server: Server) -> None:
+        self.subjects = tuple(subjects)
+        self.knowledge = knowledge
+        self.server = server
+        self.findings: list[Finding] = []
+        # Objects that the server refuses: what they ask for is not looked into further.
+        self.refused: set[int] = set()
+
+    def report(
+        self,
+        subject: Subject,
+        rule: str,
+        path: Path,
+        message: str,
+        fix: Fix | str | None = None,
+        *,
+        severity: Severity | None = None,
+        line: int | None = None,
+    ) -> None:
+        """A finding, as bad as the rule says unless more is known."""
+        known = Fix(fix) if isinstance(fix, str) and fix else fix if isinstance(fix, Fix) else None
+        self.findings.append(subject.finding(rule, severity or BY_NAME[rule].severity, path, message, known, line=line))
+
+    @property
+    def certain(self) -> Severity:
+        """How bad it is not to be in what is known: a cluster is complete, hardware profiles are examples."""
+        return Severity.ERROR if self.knowledge.is_cluster else Severity.WARNING
+
+    @cached_property
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Labels of the namespaces that are known, those of the input first."""
+        labels = dict(self.knowledge.namespace_labels)
+        for subject in self.subjects:
+            if (subject.api_version, subject.kind) == ("v1", "Namespace"):
+                given = subject.at(("metadata", "labels"))
+                labels[subject.name] = given if isinstance(given, dict) else {}
+        return labels
+
+    def named(self, kind: str, namespace: str | None = None) -> dict[str, Subject]:
+        """Objects of resource.k8s.io in the input, by name."""
+        return {
+            subject.name: subject
+            for subject in self.subjects
+            if subject.kind == kind
+            and subject.group == "resource.k8s.io"
+            and (namespace is None or subject.namespace == namespace)
+        }

@@ -1,0 +1,123 @@
+"""From texts to findings: every topic looks at everything, and what the author said to ignore is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from allot.core.advice.lint import comparisons, evaluation, names, pods, requests, satisfiable, selectors, server
+from allot.core.advice.lint.context import Context, Server
+from allot.core.advice.lint.finding import Finding
+from allot.core.advice.lint.knowledge import Knowledge
+from allot.core.advice.lint.old_forms import OldForms
+from allot.core.advice.lint.rules import BY_NAME
+from allot.core.advice.lint.source import Source, subjects
+from allot.core.advice.snapshot import NotInSnapshots, read_object
+from allot.core.model.codec import DecodeError
+from allot.core.model.convert import ConversionError
+from allot.core.model.meta import APIStruct
+
+_IGNORE = re.compile(r"#\s*allot-lint:\s*ignore=([a-z, -]+)")
+_COMMENT_LINE = re.compile(r"\s*#")
+
+# What the input itself says about the cluster that it is for.
+_TELLING = frozenset(("DeviceClass", "ResourceSlice", "DeviceTaintRule", "Node"))
+_TOPICS: tuple[Callable[[Context], None], ...] = (
+    selectors.check,
+    comparisons.check,
+    evaluation.check,
+    names.check,
+    requests.check,
+    satisfiable.check,
+    pods.check,
+)
+
+
+def lint(sources: Sequence[Source], knowledge: Knowledge, api_server: Server) -> tuple[Finding, ...]:
+    """Everything that is wrong, in the order of the texts."""
+    found = [subject for source in sources for subject in subjects(source)]
+    context = Context(found, knowledge, api_server)
+    server.check(context, OldForms(sources))
+    context.knowledge = knowledge.with_examples(_told(context))
+    for topic in _TOPICS:
+        topic(context)
+    findings = [*_flaws(sources), *_no_objects(sources), *context.findings]
+    ignored = {source.name: _ignored(source.text) for source in sources}
+    order = {source.name: index for index, source in enumerate(sources)}
+    kept = {finding for finding in findings if not _is_ignored(finding, ignored.get(finding.source, {}))}
+    return tuple(sorted(kept, key=lambda finding: (order[finding.source], finding.order)))
+
+
+def _told(context: Context) -> Iterator[APIStruct]:
+    """Objects of the input that say what there is."""
+    for subject in context.subjects:
+        if subject.kind in _TELLING and id(subject) not in context.refused:
+            try:
+                yield read_object(subject.value)
+            except (DecodeError, ConversionError, NotInSnapshots):
+                continue
+
+
+def _no_objects(sources: Iterable[Source]) -> Iterator[Finding]:
+    """Documents that are something else."""
+    for source in sources:
+        for document in source.documents:
+            missing = _missing(document.value)
+            if missing:
+                yield Finding(
+                    source=source.name,
+                    line=document.line,
+                    column=1,
+                    severity=BY_NAME["not-an-object"].severity,
+                    rule="not-an-object",
+                    message=missing,
+                )
+
+
+def _missing(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, dict):
+        return "the document is no mapping: expected a Kubernetes object with apiVersion and kind"
+    absent = [field for field in ("apiVersion", "kind") if not isinstance(value.get(field), str) or not value[field]]
+    return f"{' and '.join(absent)} missing: expected a Kubernetes object" if absent else ""
+
+
+def _flaws(sources: Iterable[Source]) -> Iterable[Finding]:
+    for source in sources:
+        for flaw in source.flaws:
+            yield Finding(
+                source=source.name,
+                line=flaw.line,
+                column=flaw.column,
+                severity=BY_NAME[flaw.rule].severity,
+                rule=flaw.rule,
+                message=flaw.message,
+                fix=flaw.fix,
+            )
+
+
+# --- what is ignored ---
+
+
+def _ignored(text: str) -> dict[int, frozenset[str]]:
+    """Rules by line: those named in a comment on the line, or on lines of comments right before it."""
+    if "allot-lint:" not in text:
+        return {}
+    found: dict[int, frozenset[str]] = {}
+    waiting: frozenset[str] = frozenset()
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _IGNORE.search(line)
+        named = frozenset(match[1].replace(" ", "").split(",")) if match else frozenset()
+        if _COMMENT_LINE.match(line):
+            waiting |= named
+            continue
+        if named | waiting:
+            found[number] = named | waiting
+        waiting = frozenset()
+    return found
+
+
+def _is_ignored(finding: Finding, ignored: dict[int, frozenset[str]]) -> bool:
+    rules = ignored.get(finding.line, frozenset())
+    return finding.rule in rules or "all" in rules

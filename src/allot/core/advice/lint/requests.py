@@ -1,0 +1,205 @@
+"""What claims and classes say that is allowed and does not do what it seems to: alternatives, constraints, sharing, configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.core.advice.lint.claims import (
+    CLASS,
+    GROUP,
+    Claim,
+    Config,
+    Request,
+    claims,
+    class_configs,
+    mapping,
+    pod_specs,
+    text,
+)
+from allot.core.advice.lint.context import Context
+from allot.core.advice.lint.finding import Severity
+from allot.core.advice.lint.source import Subject
+from allot.core.advice.nearest import did_you_mean
+from allot.core.cel.device import split_name
+from allot.core.model.resource_v1 import ADMIN_ACCESS_LABEL
+
+_SHARING = ("TimeSlicing", "MPS")
+# Of attributes that requests compute, which devices do not have.
+_DERIVED_DOMAIN = "derived"
+
+
+def check(context: Context) -> None:
+    """Every claim, template and class."""
+    for subject in context.subjects:
+        if subject.group == GROUP and subject.kind == CLASS:
+            _check_class(context, subject)
+        for claim in claims(subject):
+            for request in claim.requests:
+                _check_alternatives(context, claim, request)
+                _check_admin_access(context, claim, request)
+            _check_constraints(context, claim)
+            _check_sharing(context, claim)
+            for config in claim.configs:
+                _check_config(context, subject, config)
+
+
+def _check_class(context: Context, subject: Subject) -> None:
+    spec = mapping(subject.value.get("spec"))
+    if not spec.get("selectors") and "spec" in subject.value:
+        message = "without selectors the class is every device of every driver"
+        context.report(
+            subject,
+            "class-without-selectors",
+            ("spec",),
+            message,
+            'select by driver: device.driver == "driver.example.com"',
+        )
+    for config in class_configs(subject):
+        _check_config(context, subject, config)
+
+
+def _check_config(context: Context, subject: Subject, config: Config) -> None:
+    check = context.knowledge.config_checks.get(config.driver)
+    problem = check(config.parameters) if check is not None and isinstance(config.parameters, dict) else ""
+    if problem:
+        message = f"driver {config.driver} would refuse it: {problem}"
+        context.report(subject, "unknown-config", (*config.path, "parameters"), message)
+
+
+# --- alternatives ---
+
+
+def _check_alternatives(context: Context, claim: Claim, request: Request) -> None:
+    for index, alternative in enumerate(request.alternatives):
+        if alternative.wants_all:
+            message = (
+                f'alternative "{alternative.name}" takes all devices that match, one or many, so that the ones after it '
+                "are for nodes without any; and it is not chosen as soon as one device is in use"
+            )
+            context.report(
+                claim.subject,
+                "all-in-alternative",
+                (*alternative.wanted_path, "allocationMode"),
+                message,
+                "say a count",
+            )
+        for earlier in request.alternatives[:index]:
+            if _asks_no_less(alternative, earlier) and not _is_named(claim, request):
+                message = f'alternative "{alternative.name}" is never chosen: it asks for no less than "{earlier.name}" before it'
+                context.report(
+                    claim.subject, "unreachable-alternative", alternative.path, message, "remove it, or ask for less"
+                )
+                break
+
+
+def _asks_no_less(later: Request, earlier: Request) -> bool:
+    """Whether everything that would do for the later one would have done for the earlier one."""
+    if later.wants_all or earlier.wants_all or later.device_class != earlier.device_class:
+        return False
+    if earlier.wanted.get("capacity") != later.wanted.get("capacity"):
+        return False
+    tolerations = earlier.wanted.get("tolerations") or []
+    if any(each not in tolerations for each in later.wanted.get("tolerations") or ()):
+        return False
+    later_expressions = {selector.expression.strip() for selector in later.selectors}
+    return earlier.count <= later.count and all(
+        selector.expression.strip() in later_expressions for selector in earlier.selectors
+    )
+
+
+def _is_named(claim: Claim, request: Request) -> bool:
+    """Whether an alternative of the request is named on its own, so that it differs from the others in what it means."""
+    prefix = f"{request.name}/"
+    named = [name for config in claim.configs for name in config.requests]
+    for constraint, _ in claim.constraints:
+        named += [name for name in constraint.get("requests") or () if isinstance(name, str)]
+    return any(name.startswith(prefix) for name in named)
+
+
+# --- admin access ---
+
+
+def _check_admin_access(context: Context, claim: Claim, request: Request) -> None:
+    if request.wanted.get("adminAccess") is not True:
+        return
+    namespace = claim.subject.namespace
+    labels = context.namespace_labels.get(namespace)
+    if labels is not None and labels.get(ADMIN_ACCESS_LABEL) == "true":
+        return
+    fix = f'label the namespace: {ADMIN_ACCESS_LABEL}: "true"'
+    known = labels is not None
+    message = f"admin access is only for namespaces with the label {ADMIN_ACCESS_LABEL}, " + (
+        f"which {namespace} has not" if known else f"and whether {namespace} has it is not known"
+    )
+    severity = Severity.ERROR if known else Severity.NOTE
+    context.report(
+        claim.subject, "admin-access", (*request.wanted_path, "adminAccess"), message, fix, severity=severity
+    )
+
+
+# --- constraints ---
+
+
+def _check_constraints(context: Context, claim: Claim) -> None:
+    for constraint, path in claim.constraints:
+        named = constraint.get("requests")
+        named = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+        meant = [
+            request
+            for request in claim.requests
+            if not named or any(name == request.name or name.startswith(f"{request.name}/") for name in named)
+        ]
+        if len(meant) == 1 and all(not leaf.wants_all and leaf.count == 1 for leaf in meant[0].leaves):
+            message = f'the constraint concerns only request "{meant[0].name}", which is one device'
+            context.report(
+                claim.subject, "constraint-without-effect", path, message, "name the other requests too, or remove it"
+            )
+        attribute = text(constraint.get("matchAttribute")) or text(constraint.get("distinctAttribute"))
+        if attribute and meant:
+            _check_constraint_attribute(context, claim, attribute, path)
+
+
+def _check_constraint_attribute(context: Context, claim: Claim, attribute: str, path: Any) -> None:
+    knowledge = context.knowledge
+    if not knowledge.has_devices:
+        return
+    domain, name = split_name(attribute, "")
+    if domain == _DERIVED_DOMAIN:
+        return
+    names = knowledge.words.of("attributes", domain)
+    if name in names:
+        return
+    field = "matchAttribute" if claim.subject.at((*path, "matchAttribute")) else "distinctAttribute"
+    message = f'no known device has attribute "{attribute}", so that nothing satisfies the constraint'
+    known = [f"{where}/{each}" for where, each_names in knowledge.words.attributes.items() for each in each_names]
+    context.report(claim.subject, "constraint-attribute", (*path, field), message, did_you_mean(attribute, known))
+
+
+# --- sharing ---
+
+
+def _check_sharing(context: Context, claim: Claim) -> None:
+    if not claim.is_template:
+        return
+    for config in claim.configs:
+        strategy = mapping(mapping(config.parameters).get("sharing")).get("strategy")
+        if strategy not in _SHARING or _is_shared_in_pods(context, claim):
+            continue
+        message = f"{strategy} in a template does not share a device among pods: each pod gets a claim, and so a device, of its own"
+        fix = "make it a ResourceClaim that the pods name by resourceClaimName"
+        context.report(claim.subject, "sharing-in-template", (*config.path, "parameters", "sharing"), message, fix)
+
+
+def _is_shared_in_pods(context: Context, claim: Claim) -> bool:
+    """Whether the pods of the input share it among their containers."""
+    shared = False
+    for subject in context.subjects:
+        if subject.namespace != claim.subject.namespace:
+            continue
+        for spec in pod_specs(subject):
+            for entry, _ in spec.claims:
+                if entry.get("resourceClaimTemplateName") == claim.subject.name:
+                    if len(spec.users_of(text(entry.get("name")))) < 2:
+                        return False
+                    shared = True
+    return shared

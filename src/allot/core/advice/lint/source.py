@@ -1,0 +1,196 @@
+"""What is linted: texts, the documents in them with the places of their fields, and the objects in the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from allot.core.advice.lint.finding import Edit, Finding, Fix, Severity
+from allot.core.advice.places import Path, Place, Places, nearest_place
+
+DEFAULT_NAMESPACE = "default"
+_DEPTH_MAX = 64
+
+
+class Flaw(msgspec.Struct, frozen=True, kw_only=True):
+    """Something wrong with the text itself, found while it was read."""
+
+    rule: str
+    line: int
+    column: int
+    message: str
+    fix: Fix | None = None
+
+
+class Written(msgspec.Struct, frozen=True):
+    """One document as it was written."""
+
+    value: Any
+    line: int
+    places: Places
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One text: its name, its documents, and its flaws."""
+
+    name: str
+    text: str
+    documents: tuple[Written, ...]
+    flaws: tuple[Flaw, ...] = ()
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """An object, the source and document that it is in, and the path to it: lists have several in one document."""
+
+    value: dict[str, Any]
+    source: Source
+    document: Written
+    path: Path = ()
+
+    @property
+    def api_version(self) -> str:
+        """As written."""
+        return _text(self.value.get("apiVersion"))
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """The version in the group."""
+        return self.api_version.rpartition("/")[2]
+
+    @property
+    def kind(self) -> str:
+        """As written."""
+        return _text(self.value.get("kind"))
+
+    @property
+    def name(self) -> str:
+        """As written; empty if there is none."""
+        return _text(self._metadata.get("name")) or _text(self._metadata.get("generateName"))
+
+    @property
+    def namespace(self) -> str:
+        """The one that it goes to."""
+        return _text(self._metadata.get("namespace")) or DEFAULT_NAMESPACE
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
+        metadata = self.value.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def label(self) -> str:
+        """For people: kind and name."""
+        namespace = _text(self._metadata.get("namespace"))
+        name = f"{namespace}/{self.name}" if namespace else self.name
+        return f"{self.kind} {name}".rstrip()
+
+    def place(self, path: Path) -> Place:
+        """Where a field of the object is."""
+        place = nearest_place(self.document.places, (*self.path, *path))
+        return place if place.line > 1 or self.document.places else Place(self.document.line, 1, (0, 0))
+
+    def exact_place(self, path: Path) -> Place | None:
+        """Where a field of the object is, if it was written there and nowhere else."""
+        return self.document.places.get((*self.path, *path))
+
+    def at(self, path: Path) -> Any:
+        """The value of a field; None if there is none."""
+        return value_at(self.value, path)
+
+    def finding(
+        self,
+        rule: str,
+        severity: Severity,
+        path: Path,
+        message: str,
+        fix: Fix | None = None,
+        *,
+        line: int | None = None,
+    ) -> Finding:
+        """A finding about a field of the object."""
+        place = self.place(path)
+        return Finding(
+            source=self.source.name,
+            line=line or place.line,
+            column=place.column if line is None else 1,
+            severity=severity,
+            rule=rule,
+            message=message,
+            object=self.label,
+            field=path_text(path),
+            fix=fix,
+        )
+
+    def replacement(self, path: Path, old: str, new: str) -> tuple[Edit, ...]:
+        """The edit that makes one part of a text value another, if that part is plain to see in it; else none."""
+        place = self.exact_place(path)
+        if place is None or not old:
+            return ()
+        raw = self.source.text[slice(*place.value)]
+        before, after = _escaped(old, raw[:1]), _escaped(new, raw[:1])
+        if raw.count(before) != 1:
+            return ()
+        start = place.value[0] + raw.index(before)
+        return (Edit(start, start + len(before), after),)
+
+
+def _escaped(text: str, style: str) -> str:
+    """The text as it stands in a scalar that begins with this character."""
+    if style == '"':
+        return text.replace("\\", "\\\\").replace('"', '\\"')
+    return text.replace("'", "''") if style == "'" else text
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """The value at the end of a path; None if there is none."""
+    for part in path:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def path_text(path: Path) -> str:
+    """As Kubernetes writes it: `spec.devices.requests[0].name`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int) or "." in part or "/" in part:
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def subjects(source: Source) -> Iterator[Subject]:
+    """The objects in a source: members of lists instead of the lists."""
+    for document in source.documents:
+        yield from _members(document.value, source, document, (), 0)
+
+
+def _members(value: Any, source: Source, document: Written, path: Path, depth: int) -> Iterator[Subject]:
+    if not isinstance(value, dict) or depth > _DEPTH_MAX:
+        return
+    kind, items = _text(value.get("kind")), value.get("items")
+    if not kind.endswith("List") or not isinstance(items, list):
+        if kind and _text(value.get("apiVersion")):
+            yield Subject(value, source, document, path)
+        return
+    for index, item in enumerate(items):
+        if isinstance(item, dict) and kind != "List" and "kind" not in item:
+            # Members of a typed list get their kind from its name.
+            item = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
+        yield from _members(item, source, document, (*path, "items", index), depth + 1)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

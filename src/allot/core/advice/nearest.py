@@ -1,0 +1,34 @@
+"""The name that was perhaps meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_LIKENESS_MIN = 0.6
+_NAMES_MAX = 2000
+_SHOWN_MAX = 5
+
+
+def nearest(name: str, names: Iterable[str], *, likeness_min: float = _LIKENESS_MIN) -> str | None:
+    """The most similar of the names, if one is similar at all."""
+    known = sorted(set(names))[:_NAMES_MAX]
+    by_lower = {each.lower(): each for each in reversed(known)}
+    found = difflib.get_close_matches(name.lower(), by_lower, 1, likeness_min)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`did you mean "x"?`, or what there is when nothing is similar; empty if there is nothing."""
+    known = sorted(set(names))
+    found = nearest(name, known)
+    if found is not None:
+        return f'did you mean "{found}"?'
+    return f"there is {listed(known)}" if known else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """A few names for people."""
+    known = sorted(set(names))
+    more = f" and {len(known) - _SHOWN_MAX} more" if len(known) > _SHOWN_MAX else ""
+    return ", ".join(known[:_SHOWN_MAX]) + more
