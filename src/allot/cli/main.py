@@ -32,6 +32,7 @@ _COMMANDS = (
     "convert",
     "down",
     "driver",
+    "explain",
     "get",
     "lint",
     "node",

@@ -1,4 +1,4 @@
-"""The answer as data: what `allot explain -o json` prints. Field names are stable; fields with no content are left out."""
+"""The answer as data: what `allot explain -o json` prints. Field names are stable, and every field is there."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     recreate: bool = False
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Something that could be done."""
 
     text: str
@@ -106,7 +106,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     expression: str = ""
 
 
-class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Devices that one filter took away."""
 
     obstacle: str
@@ -121,7 +121,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     nodes: tuple[str, ...] = ()
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A claim that holds devices which the request could use."""
 
     claim: str
@@ -132,7 +132,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     seconds: int | None = None
 
 
-class RequestReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class RequestReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One request of a claim, over the whole cluster."""
 
     claim: str
@@ -155,7 +155,7 @@ class RequestReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     together: str = ""
 
 
-class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Nodes that refuse for the same reasons."""
 
     reasons: tuple[str, ...]
@@ -164,7 +164,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     nodes: tuple[str, ...] = ()
 
 
-class NearestMiss(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class NearestMiss(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The node that fails in the fewest ways, and on it the device that does."""
 
     node: str
@@ -172,7 +172,7 @@ class NearestMiss(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     device: str = ""
 
 
-class UsedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class UsedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A device that the pod has."""
 
     claim: str
@@ -180,7 +180,7 @@ class UsedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     device: str
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why."""
 
     kind: str

@@ -1,0 +1,139 @@
+"""`allot explain`: why a pod, a claim or a gang waits, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.gates import parse_gates
+from allot.cli.output import OutputFormat, progress, write, write_value
+from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.core.advice.explain.answer import Explainer, NotFound
+from allot.core.advice.explain.report import Explanation, State
+from allot.core.advice.explain.text import lines
+from allot.core.features import FeatureGates
+
+EXIT_PENDING = 1
+_KINDS: Mapping[str, str] = {
+    "pod": "pod",
+    "pods": "pod",
+    "po": "pod",
+    "claim": "claim",
+    "resourceclaim": "claim",
+    "resourceclaims": "claim",
+    "podgroup": "group",
+    "podgroups": "group",
+    "gang": "group",
+}
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[KIND/]NAME")
+@click.argument("name", required=False, metavar="")
+@click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace.  [default: that of the context]")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Without a name: pods of all namespaces.")
+@snapshot_options
+@click.option(
+    "--feature-gates",
+    "gates",
+    default="default",
+    show_default=True,
+    metavar="GATES",
+    callback=parse_gates,
+    help="The gates of the cluster's scheduler: 'default', 'all' or NAME=true,NAME=false.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="How to print the answer.",
+)
+def explain(
+    target: str | None,
+    name: str | None,
+    namespace: str,
+    all_namespaces: bool,
+    source: SnapshotSource,
+    gates: FeatureGates,
+    output: str,
+) -> int:
+    """Why does this pod (claim/NAME, podgroup/NAME) not run, and what would help?
+
+    The first line is the cause. Then come the smallest changes that would let it run, each tried out with the scheduler's own
+    decision on the changed cluster, and what stands between its requests and the devices. Without a name: every pod that
+    waits, a line each. Asks the cluster of the kubeconfig, for which read-only rights are enough, or a dump (-f).
+
+    Exit codes: 0 it runs or nothing waits, 1 it waits, 2 usage or input that cannot be read, 3 cluster not reachable.
+
+    \b
+    Examples:
+      allot explain train-0                         the pod train-0
+      allot explain claim/train-0-gpu -n ml         the claim
+      allot explain podgroup/train -n ml            the gang
+      allot explain -A                              every pod that waits, and why
+      allot explain train-0 -f dump.yaml            offline; allot snapshot > dump.yaml makes a dump
+      kubectl get pods,nodes,resourceclaims,deviceclasses,resourceslices -A -o yaml | allot explain train-0 -f -
+    """
+    kind, wanted = _target(target, name)
+    explainer = Explainer(read_snapshot(source), gates)
+    namespace = namespace or source.namespace
+    if not wanted:
+        return _overview(explainer, None if all_namespaces else namespace, output)
+    ask = {"pod": explainer.pod, "claim": explainer.claim, "group": explainer.group}[kind]
+    try:
+        found = ask(namespace, wanted)
+    except NotFound as error:
+        raise Refused(error.message, error.hint or None) from None
+    _print(found, output)
+    return EXIT_PENDING if found.state in (State.PENDING, State.STARTING) else 0
+
+
+def _target(target: str | None, name: str | None) -> tuple[str, str]:
+    """Kind and name: `NAME`, `KIND/NAME` or `KIND NAME`."""
+    if target is None:
+        return "pod", ""
+    word, slash, rest = target.partition("/")
+    if name is not None:
+        word, rest = target, name
+    elif not slash:
+        return "pod", target
+    kind = _KINDS.get(word.lower().partition(".")[0])
+    if kind is None:
+        raise Unreadable(f"kind {word!r} cannot be explained: expected pod, claim or podgroup")
+    return kind, rest
+
+
+def _print(found: Explanation, output: str) -> None:
+    if output == "text":
+        for number, line in enumerate(lines(found)):
+            write(line, "yellow" if not number and found.state in (State.PENDING, State.STARTING) else None)
+    else:
+        write_value(_plain(found), OutputFormat(output))
+
+
+def _plain(found: Explanation) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.to_builtins(found)
+    return value
+
+
+def _overview(explainer: Explainer, namespace: str | None, output: str) -> int:
+    pods = explainer.pending(namespace)
+    if output == "text" and not pods:
+        write(f"no pod waits in {f'namespace {namespace}' if namespace else 'any namespace'}")
+        return 0
+    with progress("explaining pods", len(pods), writes=True) as advance:
+        for of, name in pods:
+            found = explainer.pod(of, name)
+            advance()
+            if output == "text":
+                write(found.cause)
+            else:
+                write_value(_plain(found), OutputFormat(output))
+    return EXIT_PENDING if pods else 0

@@ -1,0 +1,118 @@
+"""What a cause consists of, and what could be done about it, before anything has been tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from allot.core.advice.explain.report import Patch, Reason
+from allot.core.advice.explain.world import World
+from allot.core.lifecycle.claim_owners import claim_name
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that may help. rank: smaller is tried and told first."""
+
+    rank: int
+    text: str
+    patches: tuple[Patch, ...] = ()
+    expression: str = ""
+
+
+class Rank:
+    """How near a change is to whoever asks, and how small."""
+
+    FIX = 10
+    CREATE = 20
+    RELAX = 30
+    FEWER = 35
+    TOLERATE = 40
+    NODE = 45
+    OTHERS = 50
+    ADMIN = 55
+    GATE = 60
+    ADD_NODE = 70
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """Why. text: to be read behind "is pending because"."""
+
+    reason: Reason
+    text: str
+    details: tuple[str, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    # Advice that cannot be tried out on a snapshot.
+    advice: tuple[str, ...] = ()
+
+
+class ClaimPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the spec of a claim can be changed: in the template that it was made from, or in the claim itself."""
+
+    kind: str
+    namespace: str
+    name: str
+    prefix: str
+    recreate: bool
+
+    @property
+    def spoken(self) -> str:
+        """`ResourceClaimTemplate default/gpu`."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    def patch(self, *operations: dict[str, Any]) -> Patch:
+        """A patch of the spec; paths are relative to it."""
+        absolute = tuple({**operation, "path": f"{self.prefix}{operation['path']}"} for operation in operations)
+        return Patch(
+            action="patch",
+            kind=self.kind,
+            namespace=self.namespace,
+            name=self.name,
+            patch=absolute,
+            recreate=self.recreate,
+        )
+
+
+def place_of_claim(world: World, pod: core_v1.Pod | None, claim: api.ResourceClaim) -> ClaimPlace | None:
+    """Where to change a claim; None for one that stands for a pod's extended resources."""
+    namespace, name = claim.metadata.namespace, claim.metadata.name
+    if world.get(api.ResourceClaim, name, namespace) is None:
+        return None
+    owners: list[Any] = [] if pod is None else [pod, *filter(None, [world.claims.pod_group_of(pod)])]
+    for owner in owners:
+        for entry in owner.spec.resource_claims:
+            template = entry.resource_claim_template_name
+            if template is not None and claim_name(owner, entry) == name:
+                return ClaimPlace(
+                    kind="ResourceClaimTemplate",
+                    namespace=namespace,
+                    name=template,
+                    prefix="/spec/spec",
+                    recreate=False,
+                )
+    return ClaimPlace(kind="ResourceClaim", namespace=namespace, name=name, prefix="/spec", recreate=True)
+
+
+def request_path(spec: api.ResourceClaimSpec, full_name: str) -> str:
+    """The path of a request, or alternative of one, in a claim's spec."""
+    name, _, alternative = full_name.partition("/")
+    for index, request in enumerate(spec.devices.requests):
+        if request.name != name:
+            continue
+        if not alternative:
+            return f"/devices/requests/{index}/exactly"
+        for position, sub in enumerate(request.first_available):
+            if sub.name == alternative:
+                return f"/devices/requests/{index}/firstAvailable/{position}"
+    raise KeyError(full_name)
+
+
+def patch_of(
+    object_kind: str, name: str, *operations: dict[str, Any], namespace: str = "", recreate: bool = False
+) -> Patch:
+    """A patch of any object."""
+    return Patch(
+        action="patch", kind=object_kind, namespace=namespace, name=name, patch=tuple(operations), recreate=recreate
+    )

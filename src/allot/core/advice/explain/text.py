@@ -1,0 +1,101 @@
+"""An explanation as lines of text. The first line is the cause; what follows is for whoever wants to know more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allot.core.advice.explain.report import Change, Explanation, Holder, NodeGroup, RequestReport, State
+from allot.core.advice.explain.wording import count, duration, listed, numbered
+
+_GROUPS_MAX = 8
+_REMOVED_MAX = 6
+
+
+def lines(found: Explanation) -> Iterator[str]:
+    """The whole explanation."""
+    yield found.cause
+    for detail in found.details:
+        yield f"  {detail}"
+    yield from _changes(found.changes)
+    for request in found.requests:
+        yield from _request(request)
+    yield from _nodes(found)
+    if found.nearest is not None:
+        yield ""
+        device = f", device {found.nearest.device}" if found.nearest.device else ""
+        yield f"Nearest miss: node {found.nearest.node}{device}"
+        for reason in found.nearest.reasons:
+            yield f"  {reason}"
+    if found.devices:
+        yield ""
+        yield "Devices:"
+        for device in found.devices:
+            yield f"  {device.device}   claim {device.claim}, request {device.request}"
+    if found.scheduler_said:
+        yield ""
+        yield f"The scheduler said: {found.scheduler_said}"
+
+
+def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
+    verified = [change for change in changes if change.verified]
+    others = [change for change in changes if not change.verified]
+    if verified:
+        yield ""
+        yield "What would help (each tried out on this snapshot: the pod fits then), the smallest change first:"
+        for number, change in enumerate(verified, 1):
+            where = f"   -> node {change.node}" if change.node else ""
+            yield f"  {number}. {change.text}{where}"
+            if change.expression:
+                yield f"       {change.expression}"
+    if others:
+        yield ""
+        yield "What may help (cannot be tried out on a snapshot):"
+        for change in others:
+            yield f"  - {change.text}"
+
+
+def _request(request: RequestReport) -> Iterator[str]:
+    needed = "all devices" if not request.needed else count(request.needed, "device")
+    yield ""
+    yield f'Request "{request.request}" of claim {request.claim} needs {needed} of class {request.device_class}:'
+    yield f"  {request.devices} of {count(request.published, 'device')} in the cluster {'is' if request.devices == 1 else 'are'} in the class"
+    for removed in request.removed[:_REMOVED_MAX]:
+        where = f" ({listed(removed.nodes)})" if removed.nodes else ""
+        yield f"  {numbered(removed.count, removed.text)}{where}"
+    more = len(request.removed) - _REMOVED_MAX
+    if more > 0:
+        yield f"  and {more} more reasons"
+    if request.free:
+        most = (
+            f", most of them ({request.most_free}) on node {request.most_free_node}"
+            if request.free_nodes > 1
+            else f" on node {request.most_free_node}"
+        )
+        yield f"  {request.free} {'is' if request.free == 1 else 'are'} free{most}"
+    if request.together:
+        yield f"  but not together: {request.together}"
+    for holder in request.holders:
+        yield f"  {_holder(holder)}"
+
+
+def _holder(holder: Holder) -> str:
+    pods = f" for pod {listed(holder.pods)}" if holder.pods else ", used by no pod"
+    since = f", for {duration(holder.seconds)}" if holder.seconds is not None else ""
+    return f"held by claim {holder.claim}: {count(holder.devices, 'device')}{pods}{since}"
+
+
+def _nodes(found: Explanation) -> Iterator[str]:
+    if not found.nodes:
+        return
+    yield ""
+    yield f"{'Other nodes' if found.state is State.PLACED else 'Nodes'} ({found.node_count} in the cluster):"
+    for group in found.nodes[:_GROUPS_MAX]:
+        yield f"  {_group(group)}"
+    more = found.nodes[_GROUPS_MAX:]
+    if more:
+        yield f"  and {sum(group.count for group in more)} nodes for {count(len(more), 'other reason')}"
+
+
+def _group(group: NodeGroup) -> str:
+    names = ", ".join(group.nodes[:3]) + (", ..." if group.count > 3 else "")
+    return f"{group.count} ({names}): {'; '.join(group.reasons) or 'nothing is wrong with it'}"

@@ -1,0 +1,54 @@
+"""Words that all explanations share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_SHOWN_MAX = 3
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60))
+
+
+def listed(names: Iterable[str], shown_max: int = _SHOWN_MAX) -> str:
+    """`a, b and 3 more`."""
+    known = list(dict.fromkeys(names))
+    if len(known) <= shown_max:
+        return joined(known)
+    return f"{', '.join(known[: shown_max - 1])} and {len(known) - shown_max + 1} more"
+
+
+def joined(texts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
+
+
+def count(number: int, word: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{number} {word}" if number == 1 else f"{number} {plural(word)}"
+
+
+def plural(word: str) -> str:
+    """`devices`."""
+    return word[:-1] + "ies" if word.endswith("y") and word[-2:-1] not in "aeo" else word + "s"
+
+
+def named(word: str, names: Iterable[str]) -> str:
+    """`node a`, `nodes a and b`."""
+    known = list(dict.fromkeys(names))
+    return f"{word if len(known) == 1 else plural(word)} {listed(known)}"
+
+
+def numbered(number: int, text: str) -> str:
+    """A phrase that says what several devices are like, with their number in front: `1 has memory 40Gi, need 80Gi`."""
+    verb, _, rest = text.partition(" ")
+    singular = {"have": "has", "are": "is", "do": "does", "fail": "fails", "need": "needs", "lack": "lacks"}
+    return f"{number} {singular.get(verb, verb) if number == 1 else verb} {rest}"
+
+
+def duration(seconds: int) -> str:
+    """`3h12m`, as kubectl writes ages."""
+    parts = []
+    for unit, size in _UNITS:
+        if seconds >= size:
+            parts.append(f"{seconds // size}{unit}")
+            seconds %= size
+    return "".join(parts[:2]) or f"{seconds}s"
