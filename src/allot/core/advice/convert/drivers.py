@@ -68,7 +68,8 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def class_expression(self) -> str:
         """What its class of whole devices selects by."""
-        own = f'device.driver == "{self.name}"'
+        # In the very words of the charts, so that nothing changes where their class is installed already.
+        own = f"device.driver == '{self.name}'" if self.class_condition else f'device.driver == "{self.name}"'
         return f"{own} && {self.class_condition}" if self.class_condition else own
 
 
@@ -112,7 +113,7 @@ _NVIDIA = Driver(
         "migprofile": "profile",
     },
     class_name="gpu.nvidia.com",
-    class_condition='device.attributes["gpu.nvidia.com"].type == "gpu"',
+    class_condition="device.attributes['gpu.nvidia.com'].type == 'gpu'",
     parameter_groups=("gpu.resource.nvidia.com", "gpu.nvidia.com", "resource.nvidia.com"),
     config_api_version="resource.nvidia.com/v1beta1",
     extended_resources=("nvidia.com/gpu", "nvidia.com/mig-*"),
@@ -134,7 +135,7 @@ DRIVERS: tuple[Driver, ...] = (
         attributes={"type": Type.TEXT, "deviceID": Type.TEXT, "productName": Type.TEXT},
         capacities=("memory",),
         class_name="gpu.amd.com",
-        class_condition='device.attributes["gpu.amd.com"].type == "amdgpu"',
+        class_condition="device.attributes['gpu.amd.com'].type == 'amdgpu'",
         extended_resources=("amd.com/gpu",),
     ),
     Driver(

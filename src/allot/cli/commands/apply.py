@@ -1,0 +1,179 @@
+"""`allot apply`: convert what is safe, lint, then server-side apply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from allot.cli.conversion import Conversion, accept_option, convert_files, refuse_unless_usable, tell
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.gates import parse_gates
+from allot.cli.output import talk, write
+from allot.core.advice.convert import Confidence, Options
+from allot.core.features import FeatureGates
+
+if TYPE_CHECKING:
+    from allot.cli.applying import Applied
+
+EXIT_REFUSED = 1
+
+
+@click.command(short_help="Convert what is safe, lint, then apply.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="YAML or JSON with objects of any kind, a folder, or - for stdin. May be repeated.",
+)
+@click.option("-n", "--namespace", default="", metavar="NAME", help="For objects that name none.")
+@accept_option(Confidence.CERTAIN)
+@click.option(
+    "--gangs", is_flag=True, help="Also convert pod groups of other schedulers, as allot convert --gangs does."
+)
+@click.option(
+    "--dry-run",
+    type=click.Choice(["none", "client", "server"]),
+    default="none",
+    show_default=True,
+    help="client: convert and lint only; server: the server checks and changes nothing.",
+)
+@click.option("--force-conflicts", is_flag=True, help="Take over fields that others have set.")
+@click.option("--lint/--no-lint", "lints", default=True, show_default=True, help="Stop when allot lint finds an error.")
+@click.option(
+    "--feature-gates",
+    "gates",
+    metavar="GATES",
+    default="all",
+    callback=parse_gates,
+    help="The server's gates, for lint.  [default: all]",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="How to reach the cluster.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+)
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["name", "json"]),
+    default="name",
+    show_default=True,
+    help="How to print the result.",
+)
+def apply(
+    files: tuple[str, ...],
+    namespace: str,
+    accept: Confidence,
+    gangs: bool,
+    dry_run: str,
+    force_conflicts: bool,
+    lints: bool,
+    gates: FeatureGates,
+    kubeconfig: Path | None,
+    context: str,
+    output: str,
+) -> int:
+    """Apply manifests of any API generation: what can be converted safely is, errors stop, the rest goes to the cluster.
+
+    Each change of a manifest is on stderr; the files stay as they are. Objects are applied by the server (server-side apply,
+    field manager allot), in the order in which they need each other: namespaces, definitions, classes, templates, claims,
+    pods. An object that the server refuses does not keep the others from being applied.
+
+    Exit code: 0 when everything is applied, 1 when something is not, 2 when a file cannot be read, 3 when the cluster
+    cannot be reached.
+
+    \b
+    Examples:
+      allot apply -f manifests/
+      allot apply -f pod.yaml -f claim.yaml -n team-a
+      allot apply -f old.yaml --accept likely
+      allot apply -f pod.yaml --dry-run=server
+      helm template chart | allot apply -f -
+    """
+    conversion = convert_files(files, Options(gangs=gangs))
+    tell(conversion)
+    refuse_unless_usable(conversion, accept, done="applied")
+    if lints:
+        _refuse_what_lint_finds(conversion, gates)
+    # Imported late, as the linter is: both take longer to load than help takes to print.
+    from allot.cli.applying import Settings, apply_objects, in_order, not_applied
+    from allot.cli.snapshots import SnapshotSource, connection_of
+
+    objects = in_order(_objects(conversion, namespace))
+    if dry_run == "client":
+        results = [not_applied(value) for value in objects]
+    else:
+        connection = connection_of(SnapshotSource(kubeconfig=kubeconfig, context=context))
+        settings = Settings(namespace or connection.namespace, dry_run == "server", force_conflicts)
+        results = asyncio.run(apply_objects(objects, connection, settings))
+    _show(results, dry_run, output)
+    return EXIT_REFUSED if any(applied.result == "failed" for applied in results) else 0
+
+
+def _refuse_what_lint_finds(conversion: Conversion, gates: FeatureGates) -> None:
+    from allot.cli.config_checks import CONFIG_CHECKS
+    from allot.cli.lint_formats import text_lines
+    from allot.cli.server_answers import ServerAnswers
+    from allot.cli.sources import read_source
+    from allot.core.advice.lint.finding import Severity
+    from allot.core.advice.lint.knowledge import Knowledge
+    from allot.core.advice.lint.linter import lint
+
+    sources = [read_source(file.after.encode(), file.name) for file in conversion.files]
+    findings = lint(sources, Knowledge(config_checks=CONFIG_CHECKS), ServerAnswers(gates))
+    for finding in findings:
+        if finding.severity is not Severity.NOTE:
+            for line, _ in text_lines(finding):
+                talk(line)
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    if errors:
+        found = "an error" if errors == 1 else f"{errors} errors"
+        raise Refused(f"lint found {found}; nothing was applied", "--no-lint leaves it to the server to refuse")
+
+
+# --- objects ---
+
+
+def _objects(conversion: Conversion, namespace: str) -> list[dict[str, Any]]:
+    """Every object of the input, members of lists one by one; none is for another namespace than the one asked for."""
+    found: list[dict[str, Any]] = []
+    pending = [value for file in conversion.files for value in file.documents]
+    for value in pending:
+        if not isinstance(value, dict) or not isinstance(value.get("kind"), str) or not value.get("apiVersion"):
+            raise Unreadable("a document is no object: expected apiVersion and kind")
+        items = value.get("items")
+        if value["kind"].endswith("List") and isinstance(items, list):
+            # The loop goes on with what is added here.
+            pending += items
+            continue
+        metadata = value.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("name"):
+            raise Unreadable(f"{value['kind']} has no metadata.name: applying needs one")
+        own = metadata.get("namespace")
+        if namespace and own and own != namespace:
+            raise Unreadable(
+                f"{value['kind']} {metadata['name']} is for namespace {own}: expected {namespace}, as -n says"
+            )
+        found.append(value)
+    return found
+
+
+def _show(results: Sequence[Applied], dry_run: str, output: str) -> None:
+    if output == "json":
+        click.echo(msgspec.json.encode(results))
+        return
+    suffix = {"client": " (dry run)", "server": " (server dry run)"}.get(dry_run, "")
+    for applied in results:
+        if applied.result == "failed":
+            talk(f"error: {applied.resource}/{applied.name}: {applied.message}")
+        else:
+            write(f"{applied.resource}/{applied.name} {applied.result}{suffix}")
