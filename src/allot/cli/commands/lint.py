@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import tempfile
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +11,7 @@ import click
 import msgspec
 
 from allot.cli.errors import Unreadable
+from allot.cli.file_changes import show_diff, write_file
 from allot.cli.gates import parse_gates
 from allot.cli.lint_formats import as_json, as_sarif, github_line, text_lines, total
 from allot.cli.manifests import read_sources
@@ -25,11 +24,9 @@ from allot.core.advice.lint.linter import lint as find
 from allot.core.advice.lint.rules import BY_NAME, RULES
 from allot.core.advice.lint.source import Source
 from allot.core.advice.nearest import did_you_mean
-from allot.core.advice.snapshot import Snapshot
 from allot.core.features import FeatureGates
 
 EXIT_FOUND = 1
-_LIVE = "live"
 _STDIN = "stdin"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # A fix may uncover something else; each round makes at least one change.
@@ -157,10 +154,12 @@ def lint(
       helm template chart | allot lint - -o github
       allot lint . -o sarif > lint.sarif
     """
-    knowledge = _knowledge(against, profiles, kubeconfig, context)
-    server = ServerAnswers(gates)
+    # Imported late: drivers and clients take longer to load than help takes to print.
+    from allot.cli.lint_knowledge import KnowledgeSource, read_knowledge
+
+    source = KnowledgeSource(against=against, profiles=profiles, kubeconfig=kubeconfig, context=context)
+    run = _Run(read_knowledge(source), ServerAnswers(gates), only, ignored)
     contents = dict(read_sources(files))
-    run = _Run(knowledge, server, only, ignored)
     if fixes and _STDIN in contents:
         raise Unreadable("stdin cannot be changed by --fix", "give a file, or --diff to see the changes")
     fixed = 0
@@ -168,32 +167,14 @@ def lint(
         changed, fixed = run.fixed(contents)
         for name, data in changed.items():
             if diffs:
-                _show_diff(name, contents[name], data)
+                show_diff(name, contents[name].decode("utf-8-sig"), data.decode("utf-8-sig"))
             else:
-                _write_file(Path(name), data)
+                write_file(Path(name), data)
                 contents[name] = data
     findings = run.findings(contents)
     _show(findings, len(contents), 0 if diffs else fixed, _Format(output), to_stderr=diffs)
     worst = Severity(fail_on).rank
     return EXIT_FOUND if any(finding.severity.rank <= worst for finding in findings) else 0
-
-
-def _knowledge(against: Sequence[str], profiles: Sequence[str], kubeconfig: Path | None, context: str) -> Knowledge:
-    from allot.cli.config_checks import CONFIG_CHECKS
-    from allot.cli.snapshots import SnapshotSource, read_snapshot
-
-    cluster: tuple[Any, ...] = ()
-    dumps = tuple(each for each in against if each != _LIVE)
-    if dumps:
-        cluster += read_snapshot(SnapshotSource(files=dumps)).objects
-    if len(dumps) < len(against):
-        cluster += read_snapshot(SnapshotSource(kubeconfig=kubeconfig, context=context)).objects
-    examples = None
-    if profiles:
-        from allot.cli.hardware import profiles_snapshot
-
-        examples = profiles_snapshot(profiles)
-    return Knowledge(cluster=Snapshot(cluster) if against else None, examples=examples, config_checks=CONFIG_CHECKS)
 
 
 class _Run:
@@ -258,27 +239,3 @@ def _show(findings: Sequence[Finding], files: int, fixed: int, output: _Format, 
                 else:
                     write(line, colour)
         talk(total(findings, files, fixed))
-
-
-def _show_diff(name: str, before: bytes, after: bytes) -> None:
-    lines = difflib.unified_diff(
-        before.decode("utf-8-sig").splitlines(keepends=True),
-        after.decode("utf-8-sig").splitlines(keepends=True),
-        name,
-        name,
-    )
-    for line in lines:
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-        write(line.rstrip("\n"), colour)
-
-
-def _write_file(path: Path, data: bytes) -> None:
-    """All of it or nothing: a file is never half written."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write(data)
-        temporary = Path(file.name)
-        temporary.chmod(path.stat().st_mode & 0o7777)
-        temporary.replace(path.resolve())
-    except OSError as error:
-        raise Unreadable(f"{path}: cannot be changed: {(error.strerror or str(error)).lower()}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 from allot.cli.config_checks import CONFIG_CHECKS
-from allot.cli.hardware import profiles_snapshot
+from allot.cli.lint_knowledge import profiles_snapshot
 from allot.cli.server_answers import ServerAnswers
 from allot.cli.sources import read_source
 from allot.core.advice.lint.finding import Finding, apply_edits

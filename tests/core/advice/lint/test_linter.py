@@ -13,7 +13,7 @@ from allot.cli.sources import read_source
 from allot.core.advice.lint.finding import Edit, Severity, apply_edits
 from allot.core.advice.lint.linter import lint
 from allot.core.advice.lint.rules import RULES
-from core.advice.lint.linting import NOTHING, SERVER, findings, told
+from core.advice.lint.linting import NOTHING, SERVER, claim, findings, told
 from vectors import vectors_dir
 
 _WRONG = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndada: {}\n"
@@ -33,6 +33,12 @@ def test_a_comment_on_the_line_keeps_a_finding_back() -> None:
 
 def test_a_comment_before_the_line_keeps_a_finding_back() -> None:
     assert told(_WRONG.replace("dada", "# allot-lint: ignore=unknown-field\n# as it was\ndada")) == []
+
+
+def test_a_comment_at_the_key_of_a_block_of_text_counts_for_its_lines() -> None:
+    text = claim("device.driver = 1")
+    assert told(text) == [(14, "cel-error")]
+    assert told(text.replace("expression: |", "expression: | # allot-lint: ignore=cel-error")) == []
 
 
 def test_names_of_rules_are_unique_and_of_one_form() -> None:

@@ -48,6 +48,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     object: str = ""
     field: str = ""
     fix: Fix | None = None
+    # The line of the field, where the finding is on a later line of its value; 0 if it is the same.
+    field_line: int = 0
 
     @property
     def order(self) -> tuple[str, int, int, int, str, str]:

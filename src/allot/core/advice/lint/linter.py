@@ -119,5 +119,5 @@ def _ignored(text: str) -> dict[int, frozenset[str]]:
 
 
 def _is_ignored(finding: Finding, ignored: dict[int, frozenset[str]]) -> bool:
-    rules = ignored.get(finding.line, frozenset())
+    rules = ignored.get(finding.line, frozenset()) | ignored.get(finding.field_line, frozenset())
     return finding.rule in rules or "all" in rules

@@ -126,6 +126,7 @@ class Subject(msgspec.Struct, frozen=True):
             object=self.label,
             field=path_text(path),
             fix=fix,
+            field_line=place.line,
         )
 
     def replacement(self, path: Path, old: str, new: str) -> tuple[Edit, ...]:

@@ -1,0 +1,55 @@
+"""What lint is to know: a live cluster, dumps of one, hardware profiles, and the drivers that come with allot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from allot.cli.config_checks import CONFIG_CHECKS
+from allot.cli.errors import Unreadable
+from allot.cli.node_files import NodeSet, hint_for
+from allot.cli.node_templates import objects_of
+from allot.cli.snapshots import SnapshotSource, read_snapshot
+from allot.core.advice.lint.knowledge import Knowledge
+from allot.core.advice.snapshot import Snapshot
+from allot.core.model.meta import APIStruct
+from allot.devices.catalogue import UnknownProfile
+
+LIVE = "live"
+
+
+class KnowledgeSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where knowledge comes from. against: `live`, or files and folders of dumps."""
+
+    against: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    kubeconfig: Path | None = None
+    context: str = ""
+
+
+def read_knowledge(source: KnowledgeSource) -> Knowledge:
+    """Everything that is asked for."""
+    objects: tuple[APIStruct, ...] = ()
+    dumps = tuple(each for each in source.against if each != LIVE)
+    if dumps:
+        objects += read_snapshot(SnapshotSource(files=dumps)).objects
+    if LIVE in source.against:
+        objects += read_snapshot(SnapshotSource(kubeconfig=source.kubeconfig, context=source.context)).objects
+    return Knowledge(
+        cluster=Snapshot(objects) if source.against else None,
+        examples=profiles_snapshot(source.profiles) if source.profiles else None,
+        config_checks=CONFIG_CHECKS,
+    )
+
+
+def profiles_snapshot(names: Iterable[str]) -> Snapshot:
+    """One node of each profile with all that its drivers publish."""
+    objects: list[APIStruct] = []
+    for name in dict.fromkeys(names):
+        try:
+            objects += objects_of(NodeSet(profile=name))
+        except UnknownProfile as error:
+            raise Unreadable(f"--profile {error}", hint_for(error)) from None
+    return Snapshot(tuple(objects))
