@@ -30,6 +30,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     gates: tuple[str, ...] = ()
     now: str = "2026-09-14T09:00:00Z"
     refused: str = ""
+    unhelpful: str = ""
     remedy: tuple[dict[str, Any], ...] = ()
 
     @property

@@ -10,17 +10,35 @@ import re
 from functools import cache
 from typing import Any
 
-import click
 import pytest
 
-from allot.cli.main import cli
 from cli.command import allot
 from explain_corpus.cases import Case, all_cases
 from explain_corpus.simulation import Invalid
 
 CASES = all_cases()
-UNNAMED: frozenset[str] = frozenset()
-UNCURED: frozenset[str] = frozenset()
+# Take a case out as soon as it is right: the tests insist on it.
+UNNAMED = frozenset(
+    (
+        "14-free-devices-on-different-numa-nodes",
+        "19-time-slicing-in-a-template",
+        "37-extended-resource-without-class",
+        "38-device-plugin-still-on-the-node",
+        "40-shared-multi-node-claim-binds-to-a-rack",
+        "55-partitionable-devices-switched-off",
+    )
+)
+UNCURED = frozenset(
+    (
+        "03-one-device-poisons-the-node",
+        "25-gpu-node-cordoned",
+        "37-extended-resource-without-class",
+        "46-no-slices-at-zero-nodes",
+        "47-driver-not-on-gpu-nodes",
+        "56-binding-condition-never-met",
+        "57-volume-claim-unbound",
+    )
+)
 
 # What is asked for: of at least 30 cases, 28 named and 25 cured; and nine in ten of however many there are.
 CASES_MIN, NAMED_MIN, CURED_MIN, NAMED_SHARE_MIN = 30, 28, 25, 0.9
@@ -56,6 +74,8 @@ def is_named(case: Case) -> bool:
 def is_cured(case: Case) -> bool:
     changes = explanation(case.folder)["changes"]
     if not changes or not changes[0]["patches"]:
+        return False
+    if case.unhelpful and re.search(case.unhelpful, changes[0]["text"]):
         return False
     try:
         return case.world().changed(changes[0]["patches"]).outlook(case.target, case.namespace).schedulable
@@ -108,24 +128,17 @@ def test_the_true_cause_of_one_case_does_not_pass_for_that_of_another() -> None:
 
 # --- the command ---
 
-explains = pytest.mark.skipif(
-    "explain" not in cli.list_commands(click.Context(cli)), reason="there is no such command yet"
-)
 
-
-@explains
 @of_each(UNNAMED)
 def test_the_first_line_names_the_cause(case: Case) -> None:
     assert is_named(case), explanation(case.folder)["cause"]
 
 
-@explains
 @of_each(UNCURED, fixable=True)
 def test_the_first_change_lets_the_pod_run(case: Case) -> None:
     assert is_cured(case), explanation(case.folder)["changes"][:1]
 
 
-@explains
 def test_enough_causes_are_named_and_enough_pods_are_cured() -> None:
     named = [case for case in CASES if is_named(case)]
     cured = [case for case in CASES if case.fixable and is_cured(case)]
