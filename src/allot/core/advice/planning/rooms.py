@@ -7,6 +7,7 @@ all claims together, or proved that there are none. Other limits of the node are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.survey import Survey, fits
 
+T = TypeVar("T", core_v1.Pod, api.ResourceClaim)
 Counts = tuple[int, ...]
 
 
@@ -89,8 +91,7 @@ class Rooms:
                 for number in range(count):
                     if self._refuses(info, kind.pod, profile):
                         return False
-                    metadata = replace(kind.pod.metadata, name=f"{kind.pod.metadata.name}:{number}")
-                    placement = Placement(pod=replace(kind.pod, metadata=metadata), node=info.name)
+                    placement = Placement(pod=_numbered(kind.pod, number), node=info.name)
                     self._cluster.assume(placement)
                     tried.append(placement)
         return True
@@ -137,6 +138,8 @@ class Rooms:
         return (extended.special_claim(pod, requests),)
 
 
-def _numbered(claim: api.ResourceClaim, number: int) -> api.ResourceClaim:
-    metadata = claim.metadata
-    return replace(claim, metadata=replace(metadata, name=f"{metadata.name}:{number}", uid=f"{metadata.uid}:{number}"))
+def _numbered(found: T, number: int) -> T:
+    """The same under another name."""
+    metadata = found.metadata
+    metadata = replace(metadata, name=f"{metadata.name}:{number}", uid=f"{metadata.uid}:{number}")
+    return replace(found, metadata=metadata)
