@@ -8,11 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from allot.client.api import Client, PatchType, ResourceClient
-from allot.client.errors import NotFound
+from allot.client.errors import ApiError, NotFound
+from allot.core.model.codec import encode
+from e2e.scenarios.device_process import DeviceProcess
 from e2e.scenarios.site import Agent, DriverHandle, DriverHost, Site
 from e2e.scenarios.wanted import Wanted
 from node.dra.plugin import DriverOnSockets
@@ -40,6 +45,7 @@ class World:
         self._cluster_objects: list[tuple[ResourceClient, str]] = []
         self._drivers: dict[tuple[str, str, str], DriverHandle] = {}
         self._plugins: list[DriverOnSockets] = []
+        self._devices: list[tuple[DeviceProcess, str]] = []
         self._amounts: dict[str, Object] = {}
 
     # --- kinds ---
@@ -90,6 +96,10 @@ class World:
                     driver.stop()
             for plugin in self._plugins:
                 await plugin.stop()
+            for process, driver_name in self._devices:
+                process.stop()
+                await self.kind("resourceslices").delete_collection(field_selector=f"spec.driver={driver_name}")
+            self._devices.clear()
             for name, amounts in self._amounts.items():
                 await self.patch("nodes", name, {"status": {"capacity": amounts, "allocatable": amounts}}, "status")
             for resource, name in reversed(self._cluster_objects):
@@ -198,6 +208,18 @@ class World:
         """Devices gpu-0, gpu-1, ..."""
         values = {name: {"string": text} for name, text in attributes.items()}
         return await self.publish(node, [{"name": f"gpu-{number}", "attributes": values} for number in range(count)])
+
+    async def devices(self, kind: str, *options: str, node: str = "n1") -> DeviceProcess:
+        """A driver of `allot.devices`, with its classes, until the test ends."""
+        module = import_module(f"allot.devices.{kind}.classes")
+        for each in module.device_classes():
+            await self._make("deviceclasses", msgspec.to_builtins(encode(each)))
+        made = DeviceProcess(self.site, self.site.agents[node], kind, options)
+        name = import_module(f"allot.devices.{kind}.inventory").DRIVER_NAME
+        self._devices.append((made, name))
+        made.start()
+        await self.published(node, name)
+        return made
 
     def plugin(self, node: str = "n1", *, driver: str = "", **more: Any) -> DriverOnSockets:
         """A driver without SDK, in this process, that does on the wire whatever the test wants; not started yet."""
@@ -346,14 +368,21 @@ class World:
         answer = await self.client.request("GET", path, {"container": container_name})
         return answer.body.decode() if isinstance(answer.body, bytes) else ""
 
-    async def variables(self, name: str, container_name: str = "main") -> dict[str, str]:
-        """The variables of a container that shows them, but for those that every container has."""
+    async def says(self, name: str, text: str, container_name: str = "main") -> str:
+        """The log of a container, as soon as the text is in it."""
 
         async def ask() -> str:
-            text = await self.log(name, container_name)
-            return text if _END in text else ""
+            try:
+                said = await self.log(name, container_name)
+            except ApiError:
+                return ""
+            return said if text in said else ""
 
-        lines = (await self.until(ask, f"variables of {name}/{container_name}")).splitlines()
+        return str(await self.until(ask, f"{text!r} in the log of {name}/{container_name}"))
+
+    async def variables(self, name: str, container_name: str = "main") -> dict[str, str]:
+        """The variables of a container that shows them, but for those that every container has."""
+        lines = (await self.says(name, _END, container_name)).splitlines()
         found = dict(line.split("=", 1) for line in lines if "=" in line)
         return {key: value for key, value in found.items() if key.startswith(_OWN)}
 
