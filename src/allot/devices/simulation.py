@@ -34,7 +34,7 @@ from allot.devices.nic.driver import NicDriver
 from allot.devices.nic.interfaces import SimulatedInterfaces
 from allot.devices.sysfs import CpuListError, parse_cpu_list
 from allot.devices.tpu import classes as tpu_classes
-from allot.devices.tpu.chips import SimulatedChips
+from allot.devices.tpu.chips import SimulatedChips, lost_file
 from allot.devices.tpu.driver import TpuDriver
 from allot.devices.tpu.inventory import Slice
 from allot.devices.tpu.topology import TopologyError, parse_topology
@@ -148,15 +148,18 @@ class SimulatedDrivers:
         return tuple(found)
 
     def lay_out(self, node: str, state: Path) -> None:
-        """Give simulated devices the state that tools change, such as that of GPUs which are to have faults."""
+        """Make the folders in which simulated devices can be injured, and the state of GPUs that are."""
         for name, make in self._makers.items():
-            driver = make(node, state / "plugins" / name)
+            folder = state / "plugins" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            driver = make(node, folder)
             if isinstance(driver, GpuDriver) and isinstance(driver.hardware, SimulatedHardware):
                 driver.hardware.lay_out()
 
     def are_needed(self, state: Path) -> bool:
         """Whether devices have faults, which drivers have to tell."""
-        return any(faults_file(state / "plugins" / name / _GPUS).exists() for name in self._makers)
+        folders = (state / "plugins" / name for name in self._makers)
+        return any(faults_file(folder / _GPUS).exists() or lost_file(folder).exists() for folder in folders)
 
     @asynccontextmanager
     async def running(

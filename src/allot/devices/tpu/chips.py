@@ -86,6 +86,11 @@ class SimulatedChips:
         if self._folder is None:
             return frozenset()
         try:
-            return frozenset((self._folder / "lost").read_text(encoding="utf-8").split())
+            return frozenset(lost_file(self._folder).read_text(encoding="utf-8").split())
         except OSError:
             return frozenset()
+
+
+def lost_file(folder: Path) -> Path:
+    """The file that names simulated chips which are gone."""
+    return folder / "lost"
