@@ -16,6 +16,8 @@ from allot.core.schema import Schema
 from allot.core.validation.fields import INVALID, FieldError
 from allot.core.validation.validate import DEFAULT_NAMESPACE
 
+_UID = "00000000-0000-0000-0000-000000000000"
+
 
 class ServerAnswers:
     """What a server with these gates would say; objects that name no namespace go to `default`."""
@@ -59,7 +61,7 @@ class ServerAnswers:
 
 
 def _named(value: dict[str, Any], resource: Resource) -> dict[str, Any]:
-    """With the namespace that the request would have, and the name that the server would make."""
+    """With the namespace that the request would have, and the name and uid that the server would make."""
     metadata = value.get("metadata")
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
     if resource.namespaced and not metadata.get("namespace"):
@@ -67,4 +69,6 @@ def _named(value: dict[str, Any], resource: Resource) -> dict[str, Any]:
     prefix = metadata.get("generateName")
     if not metadata.get("name") and isinstance(prefix, str) and prefix:
         metadata["name"] = f"{prefix}x"
+    # Jobs are selected by it.
+    metadata["uid"] = _UID
     return {**value, "metadata": metadata}
