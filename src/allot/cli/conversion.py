@@ -257,7 +257,7 @@ def tell(conversion: Conversion) -> None:
     for change in conversion.changes:
         field = f"{change.field}: " if change.field else ""
         # The field says the key already.
-        old = change.old.removeprefix(f"{change.field.rpartition('.')[2]}: ")
+        old = change.old.removeprefix(f"{_last_key(change.field)}: ")
         old, new = shown(old) or _NOTHING, shown(change.new) or _NOTHING
         talk(f"{change.file}:{change.line}: {field}{old} -> {new}")
         talk(f"    {change.why} ({change.confidence})")
@@ -266,6 +266,10 @@ def tell(conversion: Conversion) -> None:
         talk(f"{problem.severity}: {problem.file}:{problem.line}: {field}{problem.message}")
         if problem.hint:
             talk(f"    {problem.hint}")
+
+
+def _last_key(field: str) -> str:
+    return field[field.rindex("[") + 1 : -1] if field.endswith("]") else field.rpartition(".")[2]
 
 
 def refuse_unless_usable(conversion: Conversion, accepted: Confidence, *, done: str) -> None:

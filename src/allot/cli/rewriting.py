@@ -55,6 +55,8 @@ class _Rewriting:
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
+        # What stands before the document is not part of it.
+        self.top = self._line_of(places[()].value[0])
         self.used: set[Path] = set()
         # Entries of block mappings by key and value, for those that moved.
         self.by_content: dict[tuple[str, str], list[Path]] = {}
@@ -108,9 +110,11 @@ class _Rewriting:
         assert key is not None
         line = self._line_of(key[0])
         column = key[0] - self.starts[line]
-        if self.lines[line][:column].strip():
-            return line
-        while line > 0:
+        return line if self.lines[line][:column].strip() else self._with_comments(line, column)
+
+    def _with_comments(self, line: int, column: int) -> int:
+        """The first of the comments above a line that begin where it begins."""
+        while line > self.top:
             above = self.lines[line - 1]
             if not above.lstrip().startswith("#") or len(above) - len(above.lstrip()) != column:
                 break
@@ -223,19 +227,21 @@ class _Rewriting:
         return before.rindex("-")
 
     def _item(self, item: Any, path: Path | None, indent: int) -> list[str]:
-        if path is not None and not (isinstance(item, dict) and self._is_block(path)):
-            old = self._at(path)
-            if old == item:
-                first, last = self._line_of(self.places[path].value[0]), self._last_line(path)
-                dash = self._dash(path)
-                return [_shifted(line, indent - dash) for line in self.lines[first : last + 1]]
+        comments: list[str] = []
+        if path is not None:
+            dash, line = self._dash(path), self._line_of(self.places[path].value[0])
+            above = self.lines[self._with_comments(line, dash) : line]
+            comments = [_shifted(each, indent - dash) for each in above]
+            if self._at(path) == item and not (isinstance(item, dict) and self._is_block(path)):
+                own = self.lines[line : self._last_line(path) + 1]
+                return [*comments, *(_shifted(each, indent - dash) for each in own)]
         if not isinstance(item, dict) or not item:
-            return _dumped([item], indent)
+            return [*comments, *_dumped([item], indent)]
         is_mapping = path is not None and isinstance(self._at(path), dict) and self._is_block(path)
         lines = self.mapping(item, path if is_mapping else None, indent + _INDENT)
         first = next(index for index, line in enumerate(lines) if not line.lstrip().startswith("#"))
         lines[first] = f"{' ' * indent}- {lines[first][indent + _INDENT :]}"
-        return [*(_shifted(line, -_INDENT) for line in lines[:first]), *lines[first:]]
+        return [*comments, *(_shifted(line, -_INDENT) for line in lines[:first]), *lines[first:]]
 
     def _at(self, path: Path) -> Any:
         value: Any = self.old

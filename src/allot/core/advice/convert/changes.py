@@ -12,7 +12,7 @@ import msgspec
 from allot.core.advice.places import Path
 
 TEXT_CHARACTERS_MAX = 300
-_PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
+_PLAIN_TEXT = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 
 
 class Confidence(StrEnum):

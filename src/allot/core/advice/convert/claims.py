@@ -194,9 +194,13 @@ class _Claim:
             fields = {name: spec[name] for name in ("selectors", "count") if name in spec}
             exactly = {**requests[0]["exactly"], **fields}
             requests[0]["exactly"] = {**exactly, **self._selectors(exactly, self.path)}
+        if not requests and spec.get("parametersRef") is not None:
+            # What it refers to is missing, or asks for nothing; the former was reported.
+            return {**devices, "requests": requests}
         why = "a claim asks for devices in requests, each of a device class"
         sure = Confidence.CERTAIN if key == "resourceClassName" else Confidence.LIKELY
-        self._changed((key,), f"{key}: {class_name}", {"requests": requests}, why, sure)
+        named = [f"{request['name']} of {request['exactly']['deviceClassName']}" for request in requests]
+        self._changed((key,), f"{key}: {class_name}", f"devices.requests: {', '.join(named)}", why, sure)
         devices = {**devices, "requests": requests}
         if configs:
             devices["config"] = [*members(devices.get("config")), *configs]
@@ -268,8 +272,22 @@ class _Claim:
             self._no_driver(("parametersRef",), class_name)
             return
         values, inner = parameters_of(parameters.given)
-        asked = wanted(values, driver, inner, parameters.book, of_template=self.of_template)
+        if driver.attributes:
+            asked = wanted(values, driver, inner, parameters.book, of_template=self.of_template)
+        else:
+            asked = self._passed_on(values, inner, parameters)
         self._add(self._with_driver(asked, driver), class_name, requests, configs)
+
+    def _passed_on(self, values: dict[str, Any], inner: Path, parameters: Object) -> Wanted:
+        """Parameters of a driver that is not known: all that can be done is to hand them to it."""
+        own = without(values, "apiVersion", "kind", "metadata")
+        config = {"apiVersion": parameters.api_version, "kind": parameters.kind, **own}
+        why = "the driver may read its parameters from config[].opaque"
+        parameters.book.change(inner, own, config, why, rule=RULE, confidence=Confidence.GUESS)
+        for key, value in own.items():
+            message = f"{key}: {shown(value)} goes to the driver and no longer restricts which devices the claim gets"
+            parameters.book.warning((*inner, key), message, rule=RULE)
+        return Wanted(configs=(config,))
 
     def _core_parameters(
         self, parameters: Object, class_name: str, requests: list[dict[str, Any]], configs: list[dict[str, Any]]
@@ -286,7 +304,7 @@ class _Claim:
             path = (*inner, "driverRequests", index)
             driver = text(item.get("driverName"))
             first = len(requests)
-            own: list[tuple[str, Any]] = []
+            own: list[tuple[str, Any, Path]] = []
             for number, request in enumerate(map(mapping, members(item.get("requests")))):
                 expression = at(request, ("namedResources", "selector"))
                 where = (*path, "requests", number, "namedResources", "selector")
@@ -296,12 +314,12 @@ class _Claim:
                     selectors += [new] if new != "true" else []
                 self._add(Wanted(selectors=tuple(selectors)), class_name, requests, configs)
                 if request.get("vendorParameters") is not None:
-                    own.append((requests[-1]["name"], request["vendorParameters"]))
+                    own.append((requests[-1]["name"], request["vendorParameters"], (*path, "requests", number)))
             names = [request["name"] for request in requests[first:]]
             if item.get("vendorParameters") is not None and names:
                 configs += self._vendor_config(item["vendorParameters"], driver, names, path, parameters)
-            for name, vendor_parameters in own:
-                configs += self._vendor_config(vendor_parameters, driver, [name], path, parameters)
+            for name, vendor_parameters, where in own:
+                configs += self._vendor_config(vendor_parameters, driver, [name], where, parameters)
 
     def _vendor_config(
         self, given: Any, driver_name: str, names: list[str], path: Path, parameters: Object

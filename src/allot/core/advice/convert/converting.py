@@ -73,9 +73,7 @@ def convert(documents: Sequence[Any], options: Options = Options()) -> Converted
     require_nodes(around)
     convert_gangs(objects, wanted=options.gangs)
     if options.migrate:
-        for found in objects:
-            if found.value is not None:
-                migrate(found)
+        migrate(objects)
     for found in objects:
         _drop_folded(found, around)
     made = [part for index, value in enumerate(documents) for part in _assembled(value, index, read[index])]

@@ -8,6 +8,7 @@ pod's other containers by the kubelet; it names the claim of one that has enough
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -38,11 +39,18 @@ class _Ask(msgspec.Struct, frozen=True):
     path: Path
 
 
-def migrate(found: Object) -> None:
-    """Every pod of the object; templates that it needs are put before it."""
+def migrate(objects: Sequence[Object]) -> None:
+    """Every pod of the objects; templates that one needs are put before it."""
+    taken = {(found.namespace, found.name) for found in objects if found.kind == "ResourceClaimTemplate"}
+    for found in objects:
+        if found.value is not None:
+            _migrate(found, taken)
+
+
+def _migrate(found: Object, taken: set[tuple[str, str]]) -> None:
     for path in pod_specs(found.present):
         spec = at(found.present, path)
-        migration = _Migration(found, path, spec)
+        migration = _Migration(found, path, spec, taken)
         changed = migration.run()
         if changed is not None:
             found.value = put(found.present, path, changed)
@@ -52,11 +60,13 @@ def migrate(found: Object) -> None:
 class _Migration:
     """One pod spec."""
 
-    def __init__(self, found: Object, path: Path, spec: dict[str, Any]) -> None:
+    def __init__(self, found: Object, path: Path, spec: dict[str, Any], taken: set[tuple[str, str]]) -> None:
         self.found = found
         self.book = found.book
         self.path = path
         self.spec = spec
+        # Namespaces and names of templates that there are.
+        self.taken = taken
         self.templates: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
         # Claims of containers by resource, for init containers to borrow from.
@@ -128,8 +138,8 @@ class _Migration:
             for lender, name in self.lendable:
                 if lender.resource == ask.resource and lender.count >= ask.count:
                     return name
-        name = _label(f"{container}-{ask.resource.rpartition('/')[2]}")
-        template = _label(f"{self.found.name or self.found.kind.lower()}-{name}")
+        name = _claim_name(container, ask.resource.rpartition("/")[2])
+        template = self._template_name(f"{self.found.name or self.found.kind.lower()}-{name}")
         class_name = MIG_CLASS if ask.variant else ask.driver.class_name
         exactly: dict[str, Any] = {"deviceClassName": class_name}
         if ask.variant:
@@ -154,6 +164,15 @@ class _Migration:
         )
         self.claims.append({"name": name, "resourceClaimTemplateName": template})
         self.lendable.append((ask, name))
+        return name
+
+    def _template_name(self, wanted: str) -> str:
+        name, number = _label(wanted), 1
+        while (self.found.namespace, name) in self.taken:
+            number += 1
+            suffix = f"-{number}"
+            name = _label(wanted)[: NAME_LENGTH_MAX - len(suffix)] + suffix
+        self.taken.add((self.found.namespace, name))
         return name
 
     def _with_claim(self, container: dict[str, Any], ask: _Ask, name: str | None) -> dict[str, Any]:
@@ -196,6 +215,12 @@ class _Migration:
                 message = f"{key}: {shown(value)} stays a label of nodes, which GPU feature discovery has to set"
                 self.book.warning(path, message, rule=RULE)
         return selectors, kept
+
+
+def _claim_name(container: str, resource: str) -> str:
+    if resource.startswith(container):
+        return _label(resource)
+    return _label(container if container.endswith(resource) else f"{container}-{resource}")
 
 
 def _count(value: Any) -> int | None:

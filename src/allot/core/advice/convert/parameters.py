@@ -81,7 +81,7 @@ class _Reading:
         if published is None or isinstance(value, dict | list):
             self._unknown(key, value, path)
             return
-        self._attribute(published, value, path)
+        self._attribute(published, value, path, is_named=key == published)
 
     # --- keys ---
 
@@ -141,11 +141,19 @@ class _Reading:
         known = (*self.driver.attributes, *self.driver.capacities)
         return bool(known) and self.driver.attribute_named(key) in known
 
-    def _attribute(self, name: str, value: Any, path: Path) -> None:
-        """`memory: 80Gi`, `model: H100`: at least so much, the version or newer, the very text."""
+    def _attribute(self, name: str, value: Any, path: Path, *, is_named: bool) -> None:
+        """`memory: 80Gi`, `productName: Tesla T4`: at least so much, the version or newer, the very text."""
         if name == "profile":
             self._profile(value, path)
             return
+        if (
+            not is_named
+            and self.driver.attributes.get(name) is Type.TEXT
+            and isinstance(value, str)
+            and "*" not in value
+        ):
+            # `model: H100` is no product name, but part of one.
+            value = f"*{value}*"
         comparison = self._comparison(name, value, ">=", path)
         if comparison is not None:
             why = f"driver {self.driver.name} publishes {name}; a claim asks for it by a selector"

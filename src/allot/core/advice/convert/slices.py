@@ -102,6 +102,9 @@ def _convert_instances(found: Object) -> None:
     for key, item in value.items():
         if key not in ("apiVersion", "kind", "metadata", "nodeName", "driverName", "namedResources"):
             found.book.error((key,), f"{key}: {shown(item)} is no field of a slice of 1.30", rule=RULE)
+    for key in ("driverName", "nodeName"):
+        if not isinstance(value.get(key), str | None):
+            found.book.error((key,), f"{key} is {shown(value[key])}: expected a text", rule=RULE)
     driver, node = text(value.get("driverName")), text(value.get("nodeName"))
     names: set[str] = set()
     devices = [
