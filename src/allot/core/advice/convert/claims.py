@@ -199,8 +199,12 @@ class _Claim:
             return {**devices, "requests": requests}
         why = "a claim asks for devices in requests, each of a device class"
         sure = Confidence.CERTAIN if key == "resourceClassName" else Confidence.LIKELY
-        named = [f"{request['name']} of {request['exactly']['deviceClassName']}" for request in requests]
-        self._changed((key,), f"{key}: {class_name}", f"devices.requests: {', '.join(named)}", why, sure)
+        # What the parameters add to it is noted with them.
+        classes = [
+            {"name": request["name"], "exactly": {"deviceClassName": request["exactly"]["deviceClassName"]}}
+            for request in requests
+        ]
+        self._changed((key,), f"{key}: {class_name}", {"requests": classes}, why, sure)
         devices = {**devices, "requests": requests}
         if configs:
             devices["config"] = [*members(devices.get("config")), *configs]
