@@ -42,9 +42,9 @@ _LOOK_S = 1.0
 _USABLE_LOOK_S = 0.01
 # So many folders are looked at in a second.
 _LOOKS_MAX = 1000
-_FOLDER_NAME_MAX = 32
-# What a socket adds to the folder of all nodes, at most: a node's folder, the registry, a driver's name.
-SOCKETS_BELOW = 1 + _FOLDER_NAME_MAX + len("/plugins_registry/") + 32
+_FOLDER_NAME_MAX = 24
+# What a socket adds to the folder of all nodes: a node's folder, the registry, the name of a driver.
+SOCKETS_BELOW = 1 + _FOLDER_NAME_MAX + len("/plugins_registry/") + 40
 
 
 class Drivers(Protocol):
