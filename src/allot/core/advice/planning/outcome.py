@@ -10,7 +10,7 @@ from allot.core.advice.planning.copies import Manifest
 from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled, put_into_force
 from allot.core.advice.planning.maximum import Maximum, maximum_of
 from allot.core.advice.situation import Situation
-from allot.core.advice.usage.devices import By, DeviceUsage, device_usage
+from allot.core.advice.usage.devices import DeviceUsage, class_usage
 from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -71,9 +71,10 @@ def outcome_of(
     """How many copies fit, up to a limit, after displaced pods have got what they need."""
     with situation.cluster.trying() as moved:
         stranded = _move(situation, displaced, settings, moved)
-        before = _usage(situation, manifest)
+        classes = _classes(situation, manifest)
+        before = class_usage(situation, classes)
         with filled(situation, manifest, limit, settings, advance) as found:
-            after = _usage(situation, manifest)
+            after = class_usage(situation, classes)
         return Outcome(
             nodes=len(situation.cluster.nodes),
             scheduled=found.copies,
@@ -113,12 +114,6 @@ def _shares(found: Filled) -> tuple[NodeShare, ...]:
     for placement in found.placements:
         counts[placement.node] = counts.get(placement.node, 0) + 1
     return tuple(NodeShare(node=node, pods=count) for node, count in sorted(counts.items()))
-
-
-def _usage(situation: Situation, manifest: Manifest) -> dict[str, DeviceUsage]:
-    """The classes that the copies ask for."""
-    wanted = _classes(situation, manifest)
-    return {row.name: row for row in device_usage(situation, By.CLASS).rows if row.name in wanted}
 
 
 def _classes(situation: Situation, manifest: Manifest) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -109,15 +109,22 @@ def device_usage(situation: Situation, by: By = By.CLASS) -> DevicesReport:
     )
 
 
+def class_usage(situation: Situation, names: Collection[str]) -> dict[str, DeviceUsage]:
+    """The rows of some classes."""
+    pools, users = published_pools(situation), _Users(situation)
+    found = (
+        _class_group(situation, pools, name) for name in sorted(names) if name in situation.claims.inventory.classes
+    )
+    return {group[0]: _row(*group[:3], users, group[3]) for group in found}
+
+
 # --- rows ---
 
 
 def _groups(situation: Situation, pools: Sequence[PublishedPool], by: By) -> Iterator[_Group]:
     if by is By.CLASS:
         for name in sorted(situation.claims.inventory.classes):
-            members, problem = class_members(situation, pools, name)
-            units = [unit for pool in pools for unit in units_of(pool, (e for e in pool.entries if e in members))]
-            yield name, "", units, problem
+            yield _class_group(situation, pools, name)
         return
     key = _KEYS[by]
     found: dict[tuple[str, str], list[Unit]] = {}
@@ -129,6 +136,12 @@ def _groups(situation: Situation, pools: Sequence[PublishedPool], by: By) -> Ite
             found.setdefault(name_and_driver, []).extend(units_of(pool, entries))
     for (name, driver), units in sorted(found.items(), key=lambda item: item[0]):
         yield name or "(several nodes)", driver, units, ""
+
+
+def _class_group(situation: Situation, pools: Sequence[PublishedPool], name: str) -> _Group:
+    members, problem = class_members(situation, pools, name)
+    units = [unit for pool in pools for unit in units_of(pool, (e for e in pool.entries if e in members))]
+    return name, "", units, problem
 
 
 _KEYS: dict[By, Callable[[DeviceEntry], tuple[str, str]]] = {

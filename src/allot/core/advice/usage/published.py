@@ -6,7 +6,7 @@ the partitions that it could be cut into. Counting units keeps a GPU from being 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -47,6 +47,8 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
     slices_expected: int
     entries: tuple[DeviceEntry, ...]
     counters: PoolCounters | None = None
+    # Devices by the counters that they draw on.
+    drawing: Mapping[str, tuple[DeviceEntry, ...]] = {}
     check_groups: bool = False
     # The attribute that tells kinds of partitions apart, if a slice names one.
     partition_attribute: str = ""
@@ -81,6 +83,10 @@ def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice]) ->
         if entry.slice is slice_ and entry.device is device
     )
     sets = {counters.name: counters for slice_ in current.values() for counters in slice_.spec.shared_counters or ()}
+    drawing: dict[str, list[DeviceEntry]] = {}
+    for entry in entries:
+        if entry.device.consumes_counters:
+            drawing.setdefault(draws_on(entry), []).append(entry)
     counters = None
     if sets:
         counters = PoolCounters(sets, entries)
@@ -93,6 +99,7 @@ def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice]) ->
         slices_expected=max(slice_.spec.pool.resource_slice_count for slice_ in current.values()),
         entries=entries,
         counters=counters,
+        drawing={name: tuple(members) for name, members in drawing.items()},
         check_groups=any(c.compatibility_groups for entry in entries for c in entry.device.consumes_counters),
         partition_attribute=next((s.spec.partition_type_attribute or "" for s in current.values()), ""),
     )
@@ -179,9 +186,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     def users(self) -> Iterator[DeviceEntry]:
         """Devices in use, also such as are not looked for but draw on the same counters."""
-        everyone = self.entries
-        if self.pool.counters is not None and self.counter_set:
-            everyone = tuple(entry for entry in self.pool.counters.devices if draws_on(entry) == self.counter_set)
+        everyone = self.pool.drawing[self.counter_set] if self.counter_set else self.entries
         return (entry for entry in everyone if entry.state.allocated)
 
     def state(self) -> State:
