@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from allot.cli.containers_left import end_containers
 from allot.cli.errors import CommandError
 from allot.cli.instance import Instance
 from allot.process.clock import SystemClock
@@ -20,11 +21,11 @@ class DoesNotEnd(CommandError):
 
 
 def end_cluster(folder: Path) -> bool:
-    """Ask it to end, and wait; whether there was one. DoesNotEnd."""
+    """Ask it to end, and wait; whether there was one. Programs of pods end too, also those that a killed one left. DoesNotEnd."""
     instance = Instance(folder)
     state = instance.running()
     if state is None:
-        return False
+        return bool(asyncio.run(end_containers(folder)))
     if not asyncio.run(instance.stop(state, SystemClock(), STOP_S)):
         raise DoesNotEnd(
             f"process {state.pid} was asked to end {STOP_S:g} s ago and still runs", f"its log: {state.log}"

@@ -25,3 +25,9 @@ def parse_gates(_context: click.Context, _parameter: click.Parameter, value: str
         return gates.changed(enable, disable)
     except UnknownGate as error:
         raise Unreadable(str(error)) from None
+
+
+def gates_text(gates: FeatureGates) -> str:
+    """The same gates for another command line."""
+    changed = sorted(gates.on ^ DEFAULT_GATES.on)
+    return ",".join(["default", *(f"{name}={'true' if name in gates.on else 'false'}" for name in changed)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -29,22 +30,26 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.simulated and not self.local
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all simulated nodes."""
-        return tuple(name for each in self.simulated for name in each.names)
+    def all_names(self) -> tuple[str, ...]:
+        """The names of all nodes."""
+        own = (local_name(),) if self.local else ()
+        return (*own, *(name for each in self.simulated for name in each.names))
 
     @property
     def names_with_devices(self) -> tuple[str, ...]:
-        """Those of them for which drivers publish something."""
-        return tuple(
-            name for each in self.simulated if find_profile(each.profile).devices or each.drivers for name in each.names
-        )
+        """The simulated nodes for which drivers publish something."""
+        return tuple(name for each in self.simulated if each.resolved()[1].names for name in each.names)
 
     def write_simulated(self, folder: Path) -> Path:
         """A file for `allot node --nodes`."""
         path = folder / _SIMULATED
         path.write_bytes(msgspec.json.encode(NodeFile(self.simulated)))
         return path
+
+
+def local_name() -> str:
+    """What this machine is called as a node."""
+    return socket.gethostname().lower()
 
 
 def parse_specs(specs: Sequence[str]) -> Nodes:

@@ -1,7 +1,7 @@
-"""A cluster as one process group: the control plane in this process, nodes and drivers in children, one log of all of them.
+"""A cluster as one process group: the control plane in this process, nodes, drivers and etcd in children, one log of all of them.
 
 Children are started again when they end; all of them end with this process. How everything is doing is kept on file for
-`allot status` (`allot.cli.instance`).
+`allot status` (`allot.cli.instance`), and shown as pods of the node `allot-control-plane`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,32 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from allot.cli import etcd_child
 from allot.cli.banner import announce
+from allot.cli.containers_left import end_containers, node_folder
+from allot.cli.gates import gates_text
 from allot.cli.instance import Instance, InstanceState, Part, began_at
-from allot.cli.node_sets import Nodes, keep_nodes
+from allot.cli.kubeconfigs import merge_context
+from allot.cli.local_node import LocalNode, LocalOptions
+from allot.cli.node_sets import Nodes, keep_nodes, kept_nodes
 from allot.cli.output import talk
 from allot.cli.serving import ADMIN_KUBECONFIG, ServerOptions, make_data_dir, serving
+from allot.client.errors import AlreadyExists, NotFound
 from allot.controlplane.component_logs import COMPONENTS, ComponentLogs, component_of_task
 from allot.controlplane.components import start_controllers, start_scheduler
 from allot.controlplane.own_node import IMAGE, OwnNode
-from allot.controlplane.own_node import NAME as OWN_NODE_NAME
+from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
-from allot.core.model.resource_v1 import ResourceSlice
-from allot.node.static_pods import PartState, StaticPod
+from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
+from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.process.children import Child
 from allot.process.clock import Clock, SystemClock
 from allot.process.interpreter import settle
@@ -35,137 +43,215 @@ from allot.process.signals import stop_on_signals
 
 _api_log = logging.getLogger("allot.apiserver")
 
-_OWN_NODE = "control-plane node"
 # Nodes that are not ready by then are told of, and the cluster is announced without them.
 _NODES_WAIT_S = 60.0
 _POLL_S = 0.02
+_SIMULATED = "simulated-nodes"
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `allot up` was asked for."""
+    """What `allot up` was asked for. etcd: the program, if one is to be started; merge_into: a kubeconfig of others."""
 
     server: ServerOptions
     controllers: tuple[str, ...]
     nodes: Nodes
+    local: LocalOptions = LocalOptions()
+    etcd: Path | None = None
+    merge_into: Path | None = None
     in_background: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The data directory."""
+        return self.server.data_dir
 
 
 async def run_cluster(options: UpOptions) -> None:
     """Until a signal comes."""
-    folder = options.server.data_dir
-    make_data_dir(folder)
-    instance = Instance(folder)
+    make_data_dir(options.folder)
+    instance = Instance(options.folder)
     with instance.held():
-        keep_nodes(folder, options.nodes)
         stop = asyncio.Event()
         stop_on_signals(stop)
         clock = SystemClock()
-        shows = (lambda _: None) if options.in_background else talk
-        logs = ComponentLogs(folder / "log", clock, shows)
+        logs = ComponentLogs(options.folder / "log", clock, (lambda _: None) if options.in_background else talk)
         logs.install()
-        async with serving(options.server) as plane:
-            cluster = _Cluster(options, instance, plane, logs, clock)
-            async with asyncio.TaskGroup() as tasks:
-                starting = tasks.create_task(cluster.start())
-                await stop.wait()
-                starting.cancel()
-            talk("stopping")
+        try:
+            await _Cluster(options, instance, logs, clock).run(stop)
+        finally:
+            await end_containers(options.folder)
 
 
 class _Cluster:
-    def __init__(
-        self, options: UpOptions, instance: Instance, plane: ControlPlane, logs: ComponentLogs, clock: Clock
-    ) -> None:
+    def __init__(self, options: UpOptions, instance: Instance, logs: ComponentLogs, clock: Clock) -> None:
         self._options = options
         self._instance = instance
-        self._plane = plane
         self._logs = logs
         self._clock = clock
         self._children: list[Child] = []
+        self._plane: ControlPlane
         self._own_node: OwnNode | None = None
-        own = options.server.data_dir / ADMIN_KUBECONFIG
-        self._kubeconfig = own
+        self._kubeconfig = options.folder / ADMIN_KUBECONFIG
         self._state = InstanceState(
             pid=os.getpid(),
             began=began_at(os.getpid()),
             since=clock.seconds(),
-            url=plane.server.url,
-            kubeconfig=str((options.server.kubeconfig or own).absolute()),
+            kubeconfig=str((options.server.kubeconfig or self._kubeconfig).absolute()),
+            merged_into=str(options.merge_into) if options.merge_into is not None else "",
             log=str(logs.one_log.absolute()),
         )
 
-    async def start(self) -> None:
-        """Everything; returns when it is ready and announced."""
-        access, url = self._plane.server.access, self._plane.server.url
-        for path in {self._kubeconfig, self._options.server.kubeconfig or self._kubeconfig}:
+    async def run(self, stop: asyncio.Event) -> None:
+        """Start everything, and end it when it is time to stop."""
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self._run(stop))
+            stopping = tasks.create_task(stop.wait())
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                talk("stopping")
+            running.cancel()
+            stopping.cancel()
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        async with self._stored() as server, serving(server) as plane:
+            self._plane = plane
+            self._state = msgspec.structs.replace(self._state, url=plane.server.url)
+            await self._start()
+            await stop.wait()
+
+    @asynccontextmanager
+    async def _stored(self) -> AsyncIterator[ServerOptions]:
+        """The options of the server, with an etcd that runs if it needs one of its own."""
+        server = self._options.server
+        if self._options.etcd is None:
+            yield server
+            return
+        folder, name = self._options.folder / "etcd", etcd_child.NAME
+        hear = partial(self._logs.hear, name)
+        async with etcd_child.etcd_running(self._options.etcd, folder, self._clock, hear, self._changed) as started:
+            child, url = started
+            self._children.append(child)
+            yield msgspec.structs.replace(server, etcd_servers=(url,))
+
+    async def _start(self) -> None:
+        """Everything on the server; returns when it is ready and announced."""
+        options, access, url = self._options, self._plane.server.access, self._plane.server.url
+        for path in {self._kubeconfig, options.server.kubeconfig or self._kubeconfig}:
             access.write_admin_kubeconfig(path, url)
-        _api_log.info("serving %s, objects in %s", url, _store_of(self._options.server))
-        start_controllers(self._plane, self._options.controllers)
+        if options.merge_into is not None:
+            merge_context(options.folder, options.merge_into, access, url)
+        _api_log.info("serving %s, objects in %s", url, _store_of(options))
+        start_controllers(self._plane, options.controllers)
         start_scheduler(self._plane)
-        if not self._options.nodes.are_none:
-            self._start_own_node()
-            self._start_nodes()
-        self._write_state()
+        if not options.nodes.are_none:
+            self._own_node = OwnNode(self._plane, node_folder(options.folder, OWN_NODE), self._static_pods)
+            self._plane.start(OWN_NODE, self._own_node.run)
+        await self._start_nodes()
+        self._changed()
         await self._wait_for_nodes()
         self._state = msgspec.structs.replace(self._state, ready=True)
-        self._write_state()
+        self._changed()
         announce(self._state, in_background=False)
         settle()
 
     # --- nodes ---
 
-    def _start_own_node(self) -> None:
-        pods = [
-            StaticPod(
-                name=name,
-                image=IMAGE,
-                command=("allot", "up"),
-                labels={"component": name, "tier": "control-plane"},
-                log=self._logs.path(name),
-                state=partial(self._component_state, name),
-            )
-            for name in COMPONENTS
-        ]
-        self._own_node = OwnNode(self._plane, self._options.server.data_dir / "nodes" / OWN_NODE_NAME, pods)
-        self._plane.start(_OWN_NODE, self._own_node.run)
+    async def _start_nodes(self) -> None:
+        options = self._options
+        gates = gates_text(options.server.gates)
+        local = None
+        if options.nodes.local:
+            local = LocalNode(options.local, node_folder(options.folder, "local"), self._kubeconfig, gates)
+        await self._forget_others(kept_nodes(options.folder) or Nodes())
+        keep_nodes(options.folder, options.nodes)
+        if options.nodes.simulated:
+            command = [sys.executable, "-m", "allot", "node", "--runtime", "simulated", "--feature-gates", gates]
+            command += ["--nodes", str(options.nodes.write_simulated(options.folder))]
+            command += ["--root-dir", str(node_folder(options.folder, "simulated"))]
+            command += ["--kubeconfig", str(self._kubeconfig.absolute())]
+            self._start_child(_SIMULATED, [*command, "--address", "127.0.0.1", "--node-ip", "127.0.0.1", "--port", "0"])
+        if local is not None:
+            await self._make_classes(local.device_classes)
+            self._start_child("local-node", local.agent())
+            for name, command in local.drivers().items():
+                self._start_child(f"{name}-driver", command)
 
-    def _start_nodes(self) -> None:
-        folder = self._options.server.data_dir
-        for each in self._options.nodes.simulated:
-            name = each.names[0] if each.count == 1 else each.names[0].removesuffix("-0")
-            command = self._node_command(folder / "nodes" / name)
-            command += ["--runtime", "simulated", "--profile", each.profile, "--count", str(each.count), "--name", name]
-            self._start_child(f"nodes-{name}", command)
-
-    def _node_command(self, root: Path) -> list[str]:
-        common = ["--kubeconfig", str(self._kubeconfig.absolute()), "--root-dir", str(root), "--port", "0"]
-        return [sys.executable, "-m", "allot", "node", *common, "--address", "127.0.0.1", "--node-ip", "127.0.0.1"]
-
-    def _start_child(self, name: str, command: list[str]) -> None:
-        child = Child(name, command, self._clock, partial(self._logs.hear, name), changed=self._write_state)
+    def _start_child(self, name: str, command: Sequence[str]) -> None:
+        child = Child(name, command, self._clock, partial(self._logs.hear, name), changed=self._changed)
         self._children.append(child)
         self._plane.start(name, child.run)
 
+    async def _forget_others(self, before: Nodes) -> None:
+        """Nodes of the last start that are not wanted any more; their slices and pods go with them."""
+        client = self._plane.client().typed(Node)
+        for name in sorted(set(before.all_names) - set(self._options.nodes.all_names)):
+            try:
+                await client.delete(name)
+            except NotFound:
+                continue
+
+    async def _make_classes(self, classes: Sequence[DeviceClass]) -> None:
+        client = self._plane.client().typed(DeviceClass)
+        for each in classes:
+            try:
+                await client.create(each)
+            except AlreadyExists:
+                continue
+
     async def _wait_for_nodes(self) -> None:
-        all_of_them, with_devices = set(self._options.nodes.names), set(self._options.nodes.names_with_devices)
-        nodes, slices = self._plane.informers.typed(Node), self._plane.informers.typed(ResourceSlice)
+        """Until all nodes are ready, and have published their devices."""
         if self._own_node is not None:
             await self._own_node.is_ready.wait()
+        wanted = self._options.nodes
+        all_of_them, with_devices = set(wanted.all_names), set(wanted.names_with_devices)
+        nodes, slices = self._plane.informers.typed(Node), self._plane.informers.typed(ResourceSlice)
         until = self._clock.monotonic() + _NODES_WAIT_S
-        while self._clock.monotonic() < until:
+        while True:
             missing = all_of_them - {each.metadata.name for each in nodes.cache if _is_ready(each)}
             missing |= with_devices - {each.spec.node_name or "" for each in slices.cache}
             if not missing:
                 return
+            if self._clock.monotonic() > until:
+                talk(f"not ready yet: {len(missing)} nodes such as {min(missing)}; the log says why")
+                return
             await self._clock.sleep(_POLL_S)
-        talk(f"not ready yet: {len(missing)} nodes such as {min(missing)}; the log says why")
 
     # --- how it is ---
 
-    def _parts(self) -> tuple[Part, ...]:
-        own = [(name, self._component_state(name), self._state.pid) for name in COMPONENTS]
+    def _static_pods(self, node: NodeFacts) -> list[StaticPod]:
+        states = {name: partial(self._component_state, name) for name in COMPONENTS}
+        states |= {child.name: partial(_state_of, child) for child in self._children if child.name == etcd_child.NAME}
+        return [
+            StaticPod(
+                name=name,
+                node=node,
+                image=IMAGE,
+                command=("etcd",) if name == etcd_child.NAME else ("allot", "up"),
+                labels={"component": name, "tier": "control-plane"},
+                log=self._logs.path(name),
+                state=state,
+            )
+            for name, state in states.items()
+        ]
+
+    def _component_state(self, component: str) -> PartState:
+        """Of a part that runs in this process."""
+        others = {OWN_NODE, *(child.name for child in self._children)}
+        runs = [
+            each
+            for task, each in self._plane.runs.items()
+            if task not in others and component_of_task(task) == component
+        ]
+        return PartState(
+            started_at=max((each.started_at for each in runs), default=self._state.since),
+            restarts=sum(each.restarts for each in runs),
+        )
+
+    def _changed(self) -> None:
+        """A part has started or ended."""
+        own = [(name, self._component_state(name), self._state.pid) for name in COMPONENTS if self._state.url]
         children = [(child.name, _state_of(child), child.pid) for child in self._children]
-        return tuple(
+        parts = tuple(
             Part(
                 name=name,
                 state="running" if state.is_running else "restarting",
@@ -175,33 +261,20 @@ class _Cluster:
             )
             for name, state, pid in (*own, *children)
         )
-
-    def _component_state(self, component: str) -> PartState:
-        """Of a part that runs in this process."""
-        runs = [runs for task, runs in self._plane.runs.items() if self._component_of(task) == component]
-        return PartState(
-            started_at=max((each.started_at for each in runs), default=self._state.since),
-            restarts=sum(each.restarts for each in runs),
-        )
-
-    def _component_of(self, task: str) -> str:
-        if any(child.name == task for child in self._children) or task == _OWN_NODE:
-            return ""
-        return component_of_task(task)
-
-    def _write_state(self) -> None:
-        self._state = msgspec.structs.replace(self._state, parts=self._parts())
+        self._state = msgspec.structs.replace(self._state, parts=parts)
         self._instance.write(self._state)
+        if self._own_node is not None:
+            self._own_node.changed()
 
 
 def _state_of(child: Child) -> PartState:
     return PartState(started_at=child.started_at, restarts=child.restarts, is_running=bool(child.pid))
 
 
-def _store_of(options: ServerOptions) -> str:
-    if options.memory:
-        return "memory"
-    return ", ".join(options.etcd_servers) or str(options.data_dir)
+def _store_of(options: UpOptions) -> str:
+    if options.etcd is not None:
+        return "etcd"
+    return "memory" if options.server.memory else ", ".join(options.server.etcd_servers) or str(options.folder)
 
 
 def _is_ready(node: Node) -> bool:

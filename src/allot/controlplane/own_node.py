@@ -7,7 +7,7 @@ pods to the API server, as an agent would.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from allot import __version__
@@ -29,12 +29,16 @@ _ROLE = "node-role.kubernetes.io/control-plane"
 
 
 class OwnNode:
-    """Run it beside the other components. folder: for its certificate."""
+    """Run it beside the other components."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, pods: Sequence[StaticPod]) -> None:
+    def __init__(
+        self, plane: ControlPlane, folder: Path, make_pods: Callable[[NodeFacts], Sequence[StaticPod]]
+    ) -> None:
+        """folder: for its certificate. make_pods: the parts, once the node is known."""
         self._plane = plane
         self._folder = folder
-        self._pods = pods
+        self._make_pods = make_pods
+        self._pods: StaticPods | None = None
         # Set as soon as the node is in the API.
         self.is_ready = asyncio.Event()
 
@@ -59,7 +63,11 @@ class OwnNode:
             status = RuntimeStatus(name="allot", version=__version__)
             await node.register(status)
             facts = NodeFacts(name=NAME, uid=node.uid, address=ADDRESS)
-            answers.pods = StaticPods(client, plane.informers, clock, facts, self._pods)
+            selector = f"spec.nodeName={NAME}"
+            seen = plane.informers.dynamic("", "v1", "pods", namespaced=True, field_selector=selector)
+            self._pods = answers.pods = StaticPods(client, seen, clock)
+            for pod in self._make_pods(facts):
+                answers.pods.add(pod)
             self.is_ready.set()
 
             async def look() -> RuntimeStatus:
@@ -69,6 +77,11 @@ class OwnNode:
                 tasks.create_task(node.keep_lease())
                 tasks.create_task(node.keep_status(look))
                 tasks.create_task(answers.pods.run())
+
+    def changed(self) -> None:
+        """Parts have started or ended."""
+        if self._pods is not None:
+            self._pods.changed()
 
 
 class _Answers:

@@ -19,9 +19,9 @@ from allot.node.metrics import resource_metrics
 from allot.node.pods import Listing, PodWorker
 from allot.node.runtimes.port import Container, Runtime, RuntimeFailure, State, Streams
 from allot.node.serving.authorization import Authorization
-from allot.node.serving.commands import Wanted, forward_ports, run_command
+from allot.node.serving.commands import forward_ports, run_command, wanted_streams
 from allot.node.serving.http import HttpError, Request, serving
-from allot.node.serving.log_streams import TRUE, log_options, stream_log
+from allot.node.serving.log_streams import log_options, stream_log
 from allot.process.clock import Clock
 from allot.process.metrics import CONTENT_TYPE
 
@@ -135,7 +135,7 @@ class NodeServer:
         worker = self._worker(namespace, name)
         found = await self._containers(worker.pod, container)
         begun = [each for each in found if each.state != State.CREATED]
-        if request.get("previous") in TRUE:
+        if request.flag("previous"):
             if len(begun) < 2:
                 text = f'previous terminated container "{container}" in pod "{name}" not found'
                 raise HttpError(400, text)
@@ -158,7 +158,7 @@ class NodeServer:
         command = request.all("command")
         if not command:
             raise HttpError(400, "you must specify at least 1 command")
-        wanted = _wanted(request)
+        wanted = wanted_streams(request)
 
         async def start() -> Streams:
             return await self._runtime.exec(container.id, command, tty=wanted.tty, stdin=wanted.stdin)
@@ -167,7 +167,7 @@ class NodeServer:
 
     async def _attach(self, request: Request, rest: tuple[str, ...]) -> None:
         container = await self._running(*rest)
-        await run_command(request, _wanted(request), partial(self._runtime.attach, container.id))
+        await run_command(request, wanted_streams(request), partial(self._runtime.attach, container.id))
 
     async def _port_forward(self, request: Request, rest: tuple[str, ...]) -> None:
         pod = self._worker(*rest).pod
@@ -180,14 +180,3 @@ class NodeServer:
             return await self._runtime.connect(ready[-1].id, port)
 
         await forward_ports(request, connect)
-
-
-def _wanted(request: Request) -> Wanted:
-    asked = {name: request.get(name) in TRUE for name in ("input", "output", "error", "tty")}
-    # A terminal has one output.
-    wanted = Wanted(
-        stdin=asked["input"], stdout=asked["output"], stderr=asked["error"] and not asked["tty"], tty=asked["tty"]
-    )
-    if not (wanted.stdin or wanted.stdout or wanted.stderr):
-        raise HttpError(400, "you must specify at least 1 of stdin, stdout, stderr")
-    return wanted

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import msgspec
 
 from allot.client.api import Client, PatchType
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
-from allot.client.informers import Informers
+from allot.client.informer import Change, Informer
+from allot.node.runtimes.port import RuntimeFailure, Streams
+from allot.node.serving.commands import forward_ports, run_command, wanted_streams
 from allot.node.serving.http import HttpError, Request
-from allot.node.serving.log_streams import TRUE, log_options, stream_log
+from allot.node.serving.log_streams import log_options, stream_log
 from allot.process.clock import Clock, rfc3339
 
 _log = logging.getLogger("allot.node")
@@ -28,10 +31,9 @@ Object = dict[str, Any]
 NAMESPACE = "kube-system"
 MIRROR = "kubernetes.io/config.mirror"
 _HASH = "kubernetes.io/config.hash"
-# State is looked at so often even if nothing happens to the pods.
-_ROUND_S = 5.0
 _RETRY_S = 1.0
-_COMMANDS = ("exec", "attach", "portForward")
+# Between the end of a pod and its return, as with a kubelet: clients that wait for the end must have a chance to see it.
+_COMES_BACK_S = 1.0
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +44,19 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True):
     is_running: bool = True
 
 
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that has such pods."""
+
+    name: str
+    uid: str
+    address: str
+
+
 class StaticPod(msgspec.Struct, frozen=True, kw_only=True):
     """A program as a pod. name: without the node's, which is added."""
 
     name: str
+    node: NodeFacts
     image: str
     command: tuple[str, ...]
     labels: Mapping[str, str]
@@ -53,53 +64,71 @@ class StaticPod(msgspec.Struct, frozen=True, kw_only=True):
     state: Callable[[], PartState]
 
 
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The node whose pods they are."""
-
-    name: str
-    uid: str
-    address: str
-
-
 class StaticPods:
-    """The pods of a node; run it when the node is registered."""
+    """Such pods of one node or of many. seen: an informer that tells of the pods of these nodes."""
 
-    def __init__(
-        self, client: Client, informers: Informers, clock: Clock, node: NodeFacts, pods: Sequence[StaticPod]
-    ) -> None:
+    def __init__(self, client: Client, seen: Informer[Object], clock: Clock) -> None:
         self._pods = client.resource("", "v1", "pods", namespaced=True)
-        selector = f"spec.nodeName={node.name}"
-        self._seen = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=selector)
+        self._seen = seen
         self._clock = clock
-        self._node = node
-        self._by_name = {f"{pod.name}-{node.name}": pod for pod in pods}
+        self._by_name: dict[str, StaticPod] = {}
         self._written: dict[str, Object] = {}
         self._restarts_before: dict[str, int] = {}
+        # Pods to look at, and when: at once, or after a pause.
+        self._due: dict[str, float] = {}
         self._news = asyncio.Event()
+
+    def add(self, pod: StaticPod) -> None:
+        """Its node is registered."""
+        name = f"{pod.name}-{pod.node.name}"
+        self._by_name[name] = pod
+        self._look_at(name)
+
+    def changed(self) -> None:
+        """Programs have started or ended."""
+        for name in self._by_name:
+            self._look_at(name)
+
+    def _look_at(self, name: str, pause: float = 0.0) -> None:
+        self._due[name] = self._clock.monotonic() + pause
+        self._news.set()
 
     # --- in the API ---
 
     async def run(self) -> None:
         """Keep them there, and their states true, until cancelled."""
-        remove = self._seen.add_handler(lambda _: self._news.set())
+        remove = self._seen.add_handler(self._pod_changed)
         try:
             await self._seen.wait_synced()
             while True:
                 self._news.clear()
-                pause = _ROUND_S
-                for name, pod in self._by_name.items():
-                    try:
-                        await self._keep(name, pod)
-                    except ApiError as error:
-                        _log.warning("pod %s/%s: %s", NAMESPACE, name, error)
-                        pause = _RETRY_S
-                try:
-                    async with asyncio.timeout(pause):
-                        await self._news.wait()
-                except TimeoutError:
-                    continue
+                now = self._clock.monotonic()
+                for name in [name for name, due in self._due.items() if due <= now]:
+                    del self._due[name]
+                    await self._try_to_keep(name)
+                await self._wait()
         finally:
             remove()
+
+    def _pod_changed(self, change: Change[Object]) -> None:
+        metadata = change.object["metadata"]
+        if metadata["namespace"] == NAMESPACE and metadata["name"] in self._by_name:
+            self._look_at(metadata["name"], _COMES_BACK_S if change.new is None else 0.0)
+
+    async def _wait(self) -> None:
+        pause = min(self._due.values(), default=inf) - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(None if pause == inf else max(pause, 0.0)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def _try_to_keep(self, name: str) -> None:
+        try:
+            await self._keep(name, self._by_name[name])
+        except ApiError as error:
+            _log.warning("pod %s/%s: %s", NAMESPACE, name, error)
+            self._look_at(name, _RETRY_S)
 
     async def _keep(self, name: str, pod: StaticPod) -> None:
         found = self._seen.cache.get(f"{NAMESPACE}/{name}")
@@ -142,7 +171,7 @@ class StaticPods:
         self._restarts_before[name] = before
 
     def _object(self, name: str, pod: StaticPod) -> Object:
-        node = self._node
+        node = pod.node
         container = {"name": pod.name, "image": pod.image, "command": list(pod.command)}
         spec: Object = {
             "nodeName": node.name,
@@ -170,7 +199,7 @@ class StaticPods:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def _status(self, name: str, pod: StaticPod) -> Object:
-        state, address = pod.state(), self._node.address
+        state, address = pod.state(), pod.node.address
         started = rfc3339(int(state.started_at))
         ready = "True" if state.is_running else "False"
         running: Object = {"running": {"startedAt": started}}
@@ -218,16 +247,23 @@ class StaticPods:
         pod = self._by_name.get(name) if namespace == NAMESPACE else None
         if pod is None:
             return False
-        if what in _COMMANDS:
-            text = f'pod "{name}" is a part of the process that "allot up" started: it has no container to enter'
-            raise HttpError(400, text)
-        if what != "containerLogs":
-            return False
-        if rest[-1] != pod.name:
+
+        async def refuse(_port: int = 0) -> Streams:
+            text = f"pod {name} shows a part of the cluster that runs outside of containers: there is nothing to enter"
+            raise RuntimeFailure("NoContainer", text)
+
+        if what in ("exec", "attach"):
+            await run_command(request, wanted_streams(request), refuse)
+        elif what == "portForward":
+            await forward_ports(request, refuse)
+        elif what == "containerLogs" and rest[-1] != pod.name:
             raise HttpError(404, f'container "{rest[-1]}" not found in pod "{name}"')
-        if request.get("previous") in TRUE:
+        elif what == "containerLogs" and request.flag("previous"):
             raise HttpError(400, f'previous terminated container "{pod.name}" in pod "{name}" not found')
-        await stream_log(request, pod.log, log_options(request, self._clock.seconds()), _always)
+        elif what == "containerLogs":
+            await stream_log(request, pod.log, log_options(request, self._clock.seconds()), _always)
+        else:
+            return False
         return True
 
 

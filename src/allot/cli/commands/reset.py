@@ -10,6 +10,7 @@ import click
 from allot.cli.ending import end_cluster
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.instance import Instance
+from allot.cli.kubeconfigs import remove_context
 from allot.cli.output import talk
 from allot.cli.serving import data_dir_option
 
@@ -33,8 +34,9 @@ def reset(data_dir: Path, yes: bool) -> None:
     if not yes and not click.confirm(f"Remove {data_dir} with all objects, keys and logs?", err=True):
         raise Refused("nothing was removed")
     end_cluster(data_dir)
+    merged = remove_context(data_dir)
     try:
         shutil.rmtree(data_dir)
     except OSError as error:
         raise Unreadable(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
-    talk(f"removed: {data_dir}")
+    talk(f"removed: {data_dir}{f', and the context allot from {merged}' if merged is not None else ''}")

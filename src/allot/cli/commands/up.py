@@ -10,10 +10,15 @@ import click
 from allot.cli.banner import announce
 from allot.cli.controller_names import controllers_option
 from allot.cli.detaching import IN_BACKGROUND, start_in_background
+from allot.cli.etcd_child import find_etcd
+from allot.cli.kubeconfigs import kubeconfig_to_merge_into
+from allot.cli.local_node import LocalOptions
 from allot.cli.node_files import NODES_MAX
 from allot.cli.node_sets import DEFAULT, kept_nodes, parse_specs
+from allot.cli.output import write_table
 from allot.cli.running_cluster import UpOptions, run_cluster
 from allot.cli.serving import make_data_dir, options_of, run_server, server_options
+from allot.devices.catalogue import find_profile, profile_names
 
 _ARGUMENTS = "allot.cli.commands.up.arguments"
 
@@ -37,6 +42,14 @@ class _CountsBelongToNodes(click.Command):
         return super().parse_args(ctx, rest)
 
 
+def _list_profiles(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        profiles = (find_profile(name) for name in profile_names())
+        rows = [[each.name, each.cloud, str(each.cpus), f"{each.memory_gib}Gi", each.devices] for each in profiles]
+        write_table(("PROFILE", "CLOUD", "CPUS", "MEMORY", "DEVICES"), rows)
+        context.exit()
+
+
 @click.command(short_help="Start a cluster on this machine.", cls=_CountsBelongToNodes)
 @click.option(
     "--node",
@@ -49,6 +62,31 @@ class _CountsBelongToNodes(click.Command):
 @click.option("--count", type=click.IntRange(1, NODES_MAX), help="How many of the --node before it.")
 @click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
 @click.option(IN_BACKGROUND, is_flag=True, hidden=True)
+@click.option(
+    "--list-profiles",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_profiles,
+    help="Show all profiles, and exit.",
+)
+@click.option(
+    "--runtime",
+    type=click.Choice(("process", "cri")),
+    default="process",
+    show_default=True,
+    help="With --node local: what runs containers.",
+)
+@click.option(
+    "--container-runtime-endpoint", "endpoint", default="", metavar="SOCKET", help="With --runtime cri: its socket."
+)
+@click.option("--etcd", is_flag=True, help="Keep objects in an etcd of its own, from $ALLOT_ETCD or the PATH.")
+@click.option(
+    "--merge-kubeconfig",
+    "merges",
+    is_flag=True,
+    help="Add the context allot to $KUBECONFIG or ~/.kube/config; allot reset removes it.",
+)
 @server_options
 @controllers_option
 def up(
@@ -56,6 +94,10 @@ def up(
     count: int | None,  # noqa: ARG001 - it is part of the node before it
     detach: bool,
     in_background: bool,
+    runtime: str,
+    endpoint: str,
+    etcd: bool,
+    merges: bool,
     controllers: tuple[str, ...],
     **arguments: Any,
 ) -> None:
@@ -70,6 +112,8 @@ def up(
       allot up --controllers='*,-node-lifecycle-controller'    nodes that nobody reports for stay ready
     """
     server = options_of(arguments)
+    if etcd and (server.memory or server.etcd_servers):
+        raise click.UsageError("--etcd cannot be used together with --memory or --etcd-servers.")
     make_data_dir(server.data_dir)
     nodes = parse_specs(specs) if specs else kept_nodes(server.data_dir) or parse_specs((DEFAULT,))
     if detach:
@@ -77,5 +121,13 @@ def up(
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
         announce(state, in_background=True)
         return
-    options = UpOptions(server=server, controllers=controllers, nodes=nodes, in_background=in_background)
+    options = UpOptions(
+        server=server,
+        controllers=controllers,
+        nodes=nodes,
+        local=LocalOptions(runtime=runtime, endpoint=endpoint),
+        etcd=find_etcd() if etcd else None,
+        merge_into=kubeconfig_to_merge_into() if merges else None,
+        in_background=in_background,
+    )
     run_server(server, partial(run_cluster, options))

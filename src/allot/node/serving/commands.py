@@ -68,6 +68,18 @@ def failure_of(text: str) -> dict[str, Any]:
     return {"metadata": {}, "status": "Failure", "message": text, "reason": "InternalError", "code": 500}
 
 
+def wanted_streams(request: Request) -> Wanted:
+    """What is asked for; HttpError."""
+    asked = {name: request.flag(name) for name in ("input", "output", "error", "tty")}
+    # A terminal has one output.
+    wanted = Wanted(
+        stdin=asked["input"], stdout=asked["output"], stderr=asked["error"] and not asked["tty"], tty=asked["tty"]
+    )
+    if not (wanted.stdin or wanted.stdout or wanted.stderr):
+        raise HttpError(400, "you must specify at least 1 of stdin, stdout, stderr")
+    return wanted
+
+
 async def run_command(request: Request, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> None:
     """Connect a client with a program until one of them ends. Nothing is started before the client is understood."""
     if wants_websocket(request):

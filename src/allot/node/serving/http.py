@@ -21,6 +21,7 @@ BODY_BYTES_MAX = 1024 * 1024
 _HEAD_S = 30.0
 _WRITE_S = 60.0
 _CLOSE_S = 5.0
+_TRUE = ("1", "true", "True", "TRUE", "t")
 
 
 class HttpError(Exception):
@@ -56,6 +57,10 @@ class Request:
     def get(self, name: str) -> str:
         """The first value of a parameter."""
         return next((value for key, value in self.query if key == name), "")
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter is true, as Go reads it."""
+        return self.get(name) in _TRUE
 
     def all(self, name: str) -> tuple[str, ...]:
         """All values of a parameter."""

@@ -9,8 +9,6 @@ from allot.core.lifecycle.times import seconds_of
 from allot.node.logs import LogOptions, read_log
 from allot.node.serving.http import HttpError, Request
 
-TRUE = ("1", "true", "True", "TRUE", "t")
-
 
 async def stream_log(
     request: Request, path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]
@@ -48,8 +46,8 @@ def log_options(request: Request, now: float) -> LogOptions:
         except ValueError:
             raise HttpError(400, f'invalid sinceTime: "{request.get("sinceTime")}"') from None
     return LogOptions(
-        follow=request.get("follow") in TRUE,
-        timestamps=request.get("timestamps") in TRUE,
+        follow=request.flag("follow"),
+        timestamps=request.flag("timestamps"),
         since=since,
         tail=number("tailLines", 0),
         limit_bytes=number("limitBytes", 1),

@@ -1,0 +1,91 @@
+"""This machine as a node of `allot up --node local`: the agent and the drivers for what the machine has, each a process.
+
+Network cards and CPUs are always there; the drivers of GPUs and TPUs run where such devices are found. Class objects that come with
+the drivers are made unless others of their names exist.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from allot.cli.errors import Unreadable
+from allot.cli.node_sets import local_name
+from allot.core.model.resource_v1 import DeviceClass
+from allot.devices.cpu import classes as cpu_classes
+from allot.devices.gpu import classes as gpu_classes
+from allot.devices.nic import classes as nic_classes
+from allot.devices.tpu import classes as tpu_classes
+from allot.devices.tpu.chips import KernelChips
+from allot.process.short_names import SOCKET_BYTES_MAX
+
+# The longest path of a socket below the agent's folder.
+_SOCKETS_BELOW = len("/plugins_registry/") + 40
+_CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+
+
+class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs containers on this machine: `process`, or `cri` with its socket."""
+
+    runtime: str = "process"
+    endpoint: str = ""
+
+
+class _Driver(msgspec.Struct, frozen=True):
+    name: str
+    is_needed: Callable[[], bool]
+    device_classes: Callable[[], Sequence[DeviceClass]]
+
+
+_DRIVERS = (
+    _Driver("gpu", lambda: ctypes.util.find_library("nvidia-ml") is not None, gpu_classes.device_classes),
+    _Driver("nic", lambda: True, nic_classes.device_classes),
+    _Driver("cpu", lambda: True, cpu_classes.device_classes),
+    _Driver("tpu", lambda: bool(KernelChips(Path("/sys"), Path("/dev")).read()), tpu_classes.device_classes),
+)
+
+
+class LocalNode:
+    """Which processes there are. folder: the agent's."""
+
+    def __init__(self, options: LocalOptions, folder: Path, kubeconfig: Path, gates: str) -> None:
+        self.name = local_name()
+        self._options = options
+        self._folder = folder.absolute()
+        self._kubeconfig = kubeconfig.absolute()
+        self._gates = gates
+        self._drivers = tuple(each for each in _DRIVERS if each.is_needed())
+        if len(bytes(self._folder)) + _SOCKETS_BELOW > SOCKET_BYTES_MAX:
+            text = f"--node local: sockets below {self._folder} would have longer names than the machine allows"
+            raise Unreadable(text, "choose a data directory with a shorter path: --data-dir")
+
+    @property
+    def device_classes(self) -> tuple[DeviceClass, ...]:
+        """Those that come with the drivers."""
+        return tuple(made for each in self._drivers for made in each.device_classes())
+
+    def agent(self) -> list[str]:
+        """The command of the agent."""
+        command = [sys.executable, "-m", "allot", "node", "--kubeconfig", str(self._kubeconfig), "--name", self.name]
+        command += ["--root-dir", str(self._folder), "--port", "0", "--runtime", self._options.runtime]
+        command += ["--feature-gates", self._gates]
+        if self._options.endpoint:
+            command += ["--container-runtime-endpoint", self._options.endpoint]
+        for folder in (*_CDI_FOLDERS, self._cdi):
+            command += ["--cdi-spec-dir", str(folder)]
+        return command
+
+    def drivers(self) -> dict[str, list[str]]:
+        """The commands of the drivers, by name."""
+        common = ["--kubeconfig", str(self._kubeconfig), "--node-name", self.name, "--kubelet-root", str(self._folder)]
+        common += ["--cdi-dir", str(self._cdi)]
+        return {each.name: [sys.executable, "-m", f"allot.devices.{each.name}", *common] for each in self._drivers}
+
+    @property
+    def _cdi(self) -> Path:
+        """Where drivers write: where the container runtime looks, or with processes a folder of our own."""
+        return _CDI_FOLDERS[-1] if self._options.runtime == "cri" else self._folder / "cdi"
