@@ -113,7 +113,7 @@ def test_the_training_job_has_four_gpus_on_the_machine_that_it_asked_for(
 ) -> None:
     slices, claims, smi, log = document(GA).commands
     applied = _apply(with_all_drivers, tmp_path, GA)
-    assert "pod/training-job created" in applied
+    assert {"pod/training-job created", "podgroup.scheduling.k8s.io/distributed-training created"} <= set(applied)
     _wait_until_running(with_all_drivers, "training-job")
     assert re.search(r"^\S+ +trainer +gpu\.nvidia\.com +trainer +\S+$", with_all_drivers.run(slices), re.MULTILINE)
     assert re.search(r"^training-gpus +allocated,reserved +\S+$", with_all_drivers.run(claims), re.MULTILINE)
