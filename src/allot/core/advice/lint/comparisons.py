@@ -24,9 +24,7 @@ _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?([KMGTPE]i?|k)B?")
 _NUMBER = re.compile(r"[0-9]+")
-_VERSION = re.compile(r"v?[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[-+].*)?")
 _EXAMPLE_SIZES = (8, 141, 24, 9, 80, 40, 192, 16, 4, 2, 1, 1000)
 _EXAMPLE_VERSIONS = ("9.0", "12.4", "10.0", "7.5", "8.9", "100.0", "2.0")
 _DEVICES_SHOWN_MAX = 3
@@ -43,18 +41,16 @@ def check(context: Context) -> None:
 
 
 def _check_comparison(context: Context, selector: Located, comparison: Comparison) -> None:
-    literal = comparison.literal
-    if comparison.read.kind == CAPACITY and comparison.relation in ("==", "!="):
+    if comparison.read.kind == CAPACITY and comparison.relation == "==":
         _check_equality(context, selector, comparison)
-    if comparison.read.kind != ATTRIBUTES or comparison.relation not in _ORDERED or not isinstance(literal, str):
-        return
-    if comparison.is_quantity:
+    what = comparison.orders_text
+    if not what:
         return
     kind = _kind_of(context, selector, comparison)
-    if kind == "version" or (_VERSION.fullmatch(literal) and kind != "quantity"):
-        _report(context, selector, comparison, kind, "version")
-    elif _SIZE.fullmatch(literal) or _NUMBER.fullmatch(literal):
-        _report(context, selector, comparison, kind, "size")
+    # 8.0 is a number too: what it is depends on what it is compared with.
+    if kind in ("version", "quantity"):
+        what = "version" if kind == "version" else "size"
+    _report(context, selector, comparison, kind, what)
 
 
 def _kind_of(context: Context, selector: Located, comparison: Comparison) -> str:
@@ -205,7 +201,7 @@ def _shown(names: list[str]) -> str:
 def _check_equality(context: Context, selector: Located, comparison: Comparison) -> None:
     read = comparison.read
     wanted = _quantity(str(comparison.literal))
-    if wanted is None or comparison.relation != "==" or not comparison.is_quantity:
+    if wanted is None or not comparison.is_quantity:
         return
     domain = read.domain or selector.driver or ""
     values = {

@@ -5,6 +5,7 @@ Reading is followed through cel.bind, optional selection and orValue; what is lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -17,6 +18,9 @@ from allot.core.cel.unparse import unparse
 
 ATTRIBUTES, CAPACITY = "attributes", "capacity"
 RELATIONS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">=", "_==_": "==", "_!=_": "!="}
+ORDERS = frozenset(("<", "<=", ">", ">="))
+_SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:(?:[KMGTPE]i?|k)B?)?")
+_VERSION = re.compile(r"v?[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[-+].*)?")
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _LOOKUPS = frozenset(("_[_]", "_[?_]", "_?._"))
 _OPTIONAL = frozenset(("_[?_]", "_?._"))
@@ -45,6 +49,17 @@ class Comparison(msgspec.Struct, frozen=True):
     text: str
     # Whether the literal is one, or the argument of quantity().
     is_quantity: bool = False
+
+    @property
+    def orders_text(self) -> str:
+        """`size` or `version` if the text of an attribute is put in an order that only looks like that of these; else empty."""
+        if self.read.kind != ATTRIBUTES or self.relation not in ORDERS or self.is_quantity:
+            return ""
+        if not isinstance(self.literal, str):
+            return ""
+        if _VERSION.fullmatch(self.literal):
+            return "version"
+        return "size" if _SIZE.fullmatch(self.literal) else ""
 
 
 class Reading(msgspec.Struct, frozen=True):

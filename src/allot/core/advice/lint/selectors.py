@@ -152,8 +152,10 @@ def _line_in(subject: Subject, path: Path, line: int) -> int | None:
 def _check_names(context: Context, selector: Located, reading: Reading) -> None:
     for driver in reading.drivers:
         check_driver(context, selector.subject, selector.path, driver)
+    # What is wrong with these is told by `comparisons`.
+    ordered = {comparison.read for comparison in reading.comparisons if comparison.orders_text}
     for read in reading.reads:
-        _check_read(context, selector, read)
+        _check_read(context, selector, read, told=read in ordered)
 
 
 def check_driver(context: Context, subject: Subject, path: Path, driver: str) -> None:
@@ -170,7 +172,7 @@ def check_driver(context: Context, subject: Subject, path: Path, driver: str) ->
         context.report(subject, "unknown-driver", path, f'driver "{driver}" is not known', f'did you mean "{meant}"?')
 
 
-def _check_read(context: Context, selector: Located, read: Read) -> None:
+def _check_read(context: Context, selector: Located, read: Read, *, told: bool) -> None:
     domain = read.domain or selector.driver
     if domain is None or (domain == STANDARD_DOMAIN and read.name in STANDARD_ATTRIBUTES):
         return
@@ -179,12 +181,12 @@ def _check_read(context: Context, selector: Located, read: Read) -> None:
         return
     known = context.knowledge.words
     if not context.knowledge.has_devices:
-        _check_by_table(context, selector, read, domain)
+        _check_by_table(context, selector, read, domain, told=told)
     elif domain not in known.domains:
         text = f'no known device has attributes or capacities of "{domain}"'
         context.report(selector.subject, "unknown-domain", selector.path, text, did_you_mean(domain, known.domains))
     elif read.name not in known.of(read.kind, domain):
-        _report_unknown(context, selector, read, domain, known)
+        _report_unknown(context, selector, read, domain, known, told=told)
 
 
 def _report_missing_domain(context: Context, selector: Located, read: Read) -> None:
@@ -193,18 +195,24 @@ def _report_missing_domain(context: Context, selector: Located, read: Read) -> N
     context.report(selector.subject, "missing-domain", selector.path, text, f"write {example}")
 
 
-def _report_unknown(context: Context, selector: Located, read: Read, domain: str, known: Words) -> None:
+def _report_unknown(context: Context, selector: Located, read: Read, domain: str, known: Words, *, told: bool) -> None:
     rule = f"unknown-{_KINDS[read.kind]}"
     if read.name in known.of(_OTHER[read.kind], domain):
-        text = f"{read.name} is {_ARTICLES[_OTHER[read.kind]]} of {domain}, not {_ARTICLES[read.kind]}"
-        context.report(selector.subject, rule, selector.path, text, right_expression(selector))
+        if not told:
+            _report_other_kind(context, selector, read, domain)
         return
     names = known.of(read.kind, domain)
     text = f'no known device has {_KINDS[read.kind]} "{read.name}" of {domain}'
     context.report(selector.subject, rule, selector.path, text, did_you_mean(read.name, names))
 
 
-def _check_by_table(context: Context, selector: Located, read: Read, domain: str) -> None:
+def _report_other_kind(context: Context, selector: Located, read: Read, domain: str) -> None:
+    text = f"{read.name} is {_ARTICLES[_OTHER[read.kind]]} of {domain}, not {_ARTICLES[read.kind]}"
+    rule = f"unknown-{_KINDS[read.kind]}"
+    context.report(selector.subject, rule, selector.path, text, right_expression(selector))
+
+
+def _check_by_table(context: Context, selector: Located, read: Read, domain: str, *, told: bool) -> None:
     """Without devices: what is known of the driver by its name. It may have more than that, so only slips are told."""
     driver = driver_named(domain)
     kinds = {ATTRIBUTES: tuple(driver.attributes), CAPACITY: driver.capacities}
@@ -212,8 +220,8 @@ def _check_by_table(context: Context, selector: Located, read: Read, domain: str
         return
     rule = f"unknown-{_KINDS[read.kind]}"
     if read.name in kinds[_OTHER[read.kind]]:
-        text = f"{read.name} is {_ARTICLES[_OTHER[read.kind]]} of {domain}, not {_ARTICLES[read.kind]}"
-        context.report(selector.subject, rule, selector.path, text, right_expression(selector))
+        if not told:
+            _report_other_kind(context, selector, read, domain)
         return
     meant = nearest(read.name, kinds[read.kind], likeness_min=0.8)
     if meant is not None:

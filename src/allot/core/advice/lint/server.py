@@ -170,7 +170,11 @@ def _report_wrong_type(context: Context, subject: Subject, text: str) -> None:
     paths = [path for path, value in _all_at(subject.value, field) if _GO_TYPES.get(given) == type(value).__name__]
     for path in paths or [()]:
         fix = _quoting(subject, path) if wanted == "string" and given in ("bool", "number") else None
-        context.report(subject, "invalid-value", path, text, fix)
+        context.report(subject, "invalid-value", path, f"{_a(given)} where {_a(wanted)} is expected: {text}", fix)
+
+
+def _a(type_: str) -> str:
+    return f"{'an' if type_[:1] in 'aeio' else 'a'} {type_}"
 
 
 def _all_at(value: Any, field: str) -> list[tuple[Path, Any]]:
@@ -179,7 +183,11 @@ def _all_at(value: Any, field: str) -> list[tuple[Path, Any]]:
     for name in field.split("."):
         inside = [each for path, value in found for each in _members(path, value)]
         found = [((*path, name), value[name]) for path, value in inside if isinstance(value, dict) and name in value]
-    return [each for path, value in found for each in _members(path, value)]
+    inside = [each for path, value in found for each in _members(path, value)]
+    # Of the values of a map it names only the map.
+    return inside + [
+        ((*path, key), each) for path, value in inside if isinstance(value, dict) for key, each in value.items()
+    ]
 
 
 def _members(path: Path, value: Any) -> list[tuple[Path, Any]]:
