@@ -62,6 +62,14 @@ async def recording(server: LiveServer, **more: Any) -> AsyncIterator[Recording]
         task.cancel()
 
 
+async def test_another_note_is_another_event_where_notes_are_told_apart(server: LiveServer) -> None:
+    async with recording(server, tells_notes_apart=True) as here:
+        for note in ("not registered", "not registered", "it burns"):
+            here.recorder.record(CLAIM, "Warning", "Failed", "Prepare", note)
+        found = {each["note"]: (each.get("series") or {}).get("count", 1) for each in await here.events()}
+        assert found == {"not registered": 2, "it burns": 1}
+
+
 async def test_an_event_is_about_an_object(server: LiveServer) -> None:
     async with recording(server) as made:
         other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "n"}}

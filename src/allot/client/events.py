@@ -122,15 +122,27 @@ class EventCounts(msgspec.Struct):
 
 
 class EventRecorder:
-    """Records events of one component. Run it, or nothing is sent."""
+    """Records events of one component. Run it, or nothing is sent.
+
+    tells_notes_apart: another note is another event, as it is for the kubelet; else it belongs to the series, as for the scheduler.
+    """
 
     def __init__(
-        self, client: Client, clock: Clock, ids: Ids, *, controller: str, instance: str, queue_max: int = QUEUE_MAX
+        self,
+        client: Client,
+        clock: Clock,
+        ids: Ids,
+        *,
+        controller: str,
+        instance: str,
+        queue_max: int = QUEUE_MAX,
+        tells_notes_apart: bool = False,
     ) -> None:
         self._events = client.resource("events.k8s.io", "v1", "events", namespaced=True)
         self._clock = clock
         self._ids = ids
         self._controller = controller
+        self._tells_notes_apart = tells_notes_apart
         self._instance = instance[:_WORD_LENGTH_MAX]
         self._queue: asyncio.Queue[_Series] = asyncio.Queue(queue_max)
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
@@ -155,7 +167,8 @@ class EventRecorder:
             raise ValueError(f"event {reason!r}: type must be Normal or Warning, got {type_!r}")
         about = regarding if isinstance(regarding, Reference) else Reference.to(regarding)
         other = related if related is None or isinstance(related, Reference) else Reference.to(related)
-        key = (type_, action, reason, about.key, other.key if other is not None else ())
+        text = note if self._tells_notes_apart else ""
+        key = (type_, action, reason, about.key, other.key if other is not None else (), text)
         now, at = self._clock.now_micro(), self._clock.monotonic()
         series = self._series.get(key)
         if series is not None:

@@ -109,7 +109,9 @@ class NodeAgent:
         self.port = 0
         self.listing = RuntimeListing(runtime)
         node = options.node
-        self._events = EventRecorder(client, clock, ids, controller="kubelet", instance=node.name)
+        self._events = EventRecorder(
+            client, clock, ids, controller="kubelet", instance=node.name, tells_notes_apart=True
+        )
         self._registration = Registration(client, clock, node, machine, lambda: self.port)
         objects = Objects(client)
         self._volumes = Volumes(options.root / "pods", objects, clock)

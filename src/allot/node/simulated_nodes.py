@@ -137,7 +137,9 @@ class SimulatedNodes:
         self._clock = clock
         self._options = options
         self.port = 0
-        self._events = EventRecorder(client, clock, ids, controller="kubelet", instance="simulated-nodes")
+        self._events = EventRecorder(
+            client, clock, ids, controller="kubelet", instance="simulated-nodes", tells_notes_apart=True
+        )
         self.runtime = SimulatedRuntime(
             programs,
             clock,

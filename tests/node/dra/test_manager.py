@@ -18,6 +18,7 @@ from allot.node.dra.manager import DeviceManager
 from allot.wire import dra_v1_pb2
 from controllers.cluster import by_name, from_template
 from controllers.cluster import pod as pod_object
+from node.dra.misbehaviour import HANG_TEXT, MISBEHAVIOURS, hang
 from node.dra.node import NODE, QUICK, Node, node, registered, until
 
 PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
@@ -323,44 +324,12 @@ async def test_one_of_two_drivers_that_fails_does_not_make_the_other_forget(tmp_
         assert here.state() == []
 
 
-async def _unknown(operation: str, _: Sequence[str], __: Callable[[], Any]) -> Any:
-    name = "NodePrepareResourceResponse" if operation == PREPARE else "NodeUnprepareResourceResponse"
-    part = getattr(dra_v1_pb2, name)()
-    return getattr(dra_v1_pb2, f"{operation}Response")(claims={"somebody": part})
-
-
-async def _empty(operation: str, _: Sequence[str], __: Callable[[], Any]) -> Any:
-    return getattr(dra_v1_pb2, f"{operation}Response")()
-
-
-async def _garbage(_: str, __: Sequence[str], ___: Callable[[], Any]) -> Any:
-    return b"\x0a\xff\xff\xff\xff\x7f"
-
-
-async def _abort(_: str, __: Sequence[str], ___: Callable[[], Any]) -> Any:
-    return "it burns"
-
-
-async def _hang(_: str, __: Sequence[str], ___: Callable[[], Any]) -> Any:
-    await asyncio.sleep(60)
-
-
 @pytest.mark.parametrize(
     ("around", "text"),
-    [
-        (_unknown, " returned result for unknown claim UID somebody"),
-        (_empty, " skipped 1 ResourceClaims"),
-        (_garbage, ": rpc error: code = Internal desc = grpc: failed to unmarshal the received message"),
-        (_abort, ": rpc error: code = Internal desc = it burns"),
-        pytest.param(
-            _hang,
-            ": rpc error: code = DeadlineExceeded desc = context deadline exceeded",
-            marks=pytest.mark.slow,
-        ),
-    ],
+    [*MISBEHAVIOURS, pytest.param(hang, HANG_TEXT, marks=pytest.mark.slow)],
 )
 async def test_a_driver_that_misbehaves_fails_the_pod_and_nothing_else(tmp_path: Path, around: Any, text: str) -> None:
-    periods = msgspec.structs.replace(QUICK, call_s=0.1 if around is _hang else 5.0)
+    periods = msgspec.structs.replace(QUICK, call_s=0.1 if around is hang else 5.0)
     async with node(tmp_path) as here, here.running(periods) as manager:
         driver = await here.driver()
         good = await here.driver("good.example.com")
