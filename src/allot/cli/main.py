@@ -9,9 +9,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem, shell_complete
 
 from allot import __version__
 from allot.cli.errors import CommandError
@@ -21,6 +23,7 @@ EXIT_USAGE = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+COMPLETION_VARIABLE = "_ALLOT_COMPLETE"
 _SHOW_TRACEBACK = "ALLOT_TRACEBACK"
 _COMMANDS = (
     "allocate",
@@ -28,6 +31,7 @@ _COMMANDS = (
     "apply",
     "bench",
     "cel",
+    "completion",
     "controllers",
     "convert",
     "down",
@@ -60,6 +64,10 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command), f"{cmd_name} is no command"
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """By name alone: click would import every command for its help, which takes seconds."""
+        return [CompletionItem(name) for name in _COMMANDS if name.startswith(incomplete)]
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="allot", message="%(prog)s %(version)s")
@@ -71,8 +79,8 @@ def cli() -> None:
 
     \b
     Examples:
-      allot up --kubeconfig ./kubeconfig           a control plane that kubectl can use
-      allot node --kubeconfig ./kubeconfig         a node for it: this machine
+      allot up --node h100x8 --node t4=3           a cluster with simulated GPUs that kubectl can use
+      allot up --node local                        a cluster whose node is this machine
       allot allocate cluster/ claim.yaml           which devices the claim gets, and on which node
       allot cel 'device.driver == "gpu.example.com"' -f slices.yaml
       allot validate claim.yaml                    would the API server take it?
@@ -88,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # A name that the terminal's encoding cannot show must not end the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    completing = os.environ.get(COMPLETION_VARIABLE)
+    if completing:
+        sys.exit(shell_complete(cli, {}, "allot", COMPLETION_VARIABLE, completing))
     sys.exit(run(arguments))
 
 
@@ -95,7 +106,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code."""
     try:
         # Not cli.main(), which has its own mind about broken pipes and exit codes.
-        with cli.make_context("allot", list(sys.argv[1:] if arguments is None else arguments)) as context:
+        with cli.make_context(_program(), list(sys.argv[1:] if arguments is None else arguments)) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -117,6 +128,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         hint = f"this is a bug in allot; {_SHOW_TRACEBACK}=1 shows where it happened"
         return _fail(f"internal error: {type(error).__name__}: {error}", EXIT_BUG, hint)
+
+
+def _program() -> str:
+    """What people call it: also a plugin of kubectl."""
+    return "kubectl allot" if PurePath(sys.argv[0]).name == "kubectl-allot" else "allot"
 
 
 def _fail(message: str, code: int, hint: str | None = None) -> int:

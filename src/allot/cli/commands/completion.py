@@ -1,0 +1,27 @@
+"""`allot completion`: what a shell needs to complete the command's words."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from allot.cli.main import COMPLETION_VARIABLE
+
+
+@click.command(short_help="Print the completion of a shell.")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print a script that lets a shell complete the commands and options of allot.
+
+    \b
+    Examples:
+      source <(allot completion bash)                 this shell; put it into ~/.bashrc for all
+      source <(allot completion zsh)                  the same in ~/.zshrc
+      allot completion fish > ~/.config/fish/completions/allot.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, f"click knows no completion of {shell}"
+    root = click.get_current_context().find_root().command
+    # Not source(), which looks for the shell on this machine first: its script may be for another one.
+    made = kind(root, {}, "allot", COMPLETION_VARIABLE)
+    click.echo(made.source_template % made.source_vars())
