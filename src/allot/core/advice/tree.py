@@ -211,7 +211,7 @@ def _configurations(claim: api.ResourceClaim) -> Iterator[Branch]:
             where = "class" if config.source == "FromClass" else "claim"
             facts = {"from": where, "for": ", ".join(config.requests) or "all requests"}
             if config.opaque.parameters is not None:
-                facts["parameters"] = msgspec.json.encode(config.opaque.parameters).decode()
+                facts["parameters"] = config.opaque.parameters.data.decode()
             yield Branch(kind="config", name=config.opaque.driver, facts=facts)
 
 
