@@ -115,14 +115,25 @@ def _grouped(reasons: tuple[DeviceReason, ...]) -> list[str]:
     phrases = []
     for (_, text), members in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         claims = sorted({claim for member in members for claim in member.claims})
-        phrases.append(_number(len(members), text) + _holders(claims))
+        phrases.append(numbered(len(members), text) + _holders(claims))
     return phrases
 
 
-def _number(count: int, text: str) -> str:
+_SINGULAR = {
+    "have": "has",
+    "are": "is",
+    "do": "does",
+    "draw": "draws",
+    "fail": "fails",
+    "lack": "lacks",
+    "need": "needs",
+}
+
+
+def numbered(count: int, text: str) -> str:
+    """A phrase about several devices, behind their number: `1 has memory 40Gi, need 80Gi`."""
     verb, _, rest = text.partition(" ")
-    singular = {"have": "has", "are": "is", "do": "does", "fail": "fails", "need": "needs", "lack": "lacks"}
-    return f"{count} {singular.get(verb, verb) if count == 1 else verb} {rest}"
+    return f"{count} {_SINGULAR.get(verb, verb) if count == 1 else verb} {rest}"
 
 
 def _holders(claims: list[str]) -> str:

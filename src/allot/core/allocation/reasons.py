@@ -147,7 +147,7 @@ class Survey:
     def _selector(self, entry: DeviceEntry) -> DeviceReason | None:
         id_ = str(entry.id)
         if entry.device.binding_conditions and not self.inventory.features.device_binding_and_status:
-            text = "have binding conditions, but that feature is off"
+            text = "have binding conditions, but feature gate DRADeviceBindingConditions is off"
             return DeviceReason(device=id_, obstacle=Obstacle.FEATURE, text=text)
         try:
             rule = self.signature.failing_rule(entry)
@@ -248,7 +248,7 @@ class Survey:
     def _taint(self, entry: DeviceEntry) -> DeviceReason | None:
         features = self.inventory.features
         if entry.device.consumes_counters and not features.partitionable_devices:
-            text = "are partitions, but that feature is off"
+            text = "draw on shared counters, but feature gate DRAPartitionableDevices is off"
             return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
         if not features.device_taints:
             return None

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 from msgspec.structs import replace
 
-from allot.core.advice.explain import late, remedies
+from allot.core.advice.explain.causes import late
+from allot.core.advice.explain.causes.early import before_scheduling
+from allot.core.advice.explain.causes.placing import Placing
+from allot.core.advice.explain.causes.refused import refused
+from allot.core.advice.explain.causes.waiting import fits, not_ready
 from allot.core.advice.explain.devices import users_of
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
-from allot.core.advice.explain.early import before_scheduling
+from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.nodes import NodeChecks, grouped
-from allot.core.advice.explain.placing import Placing
 from allot.core.advice.explain.report import Change, Explanation, Reason, State, UsedDevice
-from allot.core.advice.explain.trial import Outcome, Subject, try_out, would_help
+from allot.core.advice.explain.trial import Subject, try_out, would_help
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.explain.world import SETTINGS, World
 from allot.core.advice.nearest import nearest
@@ -25,12 +25,9 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.attempt import attempt
-from allot.core.scheduling.binding_conditions import Binding, binding_state
 from allot.core.scheduling.devices import DeviceQuestion
-from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.groups import minimum_of
 from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.status import Status
 
 CHANGES_MAX = 4
 _TRIES_MAX = 40
@@ -38,7 +35,6 @@ _TRIES_MAX = 40
 _LARGE = 500
 _TRIES_MAX_LARGE = 6
 _FINISHED = ("Succeeded", "Failed")
-_CLASS = re.compile(r"request (?P<request>\S+): device class (?P<name>\S+) does not exist")
 
 
 class NotFound(Exception):
@@ -127,88 +123,16 @@ class Explainer:
     # --- pods ---
 
     def _pending(self, pod: core_v1.Pod, subject: Subject) -> Explanation:
-        diagnosis = before_scheduling(self.world, pod)
+        diagnosis = before_scheduling(self.world, pod) or not_ready(self.world, pod)
         placing: Placing | None = None
         if diagnosis is None:
             outcome = try_out(self.world, subject)
             if outcome.schedulable:
-                diagnosis = self._fits(pod, outcome)
+                diagnosis = fits(outcome.placements[0].node)
             else:
-                assert outcome.failure is not None
-                diagnosis, placing = self._refused(pod, outcome.failure)
+                assert outcome.failure is not None, "a pod that is not placed has a reason"
+                diagnosis, placing = refused(self.world, pod, outcome.failure)
         return self._explained(pod, subject, diagnosis, placing)
-
-    def _refused(self, pod: core_v1.Pod, failure: Failure) -> tuple[Diagnosis, Placing | None]:
-        status = failure.status
-        if status is not None and failure.early:
-            return self._refused_early(pod, status), None
-        placing = Placing(self.world, pod, failure)
-        return placing.diagnosis(), placing
-
-    def _refused_early(self, pod: core_v1.Pod, status: Status) -> Diagnosis:
-        said = ", ".join(status.reasons)
-        missing = _CLASS.search(said)
-        if missing is not None:
-            return self._no_class(pod, missing["request"], missing["name"])
-        if status.plugin.startswith("Volume"):
-            return self._volumes(pod, said)
-        return Diagnosis(reason=Reason.NO_DEVICES, text=said)
-
-    def _no_class(self, pod: core_v1.Pod, request: str, name: str) -> Diagnosis:
-        candidates: list[Candidate] = []
-        owner = ""
-        for namespace, claimed in self.world.claims.claims_of(pod):
-            claim = self.world.get(api.ResourceClaim, claimed, namespace)
-            if claim is None or not any(
-                leaf is not None and leaf.device_class_name == name
-                for each in claim.spec.devices.requests
-                for leaf in (each.exactly, *each.first_available)
-            ):
-                continue
-            owner = f" of claim {namespace}/{claimed}"
-            candidates += remedies.missing_class(self.world, pod, claim, request, name)
-        meant = nearest(name, [class_.metadata.name for class_ in self.world.all(api.DeviceClass)])
-        hint = f' (did you mean "{meant}"?)' if meant is not None else ""
-        text = f'DeviceClass {name}, which request "{request}"{owner} asks for, does not exist{hint}'
-        return Diagnosis(reason=Reason.CLASS_MISSING, text=text, candidates=tuple(candidates))
-
-    def _volumes(self, pod: core_v1.Pod, said: str) -> Diagnosis:
-        names = self.world.cluster.profiles.of(pod).volume_claims
-        return Diagnosis(reason=Reason.VOLUME, text=f"{said} ({named('volume claim', names)})")
-
-    def _fits(self, pod: core_v1.Pod, outcome: Outcome) -> Diagnosis:
-        waiting = self._binding(pod)
-        if waiting is not None:
-            return waiting
-        node = outcome.placements[0].node
-        text = f"nothing that is in the snapshot stands in its way: it fits on node {node}, so its scheduler has not got to it yet or sees the cluster differently"
-        return Diagnosis(
-            reason=Reason.FITS, text=text, advice=("see that the scheduler runs, and what its log says of the pod",)
-        )
-
-    def _binding(self, pod: core_v1.Pod) -> Diagnosis | None:
-        """Devices that have been allocated, but are not ready yet."""
-        for namespace, name in self.world.claims.claims_of(pod):
-            claim = self.world.get(api.ResourceClaim, name, namespace)
-            if claim is None or claim.status.allocation is None:
-                continue
-            state = binding_state(claim, self.world.now)
-            if state.binding is not Binding.PENDING:
-                continue
-            for result in claim.status.allocation.devices.results:
-                if not result.binding_conditions:
-                    continue
-                device = f"{result.driver}/{result.pool}/{result.device}"
-                text = (
-                    f"device {device} of claim {namespace}/{name} is allocated but not ready: driver {result.driver} has not set "
-                    f"{named('binding condition', result.binding_conditions)} to True"
-                )
-                return Diagnosis(
-                    reason=Reason.BINDING_CONDITIONS,
-                    text=text,
-                    advice=(f"see what the controller of driver {result.driver} says of device {device}",),
-                )
-        return None
 
     def _explained(
         self, pod: core_v1.Pod, subject: Subject, diagnosis: Diagnosis, placing: Placing | None
@@ -254,9 +178,8 @@ class Explainer:
                 return replace(said, details=early.details, changes=self._changes(subject, early))
         outcome = try_out(world, subject)
         if outcome.schedulable:
-            fits = self._fits(waiting[0], outcome)
-            cause = f"gang {namespace}/{name} is pending because {fits.text}"
-            return _said("PodGroup", namespace, name, State.PENDING, fits.reason, cause)
+            cause = f"gang {namespace}/{name} is pending because {fits(outcome.placements[0].node).text}"
+            return _said("PodGroup", namespace, name, State.PENDING, Reason.FITS, cause)
         return self._gang_refused(group, waiting, subject)
 
     def _gang_refused(self, group: PodGroup, waiting: list[core_v1.Pod], subject: Subject) -> Explanation:
@@ -271,7 +194,7 @@ class Explainer:
                     world.cluster.assume(found)
                     tried.append(found)
                 elif diagnosis is None:
-                    diagnosis, placing = self._refused(pod, found)
+                    diagnosis, placing = refused(world, pod, found)
                     parts = (
                         (placing.requests(), placing.groups(), placing.miss())
                         if placing is not None

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from allot.core.advice.explain.report import Holder, Removed, RequestReport
-from allot.core.advice.explain.world import World
+from allot.core.advice.explain.world import World, full_name
 from allot.core.allocation import AllocationError, Unallocatable, allocate
+from allot.core.allocation.devices import DeviceID
 from allot.core.allocation.plan import Leaf
 from allot.core.allocation.reasons import Survey
 from allot.core.allocation.signature import Signature
@@ -29,6 +30,8 @@ SHOWN_MAX = 3
 _HOLDERS_MAX = 5
 # Obstacles because of which a device does not count as one of the class on a node.
 OUTSIDE = (Obstacle.NOT_IN_CLASS, Obstacle.NOT_ON_NODE)
+# Obstacles that are there because others have something.
+TAKEN = (Obstacle.IN_USE, Obstacle.COUNTER, Obstacle.CAPACITY, Obstacle.COMPATIBILITY_GROUP)
 
 
 class Tally(msgspec.Struct):
@@ -49,6 +52,10 @@ class NodeDevices(msgspec.Struct, frozen=True):
     free: int
     # Obstacles of its devices, with how many devices have each.
     obstacles: tuple[tuple[Obstacle, str, int], ...]
+
+    def count(self, *obstacles: Obstacle) -> int:
+        """How many devices have one of these obstacles."""
+        return sum(number for obstacle, _, number in self.obstacles if obstacle in obstacles)
 
 
 class Signed(msgspec.Struct):
@@ -85,7 +92,7 @@ class Wanted(msgspec.Struct, frozen=True):
     @property
     def claim_name(self) -> str:
         """Namespace and name."""
-        return f"{self.claim.metadata.namespace}/{self.claim.metadata.name}"
+        return full_name(self.claim)
 
     @property
     def class_name(self) -> str:
@@ -176,9 +183,7 @@ class DeviceSurvey:
     def holders(self, wanted: Wanted) -> tuple[Holder, ...]:
         """Who holds what the request could use, the longest first."""
         held: dict[str, int] = {}
-        for tally in wanted.found.of(
-            Obstacle.IN_USE, Obstacle.COUNTER, Obstacle.CAPACITY, Obstacle.COMPATIBILITY_GROUP
-        ):
+        for tally in wanted.found.of(*TAKEN):
             for claim, count in tally.claims.items():
                 held[claim] = held.get(claim, 0) + count
         holders = [self._holder(name, count) for name, count in held.items()]
@@ -276,3 +281,10 @@ def users_of(world: World, claim: api.ResourceClaim) -> list[core_v1.Pod]:
         world.get(core_v1.Pod, user.name, namespace) for user in claim.status.reserved_for if user.resource == "pods"
     ]
     return [pod for pod in found if pod is not None]
+
+
+def device_id(text: str) -> DeviceID:
+    """The id of a device from its text."""
+    driver, _, rest = text.partition("/")
+    pool, _, device = rest.rpartition("/")
+    return DeviceID(driver, pool, device)

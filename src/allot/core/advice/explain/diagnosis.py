@@ -32,6 +32,7 @@ class Rank:
     TOLERATE = 40
     NODE = 45
     OTHERS = 50
+    DROP = 53
     ADMIN = 55
     GATE = 60
     ADD_NODE = 70
@@ -116,3 +117,19 @@ def patch_of(
     return Patch(
         action="patch", kind=object_kind, namespace=namespace, name=name, patch=tuple(operations), recreate=recreate
     )
+
+
+def delete_of(object_kind: str, name: str, namespace: str = "") -> Patch:
+    """The deletion of an object."""
+    return Patch(action="delete", kind=object_kind, namespace=namespace, name=name)
+
+
+def pointer(name: str) -> str:
+    """A member's name as a part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def claim_object(namespace: str, name: str, spec: object) -> dict[str, Any]:
+    """A new claim."""
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}

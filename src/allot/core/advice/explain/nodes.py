@@ -25,6 +25,8 @@ from allot.core.scheduling.status import Verdict
 from allot.core.scheduling.surroundings import Surroundings, spreads_of
 from allot.core.selectors import tolerates
 
+# What a cordon adds to a node besides spec.unschedulable.
+CORDON_TAINT = "node.kubernetes.io/unschedulable"
 _BLOCKING = ("NoSchedule", "NoExecute")
 _SHOWN_MAX = 5
 
@@ -69,7 +71,8 @@ class NodeChecks:
         if info.unschedulable and node_unschedulable.refusal(profile, info) is not None:
             checks.append(Check(Reason.CORDONED, "is cordoned"))
         if info.taints:
-            taints = untolerated(profile, info)
+            cordoned = any(check.reason is Reason.CORDONED for check in checks)
+            taints = [taint for taint in untolerated(profile, info) if not (cordoned and taint.key == CORDON_TAINT)]
             if taints:
                 shown = ", ".join(taint_text(taint) for taint in taints)
                 checks.append(Check(Reason.NODE_TAINT, f"has taint {shown}, which the pod does not tolerate"))

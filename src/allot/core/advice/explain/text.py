@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allot.core.advice.explain.report import Change, Explanation, Holder, NodeGroup, RequestReport, State
-from allot.core.advice.explain.wording import count, duration, listed, numbered
+from allot.core.advice.explain.wording import count, duration, listed
+from allot.core.explain import numbered
 
 _GROUPS_MAX = 8
 _REMOVED_MAX = 6
@@ -29,8 +30,8 @@ def lines(found: Explanation) -> Iterator[str]:
     if found.devices:
         yield ""
         yield "Devices:"
-        for device in found.devices:
-            yield f"  {device.device}   claim {device.claim}, request {device.request}"
+        for used in found.devices:
+            yield f"  {used.device}   claim {used.claim}, request {used.request}"
     if found.scheduler_said:
         yield ""
         yield f"The scheduler said: {found.scheduler_said}"

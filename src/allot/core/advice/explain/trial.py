@@ -13,6 +13,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.patching import PatchError
 from allot.core.scheduling.attempt import attempt
+from allot.core.scheduling.binding_conditions import Binding, binding_state, has_conditions
 from allot.core.scheduling.decide import decide
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.groups import minimum_of
@@ -70,6 +71,17 @@ def gate(world: World, pod: core_v1.Pod) -> Status | None:
     return None
 
 
+def unready(world: World, pod: core_v1.Pod) -> api.ResourceClaim | None:
+    """A claim of the pod whose devices have been allocated, but are not ready to be used."""
+    for namespace, name in world.claims.claims_of(pod):
+        claim = world.get(api.ResourceClaim, name, namespace)
+        if claim is None or not has_conditions(claim):
+            continue
+        if binding_state(claim, world.now).binding is Binding.PENDING:
+            return claim
+    return None
+
+
 def _stop(plugin: str, text: str) -> Status:
     return Status(verdict=Verdict.UNRESOLVABLE, plugin=plugin, reasons=(text,))
 
@@ -88,7 +100,7 @@ def try_out(world: World, subject: Subject) -> Outcome:
     if subject.group is None:
         found = attempt(world.cluster, pods[0], None, SETTINGS, world.now)
         if isinstance(found, Placement):
-            return Outcome(schedulable=True, placements=(found,))
+            return Outcome(schedulable=unready(world, pods[0]) is None, placements=(found,))
         return Outcome(schedulable=False, failure=found)
     group = world.get(PodGroup, subject.group[1], subject.group[0])
     if group is None:

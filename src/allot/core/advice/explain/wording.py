@@ -27,21 +27,14 @@ def count(number: int, word: str) -> str:
 
 
 def plural(word: str) -> str:
-    """`devices`."""
-    return word[:-1] + "ies" if word.endswith("y") and word[-2:-1] not in "aeo" else word + "s"
+    """`devices`, `classes`."""
+    return f"{word}es" if word.endswith("ss") else f"{word}s"
 
 
 def named(word: str, names: Iterable[str]) -> str:
     """`node a`, `nodes a and b`."""
     known = list(dict.fromkeys(names))
     return f"{word if len(known) == 1 else plural(word)} {listed(known)}"
-
-
-def numbered(number: int, text: str) -> str:
-    """A phrase that says what several devices are like, with their number in front: `1 has memory 40Gi, need 80Gi`."""
-    verb, _, rest = text.partition(" ")
-    singular = {"have": "has", "are": "is", "do": "does", "fail": "fails", "need": "needs", "lack": "lacks"}
-    return f"{number} {singular.get(verb, verb) if number == 1 else verb} {rest}"
 
 
 def duration(seconds: int) -> str:
@@ -52,3 +45,8 @@ def duration(seconds: int) -> str:
             parts.append(f"{seconds // size}{unit}")
             seconds %= size
     return "".join(parts[:2]) or f"{seconds}s"
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks."""
+    return " ".join(text.split())

@@ -37,6 +37,12 @@ def meta(object_: APIStruct) -> ObjectMeta:
     return found
 
 
+def full_name(object_: APIStruct) -> str:
+    """Namespace and name."""
+    metadata = meta(object_)
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
 def key_of(object_: APIStruct) -> Key:
     """Under which key an object is known."""
     metadata = meta(object_)
@@ -55,7 +61,8 @@ class World:
         self._objects: dict[Key, APIStruct] = {}
         self._by_type: dict[type[APIStruct], dict[tuple[str, str], APIStruct]] = {}
         self._puts, self._deletes = self._handlers()
-        for object_ in snapshot.objects:
+        # Rules before the devices that they taint: otherwise each is looked at twice.
+        for object_ in sorted(snapshot.objects, key=lambda each: type(each) is not api.DeviceTaintRule):
             self._put(object_)
 
     # --- objects ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from allot.core.advice.explain.diagnosis import Diagnosis
-from allot.core.advice.explain.early import events_of
+from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason, UsedDevice
 from allot.core.advice.explain.world import World
 from allot.core.model import core_v1

@@ -1,4 +1,4 @@
-"""Causes that the scheduler's filters never see: gates, schedulers that do not exist, claims that cannot be used or made."""
+"""Claims that a pod cannot use: they are not there, cannot be made, are on their way out, or have too many users."""
 
 from __future__ import annotations
 
@@ -6,130 +6,26 @@ import re
 from collections.abc import Iterable, Iterator
 
 from allot.core.advice.explain.aftermath import make_claims
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, claim_object, delete_of, patch_of, pointer
+from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Patch, Reason
-from allot.core.advice.explain.trial import is_full, known_schedulers
+from allot.core.advice.explain.trial import is_full
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.explain.world import World, as_json
 from allot.core.advice.nearest import nearest
-from allot.core.lifecycle.claim_owners import claim_name, group_name, is_made_for, recorded_name
+from allot.core.lifecycle.claim_owners import is_made_for, recorded_name
 from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
-from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.groups import minimum_of
 
 _QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), limited: (?P<limited>.*)"
 )
 
 
-def before_scheduling(world: World, pod: core_v1.Pod) -> Diagnosis | None:
-    """Why the scheduler does not look at a pod; None if it does."""
-    metadata, spec = pod.metadata, pod.spec
-    if metadata.deletion_timestamp is not None:
-        return Diagnosis(reason=Reason.BEING_DELETED, text=f"it is being deleted since {metadata.deletion_timestamp}")
-    if spec.scheduling_gates:
-        return _gated(pod)
-    if spec.scheduler_name not in known_schedulers(world) and not _has_events_of(world, spec.scheduler_name):
-        return _no_scheduler(pod)
-    for entry in spec.resource_claims:
-        found = _claim(world, pod, entry)
-        if found is not None:
-            return found
-    return _group(world, pod)
-
-
-def events_of(world: World, pod: core_v1.Pod, *reasons: str) -> list[observed_v1.Event]:
-    """Events about a pod for some reasons, the newest first."""
-    found = [
-        event
-        for event in world.all(observed_v1.Event)
-        if event.reason in reasons
-        and event.involved_object.kind == "Pod"
-        and event.involved_object.name == pod.metadata.name
-        and (event.involved_object.namespace or event.metadata.namespace) == pod.metadata.namespace
-        and event.involved_object.uid in ("", pod.metadata.uid)
-    ]
-    return sorted(found, key=lambda event: event.seen_at, reverse=True)
-
-
-def _gated(pod: core_v1.Pod) -> Diagnosis:
-    names = [gate.name for gate in pod.spec.scheduling_gates]
-    text = f"it is held back by {named('scheduling gate', names)}, which whoever set {'it' if len(names) == 1 else 'them'} has to remove"
-    remove = patch_of(
-        "Pod", pod.metadata.name, {"op": "remove", "path": "/spec/schedulingGates"}, namespace=pod.metadata.namespace
-    )
-    candidate = Candidate(
-        rank=Rank.FIX, text=f"remove {named('scheduling gate', names)} from the pod", patches=(remove,)
-    )
-    return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,))
-
-
-def _has_events_of(world: World, scheduler: str) -> bool:
-    return any(event.reporting_component == scheduler for event in world.all(observed_v1.Event))
-
-
-def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
-    name = pod.spec.scheduler_name
-    text = f'its spec.schedulerName is "{name}", and no scheduler of that name has placed or even tried a pod: nobody looks at it'
-    change = patch_of(
-        "Pod",
-        pod.metadata.name,
-        {"op": "add", "path": "/spec/schedulerName", "value": "default-scheduler"},
-        namespace=pod.metadata.namespace,
-        recreate=True,
-    )
-    return Diagnosis(
-        reason=Reason.NO_SUCH_SCHEDULER,
-        text=text,
-        candidates=(Candidate(rank=Rank.FIX, text="set spec.schedulerName to default-scheduler", patches=(change,)),),
-        advice=(f"start scheduler {name}",),
-    )
-
-
-# --- groups ---
-
-
-def _group(world: World, pod: core_v1.Pod) -> Diagnosis | None:
-    name = group_name(pod)
-    if not name:
-        return None
-    namespace = pod.metadata.namespace
-    group = world.get(PodGroup, name, namespace)
-    if group is None:
-        others = [found.metadata.name for found in world.all(PodGroup) if found.metadata.namespace == namespace]
-        meant = nearest(name, others)
-        hint = f' (did you mean "{meant}"?)' if meant is not None else ""
-        return Diagnosis(
-            reason=Reason.GROUP_MISSING, text=f"it belongs to PodGroup {namespace}/{name}, which does not exist{hint}"
-        )
-    members = [
-        found for found in world.all(core_v1.Pod) if found.metadata.namespace == namespace and group_name(found) == name
-    ]
-    minimum = minimum_of(group)
-    if len(members) >= minimum:
-        return None
-    text = f"its PodGroup {namespace}/{name} needs {minimum} pods to start, but only {len(members)} of them exist"
-    lower = patch_of(
-        "PodGroup",
-        name,
-        {"op": "replace", "path": "/spec/schedulingPolicy/gang/minCount", "value": len(members)},
-        namespace=namespace,
-        recreate=True,
-    )
-    return Diagnosis(
-        reason=Reason.GROUP_INCOMPLETE,
-        text=text,
-        candidates=(Candidate(rank=Rank.FEWER, text=f"lower minCount to {len(members)}", patches=(lower,)),),
-        advice=("create the missing pods",),
-    )
-
-
-# --- claims ---
-
-
-def _claim(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis | None:
+def unusable(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis | None:
+    """Why a pod cannot use one of its claims, before any device is looked for; None if it can."""
     namespace = pod.metadata.namespace
     if entry.resource_claim_name is None:
         recorded = recorded_name(pod, entry)
@@ -184,10 +80,10 @@ def _no_claim(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, n
     for found in world.all(api.ResourceClaim):
         if found.metadata.name == name and found.metadata.namespace != namespace:
             text += f"; there is one in namespace {found.metadata.namespace}, but claims cannot be used from other namespaces"
-            candidates.append(_created(_claim_object(namespace, name, as_json(found).get("spec", {})), "a copy of it"))
+            candidates.append(_created(claim_object(namespace, name, as_json(found).get("spec", {})), "a copy of it"))
             break
     candidates += [
-        _created(_claim_object(namespace, name, spec), f"for 1 device of class {class_}")
+        _created(claim_object(namespace, name, spec), f"for 1 device of class {class_}")
         for class_, spec in _one_of_each_class(world)
     ]
     return Diagnosis(reason=Reason.CLAIM_MISSING, text=text, candidates=tuple(candidates))
@@ -197,11 +93,6 @@ def _one_of_each_class(world: World) -> Iterator[tuple[str, dict[str, object]]]:
     for class_ in world.all(api.DeviceClass):
         name = class_.metadata.name
         yield name, {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": name}}]}}
-
-
-def _claim_object(namespace: str, name: str, spec: object) -> dict[str, object]:
-    metadata = {"namespace": namespace, "name": name}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
 
 def _template_object(namespace: str, name: str, spec: object) -> dict[str, object]:
@@ -285,26 +176,30 @@ def _quota(
         f"{template.metadata.name}: requested {found['requested']}, used {found['used']}, limited to {found['limited']}"
     )
     quota = world.get(observed_v1.ResourceQuota, name, namespace)
-    candidates = []
-    if quota is not None:
-        operations = []
-        for part in found["requested"].split(","):
-            resource, _, amount = part.partition("=")
-            used, limit = quota.status.used.get(resource), quota.spec.hard.get(resource)
-            if used is not None and limit is not None and amount.isdigit():
-                path = f"/spec/hard/{resource.replace('~', '~0').replace('/', '~1')}"
-                operations.append({"op": "replace", "path": path, "value": str(used.value() + int(amount))})
-        if operations:
-            values = listed(
-                f"{operation['path'].rpartition('/')[2].replace('~1', '/')}={operation['value']}"
-                for operation in operations
-            )
-            patch = patch_of("ResourceQuota", name, *operations, namespace=namespace)
-            candidates.append(
-                Candidate(rank=Rank.ADMIN, text=f"raise ResourceQuota {namespace}/{name} to {values}", patches=(patch,))
-            )
-    candidates += _freed_quota(world, pod)
+    candidates = [*_raised(quota, found["requested"]), *_freed_quota(world, pod)] if quota is not None else []
     return Diagnosis(reason=Reason.QUOTA, text=text, details=said, candidates=tuple(candidates))
+
+
+def _raised(quota: observed_v1.ResourceQuota, requested: str) -> Iterator[Candidate]:
+    """The quota with room for what was requested."""
+    limits: dict[str, str] = {}
+    for part in requested.split(","):
+        resource, _, amount = part.partition("=")
+        used = quota.status.used.get(resource)
+        if used is not None and resource in quota.spec.hard and amount.isdigit():
+            limits[resource] = str(used.value() + int(amount))
+    if limits:
+        namespace, name = quota.metadata.namespace, quota.metadata.name
+        operations = [
+            {"op": "replace", "path": f"/spec/hard/{pointer(resource)}", "value": limit}
+            for resource, limit in limits.items()
+        ]
+        shown = listed(f"{resource}={limit}" for resource, limit in limits.items())
+        yield Candidate(
+            rank=Rank.ADMIN,
+            text=f"raise ResourceQuota {namespace}/{name} to {shown}",
+            patches=(patch_of("ResourceQuota", name, *operations, namespace=namespace),),
+        )
 
 
 def _freed_quota(world: World, pod: core_v1.Pod) -> Iterator[Candidate]:
@@ -312,7 +207,7 @@ def _freed_quota(world: World, pod: core_v1.Pod) -> Iterator[Candidate]:
     for other in world.all(core_v1.Pod):
         if other.metadata.namespace == pod.metadata.namespace and other.spec.node_name and other.spec.resource_claims:
             text = f"delete pod {other.metadata.namespace}/{other.metadata.name}, whose claims count against the quota"
-            patch = Patch(action="delete", kind="Pod", namespace=other.metadata.namespace, name=other.metadata.name)
+            patch = delete_of("Pod", other.metadata.name, other.metadata.namespace)
             yield Candidate(rank=Rank.GATE, text=text, patches=(patch,))
             return
 
@@ -345,54 +240,30 @@ def _admin_access(
 
 def _being_deleted(claim: api.ResourceClaim) -> Diagnosis:
     metadata = claim.metadata
-    users = [user.name for user in claim.status.reserved_for]
-    why = f", which is still used by {named('pod', users)}" if users else ""
-    text = (
-        f"ResourceClaim {metadata.namespace}/{metadata.name} is being deleted since {metadata.deletion_timestamp}{why}"
-    )
-    spec = as_json(claim).get("spec", {})
-    patches = [
-        Patch(action="delete", kind="Pod", namespace=metadata.namespace, name=user.name)
-        for user in claim.status.reserved_for
-        if user.resource == "pods"
-    ]
-    if not patches:
-        patches.append(Patch(action="delete", kind="ResourceClaim", namespace=metadata.namespace, name=metadata.name))
-    patches.append(Patch(action="create", object=_claim_object(metadata.namespace, metadata.name, spec)))
+    namespace, name = metadata.namespace, metadata.name
+    users = [user.name for user in claim.status.reserved_for if user.resource == "pods"]
+    why = f" and still used by {named('pod', users)}" if users else ""
+    text = f"ResourceClaim {namespace}/{name} is being deleted since {metadata.deletion_timestamp}{why}"
+    gone = [delete_of("Pod", user, namespace) for user in users] or [delete_of("ResourceClaim", name, namespace)]
+    again = Patch(action="create", object=claim_object(namespace, name, as_json(claim).get("spec", {})))
     first = f"delete {named('pod', users)}" if users else f"remove the finalizers {listed(metadata.finalizers)}"
     candidate = Candidate(
-        rank=Rank.OTHERS, text=f"{first}, so that the claim goes, and create it again", patches=tuple(patches)
+        rank=Rank.OTHERS, text=f"{first}, so that the claim goes, and create it again", patches=(*gone, again)
     )
     return Diagnosis(reason=Reason.CLAIM_BEING_DELETED, text=text, candidates=(candidate,))
 
 
 def _full(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     namespace, name = claim.metadata.namespace, claim.metadata.name
-    most = api.RESERVED_FOR_MAX
-    text = f"ResourceClaim {namespace}/{name} is reserved for {len(claim.status.reserved_for)} users already, and no claim takes more than {most}"
-    user = claim.status.reserved_for[0]
-    delete = Patch(action="delete", kind="Pod", namespace=namespace, name=user.name)
-    position = next(index for index, entry in enumerate(pod.spec.resource_claims) if claim_name(pod, entry) == name)
-    new = f"{name}-2"
-    spec = as_json(claim).get("spec", {})
-    point = patch_of(
-        "Pod",
-        pod.metadata.name,
-        {"op": "replace", "path": f"/spec/resourceClaims/{position}/resourceClaimName", "value": new},
-        namespace=namespace,
-        recreate=True,
+    users = claim.status.reserved_for
+    text = (
+        f"ResourceClaim {namespace}/{name} is reserved for {len(users)} users already, and no claim takes more than "
+        f"{api.RESERVED_FOR_MAX}"
     )
-    candidates = (
-        Candidate(
-            rank=Rank.CREATE,
-            text=f"create a second claim, {namespace}/{new}, and name that one in the pod",
-            patches=(Patch(action="create", object=_claim_object(namespace, new, spec)), point),
-        ),
-        Candidate(
-            rank=Rank.OTHERS, text=f"delete pod {namespace}/{user.name}, which uses the claim", patches=(delete,)
-        ),
+    first = users[0].name
+    fewer = Candidate(
+        rank=Rank.OTHERS,
+        text=f"delete pod {namespace}/{first}, which uses the claim",
+        patches=(delete_of("Pod", first, namespace),),
     )
-    return Diagnosis(reason=Reason.CLAIM_FULL, text=text, candidates=candidates)
-
-
-__all__ = ["before_scheduling", "events_of"]
+    return Diagnosis(reason=Reason.CLAIM_FULL, text=text, candidates=(*second_claim(pod, claim), fewer))

@@ -1,0 +1,156 @@
+"""A pod that no node took: what each node says, which comes closest, and what that adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted
+from allot.core.advice.explain.expressions import Published
+from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages
+from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
+from allot.core.advice.explain.wording import count
+from allot.core.advice.explain.world import World
+from allot.core.explain import Obstacle, numbered
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling.devices import DeviceQuestion
+from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.nodeinfo import NodeInfo
+
+DEVICE_REASONS = (Reason.NO_DEVICES, Reason.SELECTOR_ERROR, Reason.PINNED)
+SELECTING = (Obstacle.SELECTOR, Obstacle.SELECTOR_ERROR)
+POOL = (Obstacle.POOL_INCOMPLETE, Obstacle.POOL_INVALID)
+# How near a device is with which something is wrong, nearest first.
+_NEARNESS = (
+    Obstacle.TAINT,
+    Obstacle.FEATURE,
+    Obstacle.COUNTER,
+    Obstacle.COMPATIBILITY_GROUP,
+    Obstacle.CAPACITY,
+    Obstacle.IN_USE,
+    *SELECTING,
+    *POOL,
+)
+_PINNED_WEIGHT = 3
+_NO_DEVICES_WEIGHT = 4
+_FAR = 1000
+
+
+class Placing:
+    """One pod, all nodes, all devices."""
+
+    def __init__(self, world: World, pod: core_v1.Pod, failure: Failure) -> None:
+        self.world = world
+        self.pod = pod
+        self.failure = failure
+        self.question = failure.question if isinstance(failure.question, DeviceQuestion) else None
+        self.node_checks = NodeChecks(world, pod, self.question)
+        self.checks = self.node_checks.checks
+        self.survey: DeviceSurvey | None = None
+        if self.question is not None:
+            self.survey = DeviceSurvey(world, self.question, world.cluster.nodes.values())
+        self.published = Published(world.all(api.ResourceSlice))
+        self.nearest = self._nearest()
+
+    @property
+    def wanted(self) -> list[Wanted]:
+        """Requests that need devices."""
+        return self.survey.wanted if self.survey is not None else []
+
+    # --- which node comes closest ---
+
+    def _nearest(self) -> list[NodeInfo]:
+        """The nodes that fail in the fewest and smallest ways."""
+        weights = {name: self._weight(name, checks) for name, checks in self.checks.items()}
+        if not weights:
+            return []
+        best = min(weights.values())
+        return [self.world.cluster.nodes[name] for name, weight in weights.items() if weight == best]
+
+    def _weight(self, name: str, checks: Sequence[Check]) -> tuple[int, int, int]:
+        weight = sum(_PINNED_WEIGHT if check.reason is Reason.PINNED else 1 for check in checks)
+        lacking = 0
+        for wanted in self.decisive(name):
+            found = wanted.found.nodes.get(name)
+            if found is None or not found.in_class:
+                weight += _NO_DEVICES_WEIGHT
+                continue
+            needed = found.in_class if wanted.leaf.all_devices else wanted.leaf.count
+            lacking += max(0, needed - found.free)
+            # Devices that are there but of another kind are farther away than such that are only taken.
+            weight += found.in_class - found.count(*SELECTING) < needed
+        return weight, int(any(check.reason in DEVICE_REASONS for check in checks)), lacking
+
+    def decisive(self, name: str) -> list[Wanted]:
+        """The requests; of alternatives the one that comes closest on the node."""
+        best: dict[tuple[str, str], tuple[int, Wanted]] = {}
+        for wanted in self.wanted:
+            found = wanted.found.nodes.get(name)
+            lacking = _FAR if found is None or not found.in_class else max(0, wanted.leaf.count - found.free)
+            key = (wanted.claim_name, wanted.leaf.parent or wanted.leaf.name)
+            if key not in best or lacking < best[key][0]:
+                best[key] = (lacking, wanted)
+        return [wanted for _, wanted in best.values()]
+
+    # --- the report's parts ---
+
+    def groups(self) -> tuple[NodeGroup, ...]:
+        """Nodes by what is wrong with them."""
+        return grouped({name: self._texts(name) for name in self.checks})
+
+    def _texts(self, name: str) -> list[str]:
+        return [
+            self._device_text(name) if check.reason is Reason.NO_DEVICES and self.wanted else check.text
+            for check in self.checks[name]
+        ]
+
+    def _device_text(self, name: str) -> str:
+        parts = []
+        for wanted in self.decisive(name):
+            found = wanted.found.nodes.get(name)
+            if found is None or not found.in_class:
+                parts.append(f"has no devices of class {wanted.class_name}")
+                continue
+            if found.free >= max(wanted.leaf.count, 1) and not wanted.leaf.all_devices:
+                continue
+            reasons = [numbered(number, text) for obstacle, text, number in found.obstacles if obstacle not in OUTSIDE]
+            if found.free:
+                reasons.append(f"{found.free} free, {wanted.leaf.count} needed")
+            parts.append(f"{count(found.in_class, 'device')} of class {wanted.class_name}: {'; '.join(reasons)}")
+        return "; ".join(dict.fromkeys(parts)) or "its free devices cannot be used together"
+
+    def miss(self) -> NearestMiss | None:
+        """The node that comes closest, and what is wrong with it."""
+        if not self.nearest:
+            return None
+        info = self.nearest[0]
+        return NearestMiss(node=info.name, reasons=tuple(self._values(info)), device=self._nearest_device(info))
+
+    def _nearest_device(self, info: NodeInfo) -> str:
+        for wanted in self.decisive(info.name):
+            tallies = [
+                (_NEARNESS.index(tally.reason.obstacle), tally.reason.device)
+                for tally in wanted.found.tallies.values()
+                if info.name in tally.nodes and tally.reason.obstacle in _NEARNESS
+            ]
+            if tallies:
+                return min(tallies)[1]
+        return ""
+
+    def _values(self, info: NodeInfo) -> list[str]:
+        """What is wrong with a node, with its own numbers."""
+        texts = []
+        for check, text in zip(self.checks[info.name], self._texts(info.name), strict=True):
+            if check.reason is Reason.RESOURCES:
+                lacking = shortages(self.node_checks.profile, info)
+                shown = [f"{each.resource}: {each.free} free, {each.wanted} needed" for each in lacking]
+                text = "; ".join(shown) or text
+            texts.append(text)
+        return texts
+
+    def requests(self) -> tuple[RequestReport, ...]:
+        """Requests in numbers."""
+        if self.survey is None:
+            return ()
+        reasons = self.survey.on_node(self.nearest[0]) if self.nearest else ()
+        return self.survey.reports(next((reason.together for reason in reasons if reason.together), ""))

@@ -1,0 +1,82 @@
+"""Which cause a refusal has: what the decision said leads to the module that knows the rest."""
+
+from __future__ import annotations
+
+import re
+
+from allot.core.advice.explain.causes import devices, nodes
+from allot.core.advice.explain.causes.placing import DEVICE_REASONS, Placing
+from allot.core.advice.explain.causes.volumes import volume_cause
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
+from allot.core.advice.explain.remedies import selectors
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.world import World
+from allot.core.advice.nearest import nearest
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.status import Status
+
+_CLASS = re.compile(r"request (?P<request>\S+): device class (?P<name>\S+) does not exist")
+
+
+def refused(world: World, pod: core_v1.Pod, failure: Failure) -> tuple[Diagnosis, Placing | None]:
+    """Why no node took a pod; and what was found out about all nodes, if they were looked at."""
+    if failure.status is not None and failure.early:
+        return _early(world, pod, failure.status), None
+    placing = Placing(world, pod, failure)
+    return _cause(placing), placing
+
+
+def _cause(placing: Placing) -> Diagnosis:
+    if not placing.world.cluster.nodes:
+        return nodes.no_nodes(placing)
+    checks = placing.checks[placing.nearest[0].name]
+    on_devices = any(check.reason in DEVICE_REASONS for check in checks)
+    if placing.question is not None and placing.question.held and _is_pinned(placing):
+        return nodes.pinned(placing, devices.device_cause(placing) if on_devices and placing.wanted else None)
+    if on_devices:
+        return devices.device_cause(placing)
+    return nodes.node_cause(placing, checks)
+
+
+def _is_pinned(placing: Placing) -> bool:
+    """Whether claims that have their devices keep the pod from nodes that would do without them."""
+    nearest_checks = placing.checks[placing.nearest[0].name]
+    if any(check.reason is Reason.PINNED for check in nearest_checks):
+        return True
+    return any(len(checks) == 1 and checks[0].reason is Reason.PINNED for checks in placing.checks.values())
+
+
+def _early(world: World, pod: core_v1.Pod, status: Status) -> Diagnosis:
+    """What was said before any node was looked at."""
+    said = ", ".join(status.reasons)
+    missing = _CLASS.search(said)
+    if missing is not None:
+        return _no_class(world, pod, missing["request"], missing["name"])
+    if status.plugin.startswith("Volume"):
+        return volume_cause(world, pod, said)
+    return Diagnosis(reason=Reason.NO_DEVICES, text=said)
+
+
+def _no_class(world: World, pod: core_v1.Pod, request: str, name: str) -> Diagnosis:
+    candidates: list[Candidate] = []
+    owner = ""
+    for namespace, claimed in world.claims.claims_of(pod):
+        claim = world.get(api.ResourceClaim, claimed, namespace)
+        if claim is not None and name in _classes_of(claim):
+            owner = f" of claim {namespace}/{claimed}"
+            candidates += selectors.missing_class(world, pod, claim, request, name)
+    meant = nearest(name, [class_.metadata.name for class_ in world.all(api.DeviceClass)])
+    hint = f' (did you mean "{meant}"?)' if meant is not None else ""
+    text = f'DeviceClass {name}, which request "{request}"{owner} asks for, does not exist{hint}'
+    return Diagnosis(reason=Reason.CLASS_MISSING, text=text, candidates=tuple(candidates))
+
+
+def _classes_of(claim: api.ResourceClaim) -> list[str]:
+    return [
+        leaf.device_class_name
+        for request in claim.spec.devices.requests
+        for leaf in (request.exactly, *request.first_available)
+        if leaf is not None
+    ]

@@ -1,0 +1,67 @@
+"""Pods that fit: devices that are allocated but not ready, or a scheduler that has not got to it."""
+
+from __future__ import annotations
+
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.trial import unready
+from allot.core.advice.explain.wording import named
+from allot.core.advice.explain.world import World, as_json, full_name
+from allot.core.lifecycle.times import time_of
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+
+
+def not_ready(world: World, pod: core_v1.Pod) -> Diagnosis | None:
+    """Devices of the pod that have been allocated, but are not ready yet."""
+    claim = unready(world, pod)
+    if claim is None or claim.status.allocation is None:
+        return None
+    for result in claim.status.allocation.devices.results:
+        if not result.binding_conditions:
+            continue
+        device = f"{result.driver}/{result.pool}/{result.device}"
+        conditions = named("binding condition", result.binding_conditions)
+        text = (
+            f"device {device} of claim {full_name(claim)} is allocated but not ready: driver {result.driver} has not set "
+            f"{conditions} to True"
+        )
+        return Diagnosis(
+            reason=Reason.BINDING_CONDITIONS,
+            text=text,
+            candidates=(
+                _set_by_driver(world, claim, result, f"let driver {result.driver} set {conditions} of device {device}"),
+            ),
+            advice=(f"see what the controller of driver {result.driver} says of device {device}",),
+        )
+    return None
+
+
+def _set_by_driver(
+    world: World, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult, text: str
+) -> Candidate:
+    """The status that the driver owes."""
+    own = (result.driver, result.pool, result.device)
+    kept = [
+        each
+        for each in as_json(claim).get("status", {}).get("devices", [])
+        if (each.get("driver"), each.get("pool"), each.get("device")) != own
+    ]
+    conditions = [
+        {"type": name, "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": time_of(world.now)}
+        for name in result.binding_conditions
+    ]
+    ready = {"driver": result.driver, "pool": result.pool, "device": result.device, "conditions": conditions}
+    operation = {"op": "add", "path": "/status/devices", "value": [*kept, ready]}
+    patch = patch_of("ResourceClaim", claim.metadata.name, operation, namespace=claim.metadata.namespace)
+    return Candidate(rank=Rank.ADMIN, text=text, patches=(patch,))
+
+
+def fits(node: str) -> Diagnosis:
+    """Nothing is in the way."""
+    text = (
+        f"its scheduler has not got to it yet, or sees the cluster differently: nothing in the snapshot stands in its way, it fits "
+        f"on node {node}"
+    )
+    advice = ("see that the scheduler runs, and what its log says of the pod",)
+    return Diagnosis(reason=Reason.FITS, text=text, advice=advice)

@@ -1,0 +1,119 @@
+"""Changes to expressions and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from allot.core.advice.explain.devices import Wanted
+from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, patch_of, place_of_claim, request_path
+from allot.core.advice.explain.report import Patch
+from allot.core.advice.explain.rewrites import Rewrite
+from allot.core.advice.explain.wording import one_line
+from allot.core.advice.explain.world import World
+from allot.core.advice.nearest import nearest
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+
+_OTHERS_MAX = 4
+
+
+def own_selector(place: ClaimPlace, wanted: Wanted, index: int, found: Iterable[Rewrite]) -> Iterator[Candidate]:
+    """Another expression for a selector of a request."""
+    path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/selectors/{index}/cel/expression"
+    for rewrite in found:
+        patch = place.patch({"op": "replace", "path": path, "value": rewrite.expression})
+        yield Candidate(
+            rank=rewrite.rank,
+            text=f"{rewrite.text} in request {wanted.leaf.full_name} of {place.spoken}",
+            patches=(patch,),
+            expression=rewrite.expression,
+        )
+
+
+def without_selectors(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
+    """Without one of the selectors."""
+    base = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/selectors"
+    selectors = wanted.leaf.request.selectors
+    for index, selector in enumerate(selectors):
+        path = base if len(selectors) == 1 else f"{base}/{index}"
+        expression = one_line(selector.cel.expression) if selector.cel is not None else ""
+        text = f"leave selector {expression} out of request {wanted.leaf.full_name} of {place.spoken}"
+        yield Candidate(rank=Rank.DROP, text=text, patches=(place.patch({"op": "remove", "path": path}),))
+
+
+def class_selector(class_: api.DeviceClass, index: int, found: Iterable[Rewrite]) -> Iterator[Candidate]:
+    """Another expression for a selector of a class."""
+    name = class_.metadata.name
+    for rewrite in found:
+        operation = {"op": "replace", "path": f"/spec/selectors/{index}/cel/expression", "value": rewrite.expression}
+        yield Candidate(
+            rank=rewrite.rank,
+            text=f"{rewrite.text} in DeviceClass {name}",
+            patches=(patch_of("DeviceClass", name, operation),),
+            expression=rewrite.expression,
+        )
+
+
+# --- classes ---
+
+
+def other_class(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
+    """A class with a similar name for a request."""
+    place = place_of_claim(world, pod, wanted.claim)
+    meant = _similar_class(world, wanted.class_name)
+    if place is not None and meant is not None:
+        yield _with_class(place, wanted.claim.spec, wanted.leaf.full_name, meant, Rank.FIX)
+
+
+def _similar_class(world: World, wrong: str) -> str | None:
+    return nearest(wrong, [name for name in _class_names(world) if name != wrong])
+
+
+def _class_names(world: World) -> list[str]:
+    return sorted(class_.metadata.name for class_ in world.all(api.DeviceClass))
+
+
+def _with_class(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, name: str, rank: int) -> Candidate:
+    patch = place.patch({"op": "replace", "path": f"{request_path(spec, request)}/deviceClassName", "value": name})
+    return Candidate(rank=rank, text=f"ask for class {name} in request {request} of {place.spoken}", patches=(patch,))
+
+
+def missing_class(
+    world: World, pod: core_v1.Pod, claim: api.ResourceClaim, request: str, name: str
+) -> Iterator[Candidate]:
+    """For a class that does not exist: another one, or make it."""
+    place = place_of_claim(world, pod, claim)
+    meant = _similar_class(world, name)
+    if place is not None:
+        for other in _class_names(world)[:_OTHERS_MAX]:
+            yield _with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
+    drivers = sorted({slice_.spec.driver for slice_ in world.all(api.ResourceSlice)})
+    similar = nearest(name, drivers)
+    for driver in dict.fromkeys([*([similar] if similar is not None else []), *drivers]):
+        expression = f'device.driver == "{driver}"'
+        yield Candidate(
+            rank=Rank.CREATE,
+            text=f"create DeviceClass {name} for the devices of driver {driver}",
+            patches=(Patch(action="create", object=_class_object(name, expression)),),
+            expression=expression,
+        )
+
+
+def _class_object(name: str, expression: str) -> dict[str, object]:
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def extended_resource(world: World, resource: str) -> Iterator[Candidate]:
+    """Classes that could stand behind an extended resource."""
+    first = nearest(resource, _class_names(world), likeness_min=0.3)
+    for name in sorted(_class_names(world), key=lambda each: each != first)[:_OTHERS_MAX]:
+        class_ = world.get(api.DeviceClass, name)
+        if class_ is None or class_.spec.extended_resource_name is not None:
+            continue
+        operation = {"op": "add", "path": "/spec/extendedResourceName", "value": resource}
+        yield Candidate(
+            rank=Rank.ADMIN,
+            text=f"set extendedResourceName {resource} in DeviceClass {name}, so that its devices serve it",
+            patches=(patch_of("DeviceClass", name, operation),),
+        )

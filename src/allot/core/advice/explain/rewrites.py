@@ -1,0 +1,335 @@
+"""Expressions that select nothing, and what they were probably meant to say.
+
+Looks at the comparisons of a selector and at what devices publish: sizes and versions that are compared as text, names that no
+device has, values that none has, attributes that only some have. Every rewrite is a whole new expression; whether it helps is
+for the caller to try.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from allot.core.advice.explain.diagnosis import Rank
+from allot.core.advice.explain.expressions import (
+    ATTRIBUTES,
+    CAPACITY,
+    Comparison,
+    Place,
+    Published,
+    comparisons,
+    place_of,
+    value_at,
+    walk,
+)
+from allot.core.advice.nearest import nearest
+from allot.core.allocation.devices import DeviceEntry
+from allot.core.cel.ast import Call, Expr, Ident, Literal, Parsed, Select
+from allot.core.cel.builder import replaced
+from allot.core.cel.errors import CelCompileError
+from allot.core.cel.parser import parse
+from allot.core.cel.unparse import unparse
+from allot.core.quantity import Quantity, QuantityError
+from allot.core.quoting import quoted
+from allot.core.semver import Semver, SemverError
+
+_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])")
+_NUMBERS = re.compile(r"v?[0-9]+(\.[0-9]+){1,2}")
+
+
+class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Another expression. problem: what is wrong with the present one, to be read behind "it"; empty if nothing is, and the
+    rewrite just asks for less."""
+
+    expression: str
+    text: str
+    problem: str = ""
+    # Mistakes are put right before demands are lowered, and these before conditions are left out.
+    rank: int = Rank.FIX
+
+
+def rewrites(expression: str, published: Published, devices: Sequence[DeviceEntry] = ()) -> list[Rewrite]:
+    """What could be written instead, mistakes first. devices: some that should match, for what they lack."""
+    try:
+        parsed = parse(expression)
+    except CelCompileError:
+        return []
+    found = [
+        *_drivers(parsed, published),
+        *_comparisons_fixed(parsed, published),
+        *_names(parsed, published),
+        *_guards(parsed, devices),
+        *_lowered(parsed, published),
+        *_without_parts(parsed),
+    ]
+    unique: dict[str, Rewrite] = {}
+    for rewrite in found:
+        if rewrite.expression != expression:
+            unique.setdefault(rewrite.expression, rewrite)
+    return sorted(unique.values(), key=lambda rewrite: rewrite.rank)
+
+
+def _with(parsed: Parsed, node: Expr, text: str) -> str:
+    """The expression with the text of a node replaced."""
+    stand_in = Ident(id=-1, name=text)
+    return unparse(replaced(parsed.root, {node.id: stand_in}), parsed)
+
+
+# --- mistakes ---
+
+
+def _drivers(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
+    for node in walk(parsed.root):
+        if not (isinstance(node, Call) and node.function == "_==_"):
+            continue
+        for one, other in (node.args, node.args[::-1]):
+            if (
+                isinstance(one, Select)
+                and one.field == "driver"
+                and isinstance(one.operand, Ident)
+                and isinstance(other, Literal)
+                and isinstance(other.value, str)
+                and other.value not in published.drivers
+            ):
+                problem = f"selects driver {quoted(other.value)}, but no driver of that name has published devices"
+                for driver in _likely(other.value, published.drivers):
+                    expression = _with(parsed, other, quoted(driver))
+                    yield Rewrite(expression=expression, text=f"name driver {quoted(driver)}", problem=problem)
+
+
+def _likely(name: str, known: set[str]) -> list[str]:
+    first = nearest(name, known)
+    return [each for each in ([first] if first is not None else []) + sorted(known) if each is not None][:3]
+
+
+def _comparisons_fixed(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
+    for found in comparisons(parsed.root):
+        place, value = found.place, found.value
+        if not isinstance(value, str) or found.wrapped:
+            continue
+        values = published.values(place)
+        kinds = set(values.values())
+        capacity = Place(CAPACITY, place.domain, place.name)
+        is_size, is_version = _SIZE.fullmatch(value) is not None, _NUMBERS.fullmatch(value) is not None
+        if is_size and (place.kind == CAPACITY or published.values(capacity)):
+            read = capacity if place.kind == ATTRIBUTES else place
+            new = f"{read.text}.compareTo(quantity({quoted(value)})) {found.relation} 0"
+            absent = f"the attribute {place.name}, which no device has," if not values else f"the text {place.name}"
+            problem = f"compares {absent} with {quoted(value)}, but {place.name} is a capacity, which is a quantity"
+            yield Rewrite(expression=_with(parsed, found.node, new), text="compare quantities", problem=problem)
+        elif is_size and "string" in kinds:
+            new = f"quantity({_bare(found, parsed)}).compareTo(quantity({quoted(value)})) {found.relation} 0"
+            yield Rewrite(
+                expression=_with(parsed, found.node, new),
+                text="compare quantities instead of texts",
+                problem=_as_text(found, values, "sizes", _as_size),
+            )
+        elif is_version and "version" in kinds:
+            new = f"{_bare(found, parsed)}.compareTo(semver({quoted(_full(value))})) {found.relation} 0"
+            problem = f"compares the version {place.name} with the text {quoted(value)}"
+            yield Rewrite(expression=_with(parsed, found.node, new), text="compare versions", problem=problem)
+        elif is_version and "string" in kinds and found.relation not in ("==", "!="):
+            new = f"semver({_bare(found, parsed)}, true).compareTo(semver({quoted(value)}, true)) {found.relation} 0"
+            yield Rewrite(
+                expression=_with(parsed, found.node, new),
+                text="compare versions instead of texts",
+                problem=_as_text(found, values, "versions", _as_version),
+            )
+        elif "int" in kinds and value.lstrip("-").isdigit():
+            problem = f"compares the number {place.name} with the text {quoted(value)}"
+            new = f"{_bare(found, parsed)} {found.relation} {int(value)}"
+            yield Rewrite(expression=_with(parsed, found.node, new), text="compare numbers", problem=problem)
+        elif found.relation == "==" and kinds == {"string"} and value not in values:
+            yield from _values_meant(parsed, found, values)
+
+
+def _values_meant(parsed: Parsed, found: Comparison, values: dict[object, str]) -> Iterator[Rewrite]:
+    value = str(found.value)
+    texts = {str(each) for each in values}
+    inside = sorted(text for text in texts if value.lower() in text.lower() or text.lower() in value.lower())
+    close = nearest(value, texts)
+    for text in dict.fromkeys([*inside, *([close] if close is not None else [])]):
+        new = f"{_bare(found, parsed)} == {quoted(text)}"
+        yield Rewrite(
+            expression=_with(parsed, found.node, new),
+            text=f"ask for {quoted(text)}",
+            problem=f"asks for {found.place.name} {quoted(value)}, which no device has (devices have {_some(texts)})",
+        )
+
+
+def _some(texts: set[str]) -> str:
+    shown = sorted(texts)[:3]
+    return ", ".join(quoted(text) for text in shown) + (" and others" if len(texts) > len(shown) else "")
+
+
+def _bare(found: Comparison, parsed: Parsed) -> str:
+    return unparse(found.read, parsed)
+
+
+def _full(version: str) -> str:
+    numbers = version.removeprefix("v").split(".")
+    return ".".join([*numbers, "0", "0"][:3])
+
+
+def _as_size(text: str) -> Quantity:
+    return Quantity.parse(text)
+
+
+def _as_version(text: str) -> Semver:
+    return Semver.parse(_full(text))
+
+
+def _as_text(found: Comparison, values: dict[object, str], what: str, read: Callable[[str], object]) -> str:
+    """The mistake, with a value of a device that ends on the wrong side because of it."""
+    wanted = str(found.value)
+    problem = f"compares {found.place.name} as text, not as {what}"
+    for value in sorted(str(each) for each in values):
+        try:
+            meant = _holds(read(value), found.relation, read(wanted))
+        except (QuantityError, SemverError):
+            continue
+        said = _holds(value, found.relation, wanted)
+        if meant != said:
+            return f"{problem}: {quoted(value)} {found.relation} {quoted(wanted)} is {str(said).lower()}"
+    return problem
+
+
+def _holds(one: object, relation: str, other: object) -> bool:
+    below, equal = bool(one < other), one == other  # type: ignore[operator]
+    answers = {"<": below, "<=": below or equal, ">": not below and not equal, ">=": not below, "==": equal}
+    return answers.get(relation, not equal)
+
+
+def _names(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
+    """Names that no device has."""
+    for node in walk(parsed.root):
+        place = place_of(node)
+        if place is None or published.values(place):
+            continue
+        word = "attribute" if place.kind == ATTRIBUTES else "capacity"
+        problem = f"reads {word} {place.name} of {quoted(place.domain)}, which no device has"
+        for other in _meant(place, published):
+            yield Rewrite(
+                expression=_with(parsed, node, other.text),
+                text=f"read {other.text}",
+                problem=f"{problem} ({other.text} is there)",
+            )
+
+
+def _meant(place: Place, published: Published) -> list[Place]:
+    same_name = [each for each in published.places if each.name == place.name and each.kind == place.kind]
+    elsewhere = [each for each in published.places if each.name == place.name and each.kind != place.kind]
+    domain = {each.name: each for each in published.places if each.domain == place.domain and each.kind == place.kind}
+    if not domain:
+        domain = {each.name: each for each in published.places if each.kind == place.kind}
+    close = nearest(place.name, domain)
+    near = [domain[close]] if close is not None else []
+    order = lambda each: (-_likeness(each.domain, place.domain), each.domain)  # noqa: E731
+    return [*sorted(same_name, key=order), *near, *sorted(elsewhere, key=order)][:3]
+
+
+def _likeness(one: str, other: str) -> int:
+    """How many labels of two domains agree, from the end."""
+    count = 0
+    for left, right in zip(reversed(one.split(".")), reversed(other.split(".")), strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
+
+
+def _guards(parsed: Parsed, devices: Sequence[DeviceEntry]) -> Iterator[Rewrite]:
+    """Attributes that only some devices have, asked about first."""
+    missing: dict[Place, str] = {}
+    for node in walk(parsed.root):
+        place = place_of(node)
+        if place is None or (isinstance(node, Call) and node.function in ("_?._", "_[?_]")):
+            continue
+        for entry in devices:
+            if value_at(entry.device, entry.id.driver, place) is None:
+                missing.setdefault(place, str(entry.id))
+                break
+    if not missing:
+        return
+    guards = [f"{quoted(place.name)} in device.{place.kind}[{quoted(place.domain)}]" for place in missing]
+    whole = unparse(parsed.root, parsed)
+    body = f"({whole})" if isinstance(parsed.root, Call) and parsed.root.function in ("_||_", "_?_:_") else whole
+    place, device = next(iter(missing.items()))
+    word = "attribute" if place.kind == ATTRIBUTES else "capacity"
+    yield Rewrite(
+        expression=" && ".join([*guards, body]),
+        text=f"ask first whether there is {'an' if word[0] == 'a' else 'a'} {word} {place.name}",
+        problem=f"reads {word} {place.name}, which device {device} does not have",
+    )
+
+
+# --- asking for less ---
+
+
+def _lowered(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
+    """Thresholds lowered, or raised, to what devices have."""
+    for found in comparisons(parsed.root):
+        values = published.values(found.place)
+        for read, wrapper in ((_as_size, "quantity"), (_as_version, "semver"), (int, "")):
+            if found.wrapped != wrapper or not values:
+                continue
+            try:
+                wanted = read(str(found.value))
+                there = sorted(((read(str(value)), str(value)) for value in values), key=lambda pair: pair[0])
+            except (QuantityError, SemverError, ValueError):
+                continue
+            if any(_holds(each, found.relation, wanted) for each, _ in there):
+                continue
+            below = [text for each, text in there if each < wanted]  # type: ignore[operator]
+            above = [text for each, text in there if not each < wanted]  # type: ignore[operator]
+            if found.relation in (">=", ">") and below:
+                yield _relaxed(parsed, found, below[-1], ">=", wrapper)
+            elif found.relation in ("<=", "<") and above:
+                yield _relaxed(parsed, found, above[0], "<=", wrapper)
+            elif found.relation == "==":
+                if below:
+                    yield _relaxed(parsed, found, below[-1], ">=", wrapper)
+                if above:
+                    yield _relaxed(parsed, found, above[0], "==", wrapper)
+
+
+def _relaxed(parsed: Parsed, found: Comparison, text: str, relation: str, wrapper: str) -> Rewrite:
+    read = unparse(found.read, parsed)
+    if wrapper:
+        new = f"{read}.compareTo({wrapper}({quoted(text)})) {relation} 0"
+    else:
+        new = f"{read} {relation} {text}"
+    word = {">=": "at least", "<=": "at most", "==": "exactly"}[relation]
+    problem = ""
+    if found.relation == "==":
+        problem = f"asks for {found.place.name} of exactly {found.value}, which no device has (the nearest has {text})"
+    return Rewrite(
+        expression=_with(parsed, found.node, new),
+        text=f"ask for {found.place.name} of {word} {text}",
+        problem=problem,
+        rank=Rank.FIX if problem else Rank.RELAX,
+    )
+
+
+def _without_parts(parsed: Parsed) -> Iterator[Rewrite]:
+    """Conditions left out, one at a time."""
+    parts: list[Expr] = []
+    pending = [parsed.root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Call) and node.function == "_&&_":
+            pending.extend(reversed(node.args))
+        else:
+            parts.append(node)
+    if len(parts) < 2:
+        return
+    for part in parts:
+        rest = [other for other in parts if other is not part]
+        texts = [unparse(other, parsed) for other in rest]
+        texts = [
+            f"({text})" if isinstance(o, Call) and o.function in ("_||_", "_?_:_") else text
+            for text, o in zip(texts, rest, strict=True)
+        ]
+        yield Rewrite(expression=" && ".join(texts), text=f"leave out {unparse(part, parsed)}", rank=Rank.DROP)
