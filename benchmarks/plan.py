@@ -14,9 +14,9 @@ from typing import Any
 
 from allot.cli.node_files import NodeSet
 from allot.cli.node_templates import objects_of
+from allot.core.advice.explain.world import World
 from allot.core.advice.planning.manifest import read_manifest
 from allot.core.advice.planning.outcome import outcome_of
-from allot.core.advice.situation import Situation
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.model.meta import APIStruct
 from allot.core.scheduling.settings import Settings
@@ -110,7 +110,7 @@ def main() -> None:
         snapshot = _cluster(nodes, used, dynamic_mig)
         manifest = read_manifest(values, snapshot)
         begin = time.process_time()
-        found = outcome_of(Situation(snapshot), manifest, LIMIT, Settings(preempts=False))
+        found = outcome_of(World(snapshot), manifest, LIMIT, Settings(preempts=False))
         seconds = time.process_time() - begin
         maximum = found.maximum
         print(

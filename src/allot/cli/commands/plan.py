@@ -15,6 +15,7 @@ from allot.cli.node_sets import parse_specs
 from allot.cli.node_templates import objects_of
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.core.advice.explain.world import World
 from allot.core.advice.planning.changes import (
     ChangeError,
     drained,
@@ -29,7 +30,6 @@ from allot.core.advice.planning.filling import Blocked
 from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.maximum import Maximum
 from allot.core.advice.planning.outcome import Outcome, outcome_of
-from allot.core.advice.situation import Situation
 from allot.core.advice.snapshot import Snapshot
 from allot.core.model import core_v1
 from allot.core.model.codec import DecodeError
@@ -137,7 +137,7 @@ def _outcome(
     snapshot: Snapshot, displaced: Sequence[core_v1.Pod], manifest: Manifest, limit: int, settings: Settings
 ) -> Outcome:
     with progress("placing copies", limit) as advance:
-        return outcome_of(Situation(snapshot), manifest, limit, settings, displaced, advance)
+        return outcome_of(World(snapshot), manifest, limit, settings, displaced, advance)
 
 
 def _value(outcome: Outcome | None) -> Any:

@@ -12,7 +12,7 @@ from allot.apiserver.printing.cells import duration
 from allot.cli.live import show_live, watch_option
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
 from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.claims import ClaimState, ClaimUsage, claim_usage
 from allot.core.advice.usage.devices import By, DevicesReport, DeviceUsage, device_usage
@@ -119,8 +119,8 @@ def devices(
         namespace = ""
 
     def show(snapshot: Snapshot) -> None:
-        situation = Situation(snapshot)
-        report, partitions = device_usage(situation, By(by)), partition_usage(situation)
+        world = World(snapshot)
+        report, partitions = device_usage(world, By(by)), partition_usage(world)
         rows = _sorted((_of_namespace(row, namespace) for row in report.rows), sort_by)
         if output is OutputFormat.TABLE:
             _write_devices(report, rows, partitions)
@@ -217,7 +217,7 @@ def claims(
     chosen = "" if all_namespaces else namespace or source.namespace
 
     def show(snapshot: Snapshot) -> None:
-        found = (row for row in claim_usage(Situation(snapshot), chosen) if not idle or row.state is ClaimState.IDLE)
+        found = (row for row in claim_usage(World(snapshot), chosen) if not idle or row.state is ClaimState.IDLE)
         rows = _sorted(found, sort_by)
         if output is OutputFormat.TABLE:
             headers = ("NAMESPACE", "NAME", "STATE", "NODE", "DEVICES", "PODS", "AGE", "HELD FOR")
@@ -276,7 +276,7 @@ def nodes(source: SnapshotSource, sort_by: _Key | None, watch: bool, output: Out
     """
 
     def show(snapshot: Snapshot) -> None:
-        rows = _sorted(node_usage(Situation(snapshot)), sort_by)
+        rows = _sorted(node_usage(World(snapshot)), sort_by)
         if output is OutputFormat.TABLE:
             headers = ("NODE", "DEVICES", "FREE", "PARTLY", "IN USE", "UNAVAILABLE", "CPU", "MEMORY", "PODS", "STATE")
             write_table(headers, [_node_cells(row) for row in rows])

@@ -10,7 +10,7 @@ import msgspec
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import OutputFormat, output_option, write, write_value
 from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.advice.tree import Branch, claim_tree, device_tree, node_tree, pod_tree
 from allot.core.advice.usage.published import published_pools
 from allot.core.model import core_v1
@@ -59,8 +59,8 @@ def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFor
     kind, _, name = subject.partition("/") if "/" in subject else ("pod", "", subject)
     if kind not in _KINDS or not name:
         raise Unreadable(f"{subject!r}: expected pod/NAME, claim/NAME, node/NAME or device/NAME")
-    situation = Situation(read_snapshot(source))
-    found = list(_trees(situation, _KINDS[kind], name, namespace or source.namespace))
+    world = World(read_snapshot(source))
+    found = list(_trees(world, _KINDS[kind], name, namespace or source.namespace))
     if output is not OutputFormat.TABLE:
         for branch in found:
             write_value(msgspec.to_builtins(branch), output)
@@ -69,31 +69,31 @@ def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFor
         _draw(branch, "", "")
 
 
-def _trees(situation: Situation, kind: str, name: str, namespace: str) -> Iterator[Branch]:
+def _trees(world: World, kind: str, name: str, namespace: str) -> Iterator[Branch]:
     if kind == "pod":
-        pod = situation.snapshot.find(core_v1.Pod, name, namespace)
+        pod = world.get(core_v1.Pod, name, namespace)
         if pod is None:
             raise _missing("pod", f"{namespace}/{name}")
-        yield pod_tree(situation, pod)
+        yield pod_tree(world, pod)
     elif kind == "claim":
-        claim = situation.snapshot.find(api.ResourceClaim, name, namespace)
+        claim = world.get(api.ResourceClaim, name, namespace)
         if claim is None:
             raise _missing("claim", f"{namespace}/{name}")
-        yield claim_tree(situation, claim)
+        yield claim_tree(world, claim)
     elif kind == "node":
-        if name not in situation.cluster.nodes:
+        if name not in world.cluster.nodes:
             raise _missing("node", name)
-        yield node_tree(situation, name)
+        yield node_tree(world, name)
     else:
         entries = [
             entry
-            for pool in published_pools(situation)
+            for pool in published_pools(world)
             for entry in pool.entries
             if name in (entry.id.device, f"{entry.id.pool}/{entry.id.device}", str(entry.id))
         ]
         if not entries:
             raise _missing("device", name)
-        yield from (device_tree(situation, entry) for entry in entries)
+        yield from (device_tree(world, entry) for entry in entries)
 
 
 def _missing(kind: str, name: str) -> Refused:

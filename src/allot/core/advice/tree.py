@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.advice.usage.claims import nodes_of
 from allot.core.advice.usage.devices import users_of
 from allot.core.advice.usage.published import attributes_of, keeping_off, model_of, node_name
@@ -38,22 +38,22 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 # --- pods ---
 
 
-def pod_tree(situation: Situation, pod: core_v1.Pod) -> Branch:
+def pod_tree(world: World, pod: core_v1.Pod) -> Branch:
     """Containers, their claims, the requests in these, the devices for them."""
     entries = {entry.name: entry for entry in pod.spec.resource_claims}
     told: set[str] = set()
     containers = [
-        _container(situation, pod, container, entries, told)
+        _container(world, pod, container, entries, told)
         for container in (*pod.spec.init_containers, *pod.spec.containers)
     ]
-    unused = [_entry(situation, pod, entry, "", told) for name, entry in entries.items() if name not in told]
+    unused = [_entry(world, pod, entry, "", told) for name, entry in entries.items() if name not in told]
     facts = {"phase": pod.status.phase or "Pending", "node": pod.spec.node_name or "none yet"}
     return Branch(
         kind="pod",
         name=f"{pod.metadata.namespace}/{pod.metadata.name}",
         facts=facts,
         problem=_pending_because(pod),
-        children=(*containers, *_extended(situation, pod), *unused),
+        children=(*containers, *_extended(world, pod), *unused),
     )
 
 
@@ -65,7 +65,7 @@ def _pending_because(pod: core_v1.Pod) -> str:
 
 
 def _container(
-    situation: Situation,
+    world: World,
     pod: core_v1.Pod,
     container: core_v1.Container,
     entries: Mapping[str, core_v1.PodResourceClaim],
@@ -79,13 +79,11 @@ def _container(
         elif entry.name in told and not used.request:
             children.append(Branch(kind="claim", name=used.name, facts={"shared": "see above"}))
         else:
-            children.append(_entry(situation, pod, entry, used.request or "", told))
+            children.append(_entry(world, pod, entry, used.request or "", told))
     return Branch(kind="container", name=container.name, children=tuple(children))
 
 
-def _entry(
-    situation: Situation, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, request: str, told: set[str]
-) -> Branch:
+def _entry(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, request: str, told: set[str]) -> Branch:
     """The claim behind an entry; request: the only one that counts."""
     told.add(entry.name)
     source = f"template {entry.resource_claim_template_name}" if entry.resource_claim_template_name else ""
@@ -95,25 +93,25 @@ def _entry(
     facts = {"entry": entry.name, **({"from": source} if source else {})}
     if not name:
         return Branch(kind="claim", name="", facts=facts, problem="the claim has not been created yet")
-    claim = situation.claims.claim(pod.metadata.namespace, name)
+    claim = world.claims.claim(pod.metadata.namespace, name)
     if claim is None:
         return Branch(kind="claim", name=name, facts=facts, problem="the claim does not exist")
-    tree = claim_tree(situation, claim, request)
+    tree = claim_tree(world, claim, request)
     return msgspec.structs.replace(tree, facts={**facts, **tree.facts})
 
 
-def _extended(situation: Situation, pod: core_v1.Pod) -> Iterator[Branch]:
+def _extended(world: World, pod: core_v1.Pod) -> Iterator[Branch]:
     """The claim that stands for extended resources."""
-    claim = situation.claims.special_claim_of(pod)
+    claim = world.claims.special_claim_of(pod)
     if claim is not None:
-        tree = claim_tree(situation, claim)
+        tree = claim_tree(world, claim)
         yield msgspec.structs.replace(tree, facts={"from": "extended resources", **tree.facts})
 
 
 # --- claims ---
 
 
-def claim_tree(situation: Situation, claim: api.ResourceClaim, only: str = "") -> Branch:
+def claim_tree(world: World, claim: api.ResourceClaim, only: str = "") -> Branch:
     """Requests and the devices for them. only: the one request that counts."""
     allocation = claim.status.allocation
     facts = {"state": "allocated" if allocation is not None else "not allocated"}
@@ -124,7 +122,7 @@ def claim_tree(situation: Situation, claim: api.ResourceClaim, only: str = "") -
     if nodes:
         facts["node"] = ", ".join(nodes)
     children = [
-        _request(situation, claim, request)
+        _request(world, claim, request)
         for request in claim.spec.devices.requests
         if not only or request.name == only.partition("/")[0]
     ]
@@ -136,7 +134,7 @@ def claim_tree(situation: Situation, claim: api.ResourceClaim, only: str = "") -
     )
 
 
-def _request(situation: Situation, claim: api.ResourceClaim, request: api.DeviceRequest) -> Branch:
+def _request(world: World, claim: api.ResourceClaim, request: api.DeviceRequest) -> Branch:
     allocation = claim.status.allocation
     results = [
         result
@@ -152,7 +150,7 @@ def _request(situation: Situation, claim: api.ResourceClaim, request: api.Device
         name=request.name,
         facts=facts,
         problem="" if results or allocation is None else "no devices in the allocation",
-        children=tuple(_result(situation, claim, result) for result in results),
+        children=tuple(_result(world, claim, result) for result in results),
     )
 
 
@@ -168,9 +166,9 @@ def _asks(request: api.DeviceRequest) -> Iterator[str]:
         yield text
 
 
-def _result(situation: Situation, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> Branch:
+def _result(world: World, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> Branch:
     id_ = DeviceID(result.driver, result.pool, result.device)
-    entries = situation.claims.inventory.devices_named(id_)
+    entries = world.claims.inventory.devices_named(id_)
     facts: dict[str, str] = {}
     if result.admin_access:
         facts["access"] = "admin"
@@ -233,45 +231,45 @@ def _device_facts(entry: DeviceEntry) -> dict[str, str]:
     return facts
 
 
-def device_tree(situation: Situation, entry: DeviceEntry) -> Branch:
+def device_tree(world: World, entry: DeviceEntry) -> Branch:
     """Who holds a device, and who watches it."""
     state = entry.state
     facts = {"node": node_name(entry) or "several", **_device_facts(entry)}
-    children = [_holder(situation, claim, {"holds": "all of it"}) for claim in state.claims]
-    children += [_holder(situation, share.claim, {"holds": "a share"}) for share in state.shares]
-    children += [_holder(situation, claim, {"access": "admin"}) for claim in _watchers(situation, entry.id)]
+    children = [_holder(world, claim, {"holds": "all of it"}) for claim in state.claims]
+    children += [_holder(world, share.claim, {"holds": "a share"}) for share in state.shares]
+    children += [_holder(world, claim, {"access": "admin"}) for claim in _watchers(world, entry.id)]
     return Branch(kind="device", name=str(entry.id), facts=facts, children=tuple(children))
 
 
-def _watchers(situation: Situation, id_: DeviceID) -> Iterator[ClaimID]:
-    for claim in situation.claims.claims():
+def _watchers(world: World, id_: DeviceID) -> Iterator[ClaimID]:
+    for claim in world.claims.claims():
         results = claim.status.allocation.devices.results if claim.status.allocation is not None else ()
         if any(r.admin_access and (r.driver, r.pool, r.device) == tuple(id_) for r in results):
             yield ClaimID(claim.metadata.namespace, claim.metadata.name)
 
 
-def _holder(situation: Situation, id_: ClaimID, facts: Mapping[str, str]) -> Branch:
-    claim = situation.claims.claim(id_.namespace, id_.name)
+def _holder(world: World, id_: ClaimID, facts: Mapping[str, str]) -> Branch:
+    claim = world.claims.claim(id_.namespace, id_.name)
     users = users_of(claim) if claim is not None else ()
     pods = tuple(Branch(kind="pod", name=f"{id_.namespace}/{name}") for name in users)
     return Branch(kind="claim", name=str(id_), facts=facts, children=pods)
 
 
-def node_tree(situation: Situation, name: str) -> Branch:
+def node_tree(world: World, name: str) -> Branch:
     """The devices of a node with their holders, and its pods that use none of them."""
     devices = [
-        device_tree(situation, entry)
-        for slice_ in situation.snapshot.of(api.ResourceSlice)
+        device_tree(world, entry)
+        for slice_ in world.all(api.ResourceSlice)
         for device in slice_.spec.devices or ()
-        for entry in situation.claims.inventory.devices_named(
+        for entry in world.claims.inventory.devices_named(
             DeviceID(slice_.spec.driver, slice_.spec.pool.name, device.name)
         )
         if entry.slice is slice_ and node_name(entry) == name
     ]
-    info = situation.cluster.nodes.get(name)
+    info = world.cluster.nodes.get(name)
     others = [
         Branch(kind="pod", name=f"{pod.pod.metadata.namespace}/{pod.pod.metadata.name}")
         for pod in (info.pods.values() if info is not None else ())
-        if not situation.claims.claims_of(pod.pod)
+        if not world.claims.claims_of(pod.pod)
     ]
     return Branch(kind="node", name=name, children=(*devices, *others))

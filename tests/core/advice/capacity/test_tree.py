@@ -31,7 +31,7 @@ def test_a_pod_leads_to_its_devices() -> None:
         held("c", "n1", "gpu-0", pods=("p",)),
         pod("p", claims=("c",), nodeName="n1"),
     )
-    tree = pod_tree(found, found.snapshot.of(core_v1.Pod)[0])
+    tree = pod_tree(found, found.all(core_v1.Pod)[0])
     assert tree.facts["node"] == "n1"
     assert [(branch.kind, branch.name) for branch in _walk(tree)] == [
         ("pod", "default/p"),
@@ -51,13 +51,13 @@ def test_the_cdi_name_is_told_where_the_driver_s_way_is_known() -> None:
     taken = held("c", "n1", "gpu-0")
     taken["status"]["allocation"]["devices"]["results"][0]["driver"] = "gpu.nvidia.com"
     found = situation(published, taken)
-    tree = claim_tree(found, found.snapshot.of(api.ResourceClaim)[0])
+    tree = claim_tree(found, found.all(api.ResourceClaim)[0])
     assert list(_walk(tree))[-1].facts["cdi"] == "k8s.gpu.nvidia.com/claim=uid-c-gpu-0"
 
 
 def test_a_claim_that_is_missing_or_not_made_yet_is_a_problem() -> None:
     found = situation(pod("p", claims=("gone",), templates=("t",)))
-    tree = pod_tree(found, found.snapshot.of(core_v1.Pod)[0])
+    tree = pod_tree(found, found.all(core_v1.Pod)[0])
     assert {branch.problem for branch in _walk(tree) if branch.kind == "claim"} == {
         "the claim does not exist",
         "the claim has not been created yet",
@@ -69,7 +69,7 @@ def test_a_claim_that_two_containers_share_is_told_once() -> None:
     container = shared["spec"]["containers"][0]
     shared["spec"]["containers"] = [container, {**container, "name": "d"}]
     found = situation(slices("n1", gpus(1)), held("c", "n1", "gpu-0", pods=("p",)), shared)
-    tree = pod_tree(found, found.snapshot.of(core_v1.Pod)[0])
+    tree = pod_tree(found, found.all(core_v1.Pod)[0])
     assert len(_named(tree, "device")) == 1
     assert tree.children[1].children[0].facts == {"shared": "see above"}
 
@@ -79,7 +79,7 @@ def test_a_pod_that_waits_says_why() -> None:
     condition = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
     waiting["status"] = {"conditions": [condition]}
     found = situation(waiting)
-    assert pod_tree(found, found.snapshot.of(core_v1.Pod)[0]).problem == "0/1 nodes are available"
+    assert pod_tree(found, found.all(core_v1.Pod)[0]).problem == "0/1 nodes are available"
 
 
 def test_constraints_configuration_and_alternatives_are_told() -> None:
@@ -88,7 +88,7 @@ def test_constraints_configuration_and_alternatives_are_told() -> None:
     config = {"source": "FromClaim", "opaque": {"driver": "gpu.example.com", "parameters": {"kind": "Sharing"}}}
     wanted["status"] = {"allocation": {"devices": {"results": [result], "config": [config]}}}
     found = situation(wanted)
-    tree = claim_tree(found, found.snapshot.of(api.ResourceClaim)[0])
+    tree = claim_tree(found, found.all(api.ResourceClaim)[0])
     asked, constraint, configured = tree.children
     assert asked.facts == {"asks for": "2 of x or 1 of y", "chosen": "a"}
     assert asked.children[0].problem == "the device is not published any more"
@@ -103,7 +103,7 @@ def test_what_a_driver_says_against_a_device_is_told() -> None:
         {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": [condition]}
     ]
     found = situation(slices("n1", gpus(1)), taken)
-    tree = claim_tree(found, found.snapshot.of(api.ResourceClaim)[0])
+    tree = claim_tree(found, found.all(api.ResourceClaim)[0])
     assert list(_walk(tree))[-1].problem == "not ready: fell off the bus"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allot.cli.node_files import NodeSet
 from allot.cli.node_templates import objects_of
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.claims import ClaimState, claim_usage
 from allot.core.advice.usage.devices import By, DeviceUsage, class_usage, device_usage
@@ -16,7 +16,7 @@ from allot.devices.simulation import GpuSettings, Settings
 from .world import board, device_class, gpu, gpus, held, model_is, node, pod, situation, slices, snapshot
 
 
-def _row(found: Situation, name: str, by: By = By.CLASS) -> DeviceUsage:
+def _row(found: World, name: str, by: By = By.CLASS) -> DeviceUsage:
     return next(row for row in device_usage(found, by).rows if row.name == name)
 
 
@@ -116,7 +116,7 @@ def test_dynamic_mig_is_counted_by_gpus_and_by_what_profiles_still_fit() -> None
     drivers = Settings(gpu=GpuSettings(feature_gates={"DynamicMIG": True}))
     objects = tuple(objects_of(NodeSet(profile="h100x8", name="n1", drivers=drivers)))
     taken = snapshot(_mig_claim("a", "gpu-0-mig-1g10gb-19-0"), _mig_claim("b", "gpu-1")).objects
-    found = Situation(Snapshot((*objects, *taken)))
+    found = World(Snapshot((*objects, *taken)))
     assert _counts(_row(found, "gpu.nvidia.com")) == (8, 6, 0, 2, 0)
     assert _counts(_row(found, "NVIDIA H100 80GB HBM3", By.MODEL)) == (8, 6, 1, 1, 0)
     fits = {use.partition: use.fits for use in partition_usage(found)}

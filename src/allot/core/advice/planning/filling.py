@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import msgspec
 from msgspec.structs import replace
 
+from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Copy, Manifest
-from allot.core.advice.situation import Situation
 from allot.core.allocation import claim_id
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -55,15 +55,15 @@ _EXAMPLES_MAX = 5
 
 @contextmanager
 def filled(
-    situation: Situation,
+    world: World,
     manifest: Manifest,
     limit: int,
     settings: Settings,
     advance: Callable[[], None] = lambda: None,
 ) -> Iterator[Filled]:
     """As many copies as find a place, up to the limit. Inside they are in force; afterwards all is as it was."""
-    cluster, claims = situation.cluster, situation.claims
-    now = situation.snapshot.taken_at or 0.0
+    cluster, claims = world.cluster, world.claims
+    now = world.now
     copies: list[Copy] = []
     before = list(claims.claims())
     blocked = None
@@ -72,8 +72,8 @@ def filled(
             for number in range(limit):
                 copy = manifest.copy(number)
                 copies.append(copy)
-                _announce(situation, copy)
-                blocked = _used_up(claims, copy) or _placed(situation, copy, settings, now, placements)
+                _announce(world, copy)
+                blocked = _used_up(claims, copy) or _placed(world, copy, settings, now, placements)
                 if blocked is not None:
                     break
                 advance()
@@ -82,7 +82,7 @@ def filled(
         finally:
             _restore(claims, before)
     for copy in copies:
-        _withdraw(situation, copy)
+        _withdraw(world, copy)
 
 
 def _used_up(claims: Claims, copy: Copy) -> Blocked | None:
@@ -103,34 +103,34 @@ def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
             claims.put_claim(claim)
 
 
-def _announce(situation: Situation, copy: Copy) -> None:
+def _announce(world: World, copy: Copy) -> None:
     for claim in copy.claims:
-        situation.claims.put_claim(claim)
+        world.claims.put_claim(claim)
     if copy.group is not None:
-        situation.cluster.put_group(copy.group)
-        situation.claims.put_pod_group(copy.group)
+        world.cluster.put_group(copy.group)
+        world.claims.put_pod_group(copy.group)
 
 
-def _withdraw(situation: Situation, copy: Copy) -> None:
+def _withdraw(world: World, copy: Copy) -> None:
     for claim in copy.claims:
-        situation.claims.delete_claim(*_name(claim))
+        world.claims.delete_claim(*_name(claim))
     if copy.group is not None:
         metadata = copy.group.metadata
-        situation.cluster.delete_group(metadata.namespace, metadata.name)
-        situation.claims.delete_pod_group(metadata.namespace, metadata.name)
+        world.cluster.delete_group(metadata.namespace, metadata.name)
+        world.claims.delete_pod_group(metadata.namespace, metadata.name)
 
 
 def _name(claim: api.ResourceClaim) -> tuple[str, str]:
     return claim.metadata.namespace, claim.metadata.name
 
 
-def put_into_force(situation: Situation, placement: Placement) -> None:
+def put_into_force(world: World, placement: Placement) -> None:
     """A decision as it is once the scheduler has written it. A claim that others may share must be, before they can use it."""
-    situation.cluster.assume(placement)
+    world.cluster.assume(placement)
     for step in placement.claims:
-        claim = situation.claims.claim(*_name(step.claim))
+        claim = world.claims.claim(*_name(step.claim))
         if claim is not None and controller_of(claim) is None:
-            situation.claims.put_claim(_written(step, claim))
+            world.claims.put_claim(_written(step, claim))
 
 
 def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
@@ -145,15 +145,13 @@ def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
 # --- one copy ---
 
 
-def _placed(
-    situation: Situation, copy: Copy, settings: Settings, now: float, placements: list[Placement]
-) -> Blocked | None:
+def _placed(world: World, copy: Copy, settings: Settings, now: float, placements: list[Placement]) -> Blocked | None:
     """Why a copy has no place. If it has one, it is in force then."""
-    cluster = situation.cluster
+    cluster = world.cluster
     if copy.group is not None:
-        return _placed_gang(situation, copy, copy.group, settings, now, placements)
+        return _placed_gang(world, copy, copy.group, settings, now, placements)
     first = len(placements)
-    before = [found for pod in copy.pods for found in _claims_of(situation.claims, pod)]
+    before = [found for pod in copy.pods for found in _claims_of(world.claims, pod)]
     for pod in copy.pods:
         found = attempt(cluster, pod, None, settings, now)
         if isinstance(found, Failure):
@@ -161,9 +159,9 @@ def _placed(
             for placement in reversed(placements[first:]):
                 cluster.forget(placement)
             del placements[first:]
-            _restore(situation.claims, before)
+            _restore(world.claims, before)
             return blocked
-        put_into_force(situation, found)
+        put_into_force(world, found)
         placements.append(found)
     return None
 
@@ -176,17 +174,17 @@ def _claims_of(claims: Claims, pod: core_v1.Pod) -> Iterator[api.ResourceClaim]:
 
 
 def _placed_gang(
-    situation: Situation, copy: Copy, group: PodGroup, settings: Settings, now: float, placements: list[Placement]
+    world: World, copy: Copy, group: PodGroup, settings: Settings, now: float, placements: list[Placement]
 ) -> Blocked | None:
     unit = Unit(pods=copy.pods, group=group)
-    found, refusals, outcome = groups.decide_group(situation.cluster, unit, group, settings, now)
+    found, refusals, outcome = groups.decide_group(world.cluster, unit, group, settings, now)
     if len(found) < len(copy.pods):
         said = outcome.message if outcome is not None else ""
         refused = next((refusal for refusal in refusals if refusal.explanation), refusals[0])
         texts = dict.fromkeys(text for text in (said, refused.message) if text)
         return Blocked(message=": ".join(texts), explanation=refused.explanation)
     for placement in found:
-        put_into_force(situation, placement)
+        put_into_force(world, placement)
         placements.append(placement)
     return None
 

@@ -65,7 +65,8 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     groups = [found for found in others if isinstance(found, PodGroup)]
     templates = {_name(found): found for found in cluster.of(api.ResourceClaimTemplate)}
     templates |= {_name(found): found for found in others if isinstance(found, api.ResourceClaimTemplate)}
-    context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass)]
+    # A group in the cluster says that groups are in use there.
+    context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass | PodGroup)]
     notes = [f"passed over, as it plays no part here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
     if not pods:
         pods, notes = _standing_in(claims, notes)

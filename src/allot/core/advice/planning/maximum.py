@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.filling import Filled
 from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
-from allot.core.advice.situation import Situation
 from allot.core.allocation import ClaimID, claim_id
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import core_v1
@@ -36,36 +36,34 @@ class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
 
 
-def maximum_of(situation: Situation, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
+def maximum_of(world: World, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
     """The most copies, given what the scheduler would place; nothing of that may be in force any more."""
     if found.blocked is None:
         return Maximum(copies=found.copies, is_exact=False, reason=f"more than {limit} were not asked for")
     copy = manifest.copy(0)
     for claim in copy.claims:
-        situation.claims.put_claim(claim)
+        world.claims.put_claim(claim)
     if copy.group is not None:
-        situation.claims.put_pod_group(copy.group)
+        world.claims.put_pod_group(copy.group)
     try:
-        bound = _bounded(situation, copy, manifest, found, limit, settings)
+        bound = _bounded(world, copy, manifest, found, limit, settings)
     finally:
         for claim in copy.claims:
-            situation.claims.delete_claim(claim.metadata.namespace, claim.metadata.name)
+            world.claims.delete_claim(claim.metadata.namespace, claim.metadata.name)
         if copy.group is not None:
-            situation.claims.delete_pod_group(copy.group.metadata.namespace, copy.group.metadata.name)
+            world.claims.delete_pod_group(copy.group.metadata.namespace, copy.group.metadata.name)
     if bound.copies <= found.copies:
         # What was really placed cannot be too many.
         return Maximum(copies=found.copies, is_exact=True)
     return bound
 
 
-def _bounded(
-    situation: Situation, copy: Copy, manifest: Manifest, found: Filled, limit: int, settings: Settings
-) -> Maximum:
-    reason = _what_connects_nodes(situation, copy, settings)
-    kinds, members = _kinds(situation, copy, manifest, is_separable=not reason)
-    rooms = Rooms(situation, kinds, settings)
+def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
+    reason = _what_connects_nodes(world, copy, settings)
+    kinds, members = _kinds(world, copy, manifest, is_separable=not reason)
+    rooms = Rooms(world, kinds, settings)
     per_node = _per_node(found, members)
-    nodes = list(situation.cluster.nodes.values())
+    nodes = list(world.cluster.nodes.values())
     wanted = tuple(members.count(kind) for kind in range(len(kinds)))
     totals = [
         sum(rooms.most(info, kind, per_node.get((info.name, kind), 0), limit * wanted[kind]) for info in nodes)
@@ -87,19 +85,19 @@ def _bounded(
 
 
 def _kinds(
-    situation: Situation, copy: Copy, manifest: Manifest, *, is_separable: bool
+    world: World, copy: Copy, manifest: Manifest, *, is_separable: bool
 ) -> tuple[list[PodKind], tuple[int, ...]]:
     """Kinds of pods, and of which kind each member is."""
     kinds: list[PodKind] = []
     seen: list[core_v1.Pod] = []
     members: list[int] = []
-    own = _own_claims(situation.claims, copy)
+    own = _own_claims(world.claims, copy)
     for member, pod in zip(manifest.members, copy.pods, strict=True):
         number = next((i for i, other in enumerate(seen) if _are_alike(other, member)), None)
         if number is None:
             number = len(kinds)
             seen.append(member)
-            kinds.append(_kind(situation.claims, pod if is_separable else _alone(pod), own))
+            kinds.append(_kind(world.claims, pod if is_separable else _alone(pod), own))
         members.append(number)
     return kinds, tuple(members)
 
@@ -138,13 +136,13 @@ def _per_node(found: Filled, members: Sequence[int]) -> Mapping[tuple[str, int],
 # --- what connects nodes ---
 
 
-def _what_connects_nodes(situation: Situation, copy: Copy, settings: Settings) -> str:
+def _what_connects_nodes(world: World, copy: Copy, settings: Settings) -> str:
     """Why a node's limit depends on what is on other nodes; empty if it does not."""
-    claims = situation.claims
+    claims = world.claims
     if claims.node_allocatable:
         return "devices stand for CPU or memory of their nodes"
     for pod in copy.pods:
-        profile = situation.cluster.profiles.of(pod)
+        profile = world.cluster.profiles.of(pod)
         if profile.affinity_terms or profile.hard_spreads or settings.default_hard_spreads:
             return "the pods depend on pods of other nodes (affinity or topology spread)"
         if any(term.topology_key != HOSTNAME for term in profile.anti_affinity_terms):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Manifest
 from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled, put_into_force
 from allot.core.advice.planning.maximum import Maximum, maximum_of
-from allot.core.advice.situation import Situation
 from allot.core.advice.usage.devices import DeviceUsage, class_usage
 from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def outcome_of(
-    situation: Situation,
+    world: World,
     manifest: Manifest,
     limit: int,
     settings: Settings,
@@ -69,42 +69,42 @@ def outcome_of(
     advance: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """How many copies fit, up to a limit, after displaced pods have got what they need."""
-    with situation.cluster.trying() as moved:
-        stranded = _move(situation, displaced, settings, moved)
-        classes = _classes(situation, manifest)
-        before = class_usage(situation, classes)
-        with filled(situation, manifest, limit, settings, advance) as found:
-            after = class_usage(situation, classes)
+    with world.cluster.trying() as moved:
+        stranded = _move(world, displaced, settings, moved)
+        classes = _classes(world, manifest)
+        before = class_usage(world, classes)
+        with filled(world, manifest, limit, settings, advance) as found:
+            after = class_usage(world, classes)
         return Outcome(
-            nodes=len(situation.cluster.nodes),
+            nodes=len(world.cluster.nodes),
             scheduled=found.copies,
             pods_per_copy=len(manifest.members),
-            maximum=maximum_of(situation, manifest, found, limit, settings),
+            maximum=maximum_of(world, manifest, found, limit, settings),
             blocked=found.blocked,
             placement=_shares(found),
             classes=tuple(_change(row, after[name]) for name, row in before.items()),
             moved=len(moved),
             stranded=stranded,
-            waiting=_waiting(situation) - len(displaced),
+            waiting=_waiting(world) - len(displaced),
         )
 
 
-def _waiting(situation: Situation) -> int:
-    return sum(not pod.spec.node_name and not is_done(pod) for pod in situation.snapshot.of(core_v1.Pod))
+def _waiting(world: World) -> int:
+    return sum(not pod.spec.node_name and not is_done(pod) for pod in world.all(core_v1.Pod))
 
 
 def _move(
-    situation: Situation, displaced: Sequence[core_v1.Pod], settings: Settings, moved: list[Placement]
+    world: World, displaced: Sequence[core_v1.Pod], settings: Settings, moved: list[Placement]
 ) -> tuple[Stranded, ...]:
     """New places for pods of drained nodes, one after another; those that find none."""
     stranded = []
     for pod in displaced:
-        found = attempt(situation.cluster, pod, None, settings, situation.snapshot.taken_at or 0.0)
+        found = attempt(world.cluster, pod, None, settings, world.now)
         if isinstance(found, Failure):
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            stranded.append(Stranded(pod=name, blocked=blocked_by(situation.cluster, pod, found)))
+            stranded.append(Stranded(pod=name, blocked=blocked_by(world.cluster, pod, found)))
         else:
-            put_into_force(situation, found)
+            put_into_force(world, found)
             moved.append(found)
     return tuple(stranded)
 
@@ -116,7 +116,7 @@ def _shares(found: Filled) -> tuple[NodeShare, ...]:
     return tuple(NodeShare(node=node, pods=count) for node, count in sorted(counts.items()))
 
 
-def _classes(situation: Situation, manifest: Manifest) -> set[str]:
+def _classes(world: World, manifest: Manifest) -> set[str]:
     found: set[str] = set()
     for claim in manifest.copy(0).claims:
         for request in claim.spec.devices.requests:
@@ -126,7 +126,7 @@ def _classes(situation: Situation, manifest: Manifest) -> set[str]:
             found.update(asked.device_class_name for asked in alternatives)
     for pod in manifest.members:
         for container in (*pod.spec.init_containers, *pod.spec.containers):
-            names = (situation.claims.extended.class_name(resource) for resource in container.resources.requests)
+            names = (world.claims.extended.class_name(resource) for resource in container.resources.requests)
             found.update(name for name in names if name is not None)
     return found
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import core_v1
@@ -40,11 +40,11 @@ class PodKind(msgspec.Struct, frozen=True, kw_only=True):
 class Rooms:
     """Asks nodes. undecided: whether the allocator gave up on some question, so that answers may be too high."""
 
-    def __init__(self, situation: Situation, kinds: Sequence[PodKind], settings: Settings) -> None:
+    def __init__(self, world: World, kinds: Sequence[PodKind], settings: Settings) -> None:
         self.undecided = False
-        self._cluster = situation.cluster
-        self._claims = situation.claims
-        self._now = situation.snapshot.taken_at or 0.0
+        self._cluster = world.cluster
+        self._claims = world.claims
+        self._now = world.now
         self._kinds = kinds
         self._settings = settings
         self._known: dict[tuple[str, Counts], bool] = {}

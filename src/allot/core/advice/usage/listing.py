@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.advice.usage.devices import class_members
 from allot.core.advice.usage.published import (
     PublishedPool,
@@ -60,12 +60,10 @@ class DeviceList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failures: tuple[str, ...] = ()
 
 
-def list_devices(
-    situation: Situation, selector: CompiledSelector | None = None, *, only_free: bool = False
-) -> DeviceList:
+def list_devices(world: World, selector: CompiledSelector | None = None, *, only_free: bool = False) -> DeviceList:
     """Devices that the selector takes."""
-    pools = published_pools(situation)
-    members = {name: class_members(situation, pools, name)[0] for name in sorted(situation.claims.inventory.classes)}
+    pools = published_pools(world)
+    members = {name: class_members(world, pools, name)[0] for name in sorted(world.claims.inventory.classes)}
     rows: list[DeviceRow] = []
     failures: list[str] = []
     for pool in pools:
@@ -106,9 +104,9 @@ def _row(pool: PublishedPool, entry: DeviceEntry, state: State, classes: tuple[s
     )
 
 
-def list_pools(situation: Situation) -> Iterator[PoolRow]:
+def list_pools(world: World) -> Iterator[PoolRow]:
     """All pools."""
-    for pool in published_pools(situation):
+    for pool in published_pools(world):
         yield PoolRow(
             driver=pool.id.driver,
             pool=pool.id.pool,

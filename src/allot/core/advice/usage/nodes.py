@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.advice.usage.published import State, node_name, published_pools, units_of
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling.nodeinfo import NodeInfo
@@ -34,13 +34,13 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods_max: int = 0
 
 
-def node_usage(situation: Situation) -> tuple[NodeUsage, ...]:
+def node_usage(world: World) -> tuple[NodeUsage, ...]:
     """All nodes, in order of their names."""
     states: dict[str, list[State]] = {}
-    for pool in published_pools(situation):
+    for pool in published_pools(world):
         for unit in units_of(pool, (entry for entry in pool.entries if node_name(entry))):
             states.setdefault(unit.node, []).append(unit.state())
-    nodes = situation.cluster.nodes
+    nodes = world.cluster.nodes
     return tuple(_usage(nodes[name], states.get(name, [])) for name in sorted(nodes))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.advice.usage.published import (
     PublishedPool,
     fits_counters,
@@ -30,12 +30,12 @@ class PartitionUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fits: int
 
 
-def partition_usage(situation: Situation) -> tuple[PartitionUsage, ...]:
+def partition_usage(world: World) -> tuple[PartitionUsage, ...]:
     """All kinds of partitions that are published."""
     places: dict[tuple[str, str, str], int] = {}
     in_use: dict[tuple[str, str, str], int] = {}
     fits: dict[tuple[str, str, str], int] = {}
-    for pool in published_pools(situation):
+    for pool in published_pools(world):
         kinds: dict[tuple[str, str, str], list[DeviceEntry]] = {}
         for entry in pool.entries:
             partition = partition_of(pool, entry)

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allot.core.advice.situation import Situation
+from allot.core.advice.explain.world import World
 from allot.core.allocation.counters import CounterDraft, PoolCounters
 from allot.core.allocation.devices import DeviceEntry, DeviceID, attribute_value
 from allot.core.allocation.inventory import Inventory, node_of
@@ -63,12 +63,12 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
         return CounterDraft(self.check_groups)
 
 
-def published_pools(situation: Situation) -> tuple[PublishedPool, ...]:
+def published_pools(world: World) -> tuple[PublishedPool, ...]:
     """All pools, in order of their names."""
     by_pool: dict[PoolID, list[api.ResourceSlice]] = {}
-    for slice_ in situation.snapshot.of(api.ResourceSlice):
+    for slice_ in world.all(api.ResourceSlice):
         by_pool.setdefault(PoolID(slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
-    inventory = situation.claims.inventory
+    inventory = world.claims.inventory
     return tuple(_pool(inventory, id_, slices) for id_, slices in sorted(by_pool.items()))
 
 
