@@ -88,6 +88,21 @@ def test_a_file_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
     assert "no such file" in result.stderr
 
 
+def test_a_file_without_any_object_is_exit_code_2(file: Path) -> None:
+    file.write_text("replicaCount: 3\n")
+    result = allot("lint", str(file))
+    assert result.code == 2
+    assert "no Kubernetes objects" in result.stderr
+
+
+def test_files_that_are_something_else_do_no_harm(tmp_path: Path, file: Path) -> None:
+    file.write_text(_CLEAN)
+    (tmp_path / "values.yaml").write_text("replicaCount: 3\n")
+    result = allot("lint", str(tmp_path))
+    assert result.code == 0
+    assert "note: passed over" in result.stdout
+
+
 def test_a_rule_that_does_not_exist_is_a_usage_error_with_the_nearest() -> None:
     result = allot("lint", ".", "--rule", "unknown-fields")
     assert result.code == 2

@@ -22,12 +22,13 @@ from allot.core.advice.lint.finding import Finding, Severity, apply_edits
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint as find
 from allot.core.advice.lint.rules import BY_NAME, RULES
-from allot.core.advice.lint.source import Source
+from allot.core.advice.lint.source import Source, subjects
 from allot.core.advice.nearest import did_you_mean
 from allot.core.features import FeatureGates
 
 EXIT_FOUND = 1
 _STDIN = "stdin"
+_SOMETHING_ELSE = ("not-an-object", Severity.NOTE)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # A fix may uncover something else; each round makes at least one change.
 _ROUNDS_MAX = 10
@@ -172,6 +173,8 @@ def lint(
                 write_file(Path(name), data)
                 contents[name] = data
     findings = run.findings(contents)
+    if not run.objects and {(finding.rule, finding.severity) for finding in findings} == {_SOMETHING_ELSE}:
+        raise Unreadable(f"{', '.join(files)}: no Kubernetes objects: expected at least one")
     _show(findings, len(contents), 0 if diffs else fixed, _Format(output), to_stderr=diffs)
     worst = Severity(fail_on).rank
     return EXIT_FOUND if any(finding.severity.rank <= worst for finding in findings) else 0
@@ -187,6 +190,8 @@ class _Run:
         self._server = server
         self._only = only
         self._ignored = ignored
+        # How many there were when it was last asked.
+        self.objects = 0
 
     def findings(self, contents: dict[str, bytes]) -> list[Finding]:
         """What is wrong, without what was not asked for."""
@@ -195,6 +200,7 @@ class _Run:
             for name, data in contents.items():
                 sources.append(read_source(data, name))
                 advance()
+        self.objects = sum(1 for source in sources for _ in subjects(source))
         return [
             finding
             for finding in find(sources, self._knowledge, self._server)

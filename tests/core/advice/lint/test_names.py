@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from allot.cli.sources import read_source
 from allot.core.advice.lint.finding import Severity
-from core.advice.lint.linting import by_rule, cluster, findings, hardware, the
+from allot.core.advice.lint.linter import lint
+from core.advice.lint.linting import NOTHING, SERVER, by_rule, cluster, findings, hardware, the
 
 _TEMPLATE = """\
 apiVersion: resource.k8s.io/v1
@@ -94,6 +96,12 @@ def test_a_request_that_the_claim_does_not_have_is_told() -> None:
 
 def test_an_object_that_is_there_twice_is_told() -> None:
     assert the(_TEMPLATE + _TEMPLATE + _POD, "duplicate-object").line == 13
+
+
+def test_an_object_that_is_in_two_files_is_noted() -> None:
+    sources = [read_source(_CLASS.encode(), name) for name in ("a.yaml", "b.yaml")]
+    (found,) = lint(sources, NOTHING, SERVER)
+    assert (found.rule, found.severity) == ("duplicate-object", Severity.NOTE)
 
 
 def test_parts_of_one_object_may_be_apart() -> None:

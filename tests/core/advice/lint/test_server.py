@@ -122,6 +122,9 @@ def test_the_source_wrapper_of_old_pods_is_told_with_the_new_form() -> None:
         ("apps/v1beta1", "Deployment", "expected apps/v1"),
         ("v1", "Deployment", "Deployment is in apps/v1 Deployment"),
         ("resource.k8s.io/v1", "DeviceClas", 'did you mean "DeviceClass"?'),
+        ("resources.k8s.io/v1", "DeviceClass", "DeviceClass is in resource.k8s.io/v1 DeviceClass"),
+        ("extensions/v1beta1", "Ingress", "Ingress is in networking.k8s.io/v1 Ingress"),
+        ("scheduling.k8s.io/v1alpha1", "PriorityClass", "write it in scheduling.k8s.io/v1"),
     ],
 )
 def test_kinds_that_kubernetes_does_not_have_are_errors_with_a_hint(api_version: str, kind: str, hint: str) -> None:
@@ -131,7 +134,15 @@ def test_kinds_that_kubernetes_does_not_have_are_errors_with_a_hint(api_version:
 
 
 @pytest.mark.parametrize(
-    "api_version", ["ray.io/v1", "kueue.x-k8s.io/v1beta1", "cert-manager.io/v1", "gpu.nvidia.com/v1"]
+    "api_version",
+    [
+        "ray.io/v1",
+        "kueue.x-k8s.io/v1beta1",
+        "cert-manager.io/v1",
+        "gpu.nvidia.com/v1",
+        "audit.k8s.io/v1",
+        "kubelet.config.k8s.io/v1beta1",
+    ],
 )
 def test_nothing_is_said_about_custom_resources(api_version: str) -> None:
     assert findings(f"apiVersion: {api_version}\nkind: Thing\nmetadata: {{name: x}}\nspec: {{a: 1}}\n") == []

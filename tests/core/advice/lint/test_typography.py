@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from allot.core.advice.lint.finding import Severity
 from allot.core.advice.typography import mended, pieces, slips
 from core.advice.lint.linting import findings, fixed, the, told
 
@@ -53,7 +54,7 @@ def test_empty_documents_are_nothing() -> None:
 
 
 def test_objects_need_a_version_and_a_kind() -> None:
-    assert the("kind: Pod\nmetadata: {}\n", "not-an-object").message.startswith("apiVersion missing")
+    assert the("kind: Pod\nmetadata: {}\n", "not-an-object").message.startswith("apiVersion is missing")
 
 
 def test_pieces_are_the_text_without_odd_separators() -> None:
@@ -69,3 +70,7 @@ def test_mending_keeps_the_length() -> None:
 
 def test_json_that_is_broken_is_a_finding() -> None:
     assert told('{"apiVersion": "v1",, }') == [(1, "not-yaml")]
+
+
+def test_yaml_that_is_something_else_is_passed_over_with_a_note() -> None:
+    assert the("replicaCount: 3\nimage: x\n", "not-an-object").severity is Severity.NOTE

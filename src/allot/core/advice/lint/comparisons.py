@@ -11,7 +11,7 @@ from allot.core.advice.convert.drivers import Type, driver_named
 from allot.core.advice.convert.expressions import version_text
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.expressions import ATTRIBUTES, CAPACITY, Comparison, read_expression
-from allot.core.advice.lint.finding import Fix
+from allot.core.advice.lint.finding import Fix, Severity
 from allot.core.advice.lint.selectors import Located, compile_problem, located, right_expression
 from allot.core.cel.device import DeviceView
 from allot.core.cel.selector import EvaluationError, compile_selector
@@ -218,7 +218,8 @@ def _check_equality(context: Context, selector: Located, comparison: Comparison)
         f" == quantity({_literal_text(comparison)})", f".compareTo(quantity({_literal_text(comparison)})) >= 0"
     )
     fix = f"for at least that much write {new}" if new != comparison.text else None
-    context.report(selector.subject, "capacity-equality", selector.path, text, fix)
+    severity = Severity.WARNING if values else None
+    context.report(selector.subject, "capacity-equality", selector.path, text, fix, severity=severity)
 
 
 def _literal_text(comparison: Comparison) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from allot.core.advice.lint import comparisons, evaluation, names, pods, requests, satisfiable, selectors, server
 from allot.core.advice.lint.context import Context, Server
-from allot.core.advice.lint.finding import Finding
+from allot.core.advice.lint.finding import Finding, Severity
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.old_forms import OldForms
 from allot.core.advice.lint.rules import BY_NAME
@@ -62,25 +62,28 @@ def _no_objects(sources: Iterable[Source]) -> Iterator[Finding]:
     """Documents that are something else."""
     for source in sources:
         for document in source.documents:
-            missing = _missing(document.value)
+            missing, severity = _missing(document.value)
             if missing:
                 yield Finding(
                     source=source.name,
                     line=document.line,
                     column=1,
-                    severity=BY_NAME["not-an-object"].severity,
+                    severity=severity,
                     rule="not-an-object",
                     message=missing,
                 )
 
 
-def _missing(value: object) -> str:
-    if value is None:
-        return ""
+def _missing(value: object) -> tuple[str, Severity]:
+    """Why a document is no object. Values of charts and settings of programs are YAML too, so that is no mistake by itself."""
+    error = BY_NAME["not-an-object"].severity
     if not isinstance(value, dict):
-        return "the document is no mapping: expected a Kubernetes object with apiVersion and kind"
+        text = "the document is no mapping: expected a Kubernetes object with apiVersion and kind"
+        return ("" if value is None else text), error
     absent = [field for field in ("apiVersion", "kind") if not isinstance(value.get(field), str) or not value[field]]
-    return f"{' and '.join(absent)} missing: expected a Kubernetes object" if absent else ""
+    if len(absent) == 2:
+        return "passed over: no Kubernetes object, as it has neither apiVersion nor kind", Severity.NOTE
+    return (f"{absent[0]} is missing: expected a Kubernetes object" if absent else ""), error
 
 
 def _flaws(sources: Iterable[Source]) -> Iterable[Finding]:

@@ -49,12 +49,10 @@ def _check_twice(context: Context, subject: Subject, seen: dict[tuple[str, str, 
     is_part = "status" in subject.value and "spec" not in subject.value
     if first is not subject and not is_part and "spec" in first.value:
         where = f"{first.source.name}:{first.place(()).line}"
-        context.report(
-            subject,
-            "duplicate-object",
-            ("metadata", "name"),
-            f"{subject.label} is also in {where}, which this one replaces",
-        )
+        message = f"{subject.label} is also in {where}, which this one replaces"
+        # Files that are variants of each other are not meant to be used together.
+        severity = None if first.source is subject.source else Severity.NOTE
+        context.report(subject, "duplicate-object", ("metadata", "name"), message, severity=severity)
 
 
 def _check_config_drivers(context: Context, subject: Subject, configs: Iterable[Config]) -> None:

@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
     Rule("foreign-pod-group", _WARNING, _SERVER, "a PodGroup is that of another scheduler and means nothing here"),
     Rule("text-compared-as-size", _ERROR, _SELECTORS, "sizes are compared as text, alphabetically"),
     Rule("text-compared-as-version", _ERROR, _SELECTORS, "versions are compared as text, alphabetically"),
-    Rule("capacity-equality", _WARNING, _SELECTORS, "a capacity has to be exactly one value"),
+    Rule("capacity-equality", _NOTE, _SELECTORS, "a capacity has to be exactly one value"),
     Rule("missing-attribute", _WARNING, _SELECTORS, "an expression fails on devices that lack an attribute or capacity"),
     Rule("selector-error", _WARNING, _SELECTORS, "an expression fails on known devices for another reason"),
     Rule("missing-domain", _WARNING, _SELECTORS, "an attribute or capacity is asked for without its domain"),

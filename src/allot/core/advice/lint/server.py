@@ -6,6 +6,7 @@ The server's own words are kept; what is added is where it is, and what was perh
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from allot.core.advice.lint.context import Context
@@ -25,9 +26,9 @@ _POD_GROUPS = {
     "scheduling.run.ai": "KAI Scheduler",
     "scheduling.volcano.sh": "Volcano",
 }
-# Groups of Kubernetes itself without a dot in their name; the others end in k8s.io.
-_PLAIN_GROUPS = ("", "apps", "autoscaling", "batch", "extensions", "policy")
-_PROJECTS_OF_KUBERNETES = ("x-k8s.io", "sigs.k8s.io")
+_FORMER_GROUPS = ("extensions",)
+# How like a served group another one has to be to count as misspelt.
+_SLIP = 0.93
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _WRONG_TYPE = re.compile(r"cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type (\S+)")
 _GO_TYPES = {"bool": "bool", "number": "int", "string": "str", "object": "dict", "array": "list"}
@@ -68,7 +69,9 @@ def _check_object(context: Context, forms: OldForms, subject: Subject) -> None:
     _check_values(context, subject, value, tuple(resolved(subject.value, field)[:-1] for field in unknown))
 
 
-def _check_unserved(context: Context, forms: OldForms, subject: Subject, served: Any) -> None:
+def _check_unserved(
+    context: Context, forms: OldForms, subject: Subject, served: Sequence[tuple[str, str, str]]
+) -> None:
     group, kind = subject.group, subject.kind
     if kind == "PodGroup" and group in _POD_GROUPS:
         text = f"{group} PodGroup is that of {_POD_GROUPS[group]}: other schedulers place its pods one by one"
@@ -81,7 +84,8 @@ def _check_unserved(context: Context, forms: OldForms, subject: Subject, served:
     versions = [version for each_group, version, each_kind in served if (each_group, each_kind) == (group, kind)]
     if versions:
         text = f"{subject.api_version} {kind} is not served: expected {' or '.join(_joined(group, each) for each in versions)}"
-        context.report(subject, "old-api-version", ("apiVersion",), text, _CONVERT, severity=Severity.ERROR)
+        fix = _CONVERT if forms.changes(subject) else f"write it in {_joined(group, versions[0])}"
+        context.report(subject, "old-api-version", ("apiVersion",), text, fix, severity=Severity.ERROR)
         report_old_forms(context, forms, subject)
         return
     if group == "resource.k8s.io" and kind in _GONE:
@@ -89,13 +93,17 @@ def _check_unserved(context: Context, forms: OldForms, subject: Subject, served:
         context.report(subject, "old-api-version", ("apiVersion",), text, _CONVERT, severity=Severity.ERROR)
         report_old_forms(context, forms, subject)
         return
-    if _is_of_kubernetes(group):
-        others = sorted({f"{_joined(g, v)} {k}" for g, v, k in served if k == kind})
-        hint = f"{kind} is in {' or '.join(others)}" if others else did_you_mean(
-            kind, {k for g, _, k in served if g == group} or {k for _, _, k in served}
-        )  # fmt: skip
+    meant = _group_meant(group, served)
+    if meant is not None:
         text = f'no matches for kind "{kind}" in version "{subject.api_version}"'
-        context.report(subject, "unknown-kind", ("kind",), text, hint)
+        context.report(subject, "unknown-kind", ("kind",), text, _kind_meant(meant, kind, served))
+
+
+def _kind_meant(group: str, kind: str, served: Sequence[tuple[str, str, str]]) -> str:
+    others = sorted({f"{_joined(g, v)} {k}" for g, v, k in served if k == kind})
+    if others:
+        return f"{kind} is in {' or '.join(others)}"
+    return did_you_mean(kind, {k for g, _, k in served if g == group} or {k for _, _, k in served})
 
 
 _GONE = {
@@ -110,11 +118,13 @@ def _joined(group: str, version: str) -> str:
     return f"{group}/{version}" if group else version
 
 
-def _is_of_kubernetes(group: str) -> bool:
-    """Whether the API server itself should have it: other groups are of custom resources, of which nothing is known."""
-    if group in _PLAIN_GROUPS:
-        return True
-    return group.endswith(".k8s.io") and not group.endswith(_PROJECTS_OF_KUBERNETES) and group.count(".") <= 3
+def _group_meant(group: str, served: Sequence[tuple[str, str, str]]) -> str | None:
+    """The group of the API server that is meant. Other groups are of custom resources and of files for Kubernetes' programs, of
+    which nothing is known."""
+    groups = {each for each, _, _ in served}
+    if group in groups or group in _FORMER_GROUPS:
+        return group
+    return nearest(group, groups - {""}, likeness_min=_SLIP) if group.endswith((".k8s.io", ".io")) else None
 
 
 # --- unknown fields ---
