@@ -30,6 +30,8 @@ from allot.core.scheduling.groups import minimum_of
 from allot.core.scheduling.plan import Placement
 
 CHANGES_MAX = 4
+# Of changes of one kind.
+_CHANGES_PER_RANK_MAX = 2
 _TRIES_MAX = 40
 # On a large cluster a try takes long.
 _LARGE = 500
@@ -270,15 +272,17 @@ class Explainer:
         tries = _TRIES_MAX if len(self.world.cluster.nodes) <= _LARGE else _TRIES_MAX_LARGE
         found: list[Change] = []
         seen: set[bytes] = set()
+        helped: dict[int, int] = {}
         for candidate in sorted(diagnosis.candidates, key=lambda each: each.rank):
             key = msgspec.json.encode(candidate.patches)
-            if key in seen:
+            if key in seen or helped.get(candidate.rank, 0) >= _CHANGES_PER_RANK_MAX:
                 continue
             seen.add(key)
             if len(found) >= CHANGES_MAX or len(seen) > tries:
                 break
             outcome = would_help(self.world, subject, candidate.patches)
             if outcome is not None and outcome.schedulable:
+                helped[candidate.rank] = helped.get(candidate.rank, 0) + 1
                 nodes = list(dict.fromkeys(placement.node for placement in outcome.placements))
                 found.append(
                     Change(

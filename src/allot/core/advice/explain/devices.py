@@ -7,6 +7,7 @@ the whole cluster can be described in a few lines and the nearest node be found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 
 import msgspec
 
@@ -28,6 +29,8 @@ from allot.core.scheduling.pod_claims import Variant
 
 SHOWN_MAX = 3
 _HOLDERS_MAX = 5
+# Sorts behind every time.
+_NEVER = "~"
 # Obstacles because of which a device does not count as one of the class on a node.
 OUTSIDE = (Obstacle.NOT_IN_CLASS, Obstacle.NOT_ON_NODE)
 # Obstacles that are there because others have something.
@@ -181,27 +184,32 @@ class DeviceSurvey:
         )
 
     def holders(self, wanted: Wanted) -> tuple[Holder, ...]:
-        """Who holds what the request could use, the longest first."""
+        """Who holds what the request could use, the longest first; those whose time is not known come last."""
         held: dict[str, int] = {}
         for tally in wanted.found.of(*TAKEN):
-            for claim, count in tally.claims.items():
-                held[claim] = held.get(claim, 0) + count
-        holders = [self._holder(name, count) for name, count in held.items()]
-        return tuple(sorted(holders, key=lambda holder: (-(holder.seconds or 0), holder.claim))[:_HOLDERS_MAX])
+            for name, count in tally.claims.items():
+                held[name] = held.get(name, 0) + count
+        first = nsmallest(_HOLDERS_MAX, held, key=lambda name: (self._since(name) or _NEVER, name))
+        return tuple(self._holder(name, held[name]) for name in first)
+
+    def _since(self, name: str) -> str:
+        claim = find_claim(self.world, name)
+        if claim is None or claim.status.allocation is None:
+            return ""
+        return claim.status.allocation.allocation_timestamp or claim.metadata.creation_timestamp or ""
 
     def _holder(self, name: str, devices: int) -> Holder:
-        namespace, _, short = name.partition("/")
-        claim = self.world.get(api.ResourceClaim, short, namespace)
+        claim = find_claim(self.world, name)
         if claim is None or claim.status.allocation is None:
             return Holder(claim=name, devices=devices)
-        since = claim.status.allocation.allocation_timestamp or claim.metadata.creation_timestamp or ""
+        since = self._since(name)
         seconds = None
         if since and self.world.taken_at is not None:
             seconds = max(0, int(self.world.taken_at - seconds_of(since)))
         return Holder(
             claim=name,
             devices=devices,
-            pods=tuple(f"{namespace}/{user.name}" for user in claim.status.reserved_for[:SHOWN_MAX]),
+            pods=tuple(f"{claim.metadata.namespace}/{user.name}" for user in claim.status.reserved_for[:SHOWN_MAX]),
             nodes=nodes_of(claim),
             since=since,
             seconds=seconds,
@@ -272,6 +280,12 @@ def nodes_of(claim: api.ResourceClaim) -> tuple[str, ...]:
             }
         )
     )
+
+
+def find_claim(world: World, name: str) -> api.ResourceClaim | None:
+    """A claim by namespace and name in one text."""
+    namespace, _, short = name.partition("/")
+    return world.get(api.ResourceClaim, short, namespace)
 
 
 def users_of(world: World, claim: api.ResourceClaim) -> list[core_v1.Pod]:

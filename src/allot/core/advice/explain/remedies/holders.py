@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from allot.core.advice.explain.devices import TAKEN, Wanted, users_of
-from allot.core.advice.explain.diagnosis import (
-    Candidate,
-    Rank,
-    claim_object,
-    delete_of,
-    patch_of,
-    place_of_claim,
-)
+from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, users_of
+from allot.core.advice.explain.diagnosis import Candidate, Rank, claim_object, delete_of, patch_of, place_of_claim
 from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.explain.world import World, as_json, full_name
+from allot.core.explain import Obstacle
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -26,6 +20,8 @@ _NODES_MAX = 64
 
 def freed(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
     """Others who hold devices that the request could use let go: on each node as few as are enough, else all of them."""
+    # Counters and shares do not add up as devices do: there any of the holders may be enough.
+    adds_up = all(tally.reason.obstacle is Obstacle.IN_USE for tally in wanted.found.of(*TAKEN))
     options: set[tuple[int, str, tuple[str, ...]]] = set()
     for node, claims in _held_by_node(world, wanted).items():
         found = wanted.found.nodes.get(node)
@@ -33,9 +29,9 @@ def freed(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]
         needed = found.in_class if wanted.leaf.all_devices and found is not None else wanted.leaf.count
         enough = _enough(claims, max(1, needed - free))
         options.add((len(enough), node, tuple(enough)))
-        # Counters and shares do not always add up as devices do.
-        options.update((1, node, (claim,)) for claim in claims)
-        options.add((len(claims), node, tuple(sorted(claims))))
+        if not adds_up:
+            options.update((1, node, (claim,)) for claim in claims)
+            options.add((len(claims), node, tuple(sorted(claims))))
     for _, node, chosen in sorted(options)[:_OPTIONS_MAX]:
         yield from _let_go(world, pod, node, chosen)
 
@@ -45,7 +41,7 @@ def _held_by_node(world: World, wanted: Wanted) -> dict[str, dict[str, int]]:
     by_node: dict[str, dict[str, int]] = {}
     for tally in wanted.found.of(*TAKEN):
         for name, number in tally.claims.items():
-            claim = _claim(world, name)
+            claim = find_claim(world, name)
             allocation = claim.status.allocation if claim is not None else None
             pools = {result.pool for result in allocation.devices.results} if allocation is not None else set()
             # Most drivers name a node's pool after the node.
@@ -65,15 +61,10 @@ def _enough(claims: dict[str, int], lacking: int) -> list[str]:
     return chosen
 
 
-def _claim(world: World, name: str) -> api.ResourceClaim | None:
-    namespace, _, short = name.partition("/")
-    return world.get(api.ResourceClaim, short, namespace)
-
-
 def _let_go(world: World, pod: core_v1.Pod, node: str, names: Sequence[str]) -> Iterator[Candidate]:
     patches: dict[str, Patch] = {}
     for name in names:
-        claim = _claim(world, name)
+        claim = find_claim(world, name)
         if claim is None:
             return
         users = users_of(world, claim)
@@ -160,7 +151,7 @@ def shared_claim(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Can
         other
         for tally in wanted.found.of(*TAKEN)
         for held in tally.claims
-        if (claim := _claim(world, held)) is not None
+        if (claim := find_claim(world, held)) is not None
         for other in users_of(world, claim)
         if any(claim_name(other, entry) == claim.metadata.name for entry in other.spec.resource_claims)
         and any(entry.resource_claim_template_name == name for entry in other.spec.resource_claims)
