@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
+# Pytest finds the other test modules by itself; a run of this file as a script does not.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from cli.command import Result, allot
 
 from allot.cli.server_answers import ServerAnswers
 from allot.cli.sources import read_source
@@ -22,6 +21,7 @@ from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint
 from allot.core.features import ALL_GATES
+from cli.command import Result, allot
 
 CASES = Path(__file__).parent / "convert_cases"
 NAMES = sorted(file.name.removesuffix(".in.yaml") for file in CASES.glob("*.in.yaml"))

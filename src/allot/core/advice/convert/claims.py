@@ -25,6 +25,7 @@ _FLAT = (
     "capacity",
     "derivedAttributes",
 )
+_CONSTRAINT = frozenset(("requests", "matchAttribute", "distinctAttribute"))
 _V1BETA1 = "resource.k8s.io/v1beta1"
 
 
@@ -379,6 +380,10 @@ class _Claim:
         return {**devices, "constraints": kept} if kept else without(devices, "constraints")
 
     def _is_about_nodes(self, constraint: Any, path: Path) -> bool:
+        unknown = sorted(set(mapping(constraint)) - _CONSTRAINT)
+        if unknown and set(mapping(constraint)) != {"nodeSelector"}:
+            known = ", ".join(sorted(_CONSTRAINT))
+            self._error(path, f"{shown(constraint)}: {', '.join(unknown)} unknown in a constraint: expected {known}")
         if not isinstance(constraint, dict) or set(constraint) != {"nodeSelector"}:
             return False
         self._require((*path, "nodeSelector"), constraint["nodeSelector"])

@@ -97,7 +97,11 @@ class _Reading:
             self._changed(path, value, None, "an empty selector selects all devices", Confidence.CERTAIN)
             return
         expression = self._tree(value, path, 0)
-        if expression is not None:
+        if expression is None:
+            self._error(
+                path, f"selector {shown(value)} cannot be converted in part, because of what is named above or below"
+            )
+        else:
             self._selected(path, value, expression, "selectors are CEL expressions", Confidence.CERTAIN)
 
     def _sharing(self, value: Any, path: Path) -> None:

@@ -179,30 +179,41 @@ def _claim_spec(entry: dict[str, Any], namespace: str, around: Surroundings) -> 
 
 def _require(requirement: NodeRequirement, found: Object, path: Path) -> None:
     spec = at(found.present, path)
-    why = f"{requirement.owner} asked for these nodes"
-    if requirement.labels is not None:
-        selector = mapping(spec.get("nodeSelector"))
-        for key, label in requirement.labels.items():
-            if selector.get(key, label) != label:
-                message = f"{key} is {shown(selector[key])}, and {requirement.owner} wants {label}: no node has both"
-                found.book.error((*path, "nodeSelector", key), message, rule="node-restriction")
-                return
-        changed = {**spec, "nodeSelector": {**selector, **requirement.labels}}
-        new: Any = {"nodeSelector": requirement.labels}
-    else:
-        required = {"nodeSelectorTerms": requirement.terms}
-        if at(spec, _AFFINITY) not in (None, required):
-            message = (
-                f"the pod has a node affinity of its own, and {requirement.owner} wants {shown(requirement.terms)}"
+    made = (
+        _with_labels(requirement, found, spec)
+        if requirement.labels is not None
+        else _with_terms(requirement, found, spec)
+    )
+    if made is not None and made != {key: spec[key] for key in made if key in spec}:
+        found.value = put(found.present, path, {**spec, **made})
+        why = f"{requirement.owner} asked for these nodes"
+        found.book.change(path, None, made, why, rule="node-restriction", confidence=Confidence.LIKELY)
+
+
+def _with_labels(requirement: NodeRequirement, found: Object, spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The pod's node selector with the labels; None, with an error, if it asks for others."""
+    labels, selector = requirement.labels or {}, mapping(spec.get("nodeSelector"))
+    for key, label in labels.items():
+        if selector.get(key, label) != label:
+            requirement.owner.book.error(
+                (*requirement.path, key),
+                f"{key}: {label} contradicts {found}, which asks for nodes with {key}: {shown(selector[key])}",
+                rule="node-restriction",
             )
-            found.book.error(
-                (*path, *_AFFINITY), message, rule="node-restriction", hint="write the terms that mean both"
-            )
-            return
-        affinity = mapping(spec.get("affinity"))
-        nodes = {**mapping(affinity.get("nodeAffinity")), _REQUIRED: required}
-        changed = {**spec, "affinity": {**affinity, "nodeAffinity": nodes}}
-        new = {"nodeAffinity": nodes}
-    if changed != spec:
-        found.value = put(found.present, path, changed)
-        found.book.change(path, None, new, why, rule="node-restriction", confidence=Confidence.LIKELY)
+            return None
+    return {"nodeSelector": {**selector, **labels}}
+
+
+def _with_terms(requirement: NodeRequirement, found: Object, spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The pod's affinity with the terms; None, with an error, if it has terms of its own."""
+    required = {"nodeSelectorTerms": requirement.terms}
+    if at(spec, _AFFINITY) not in (None, required):
+        requirement.owner.book.error(
+            requirement.path,
+            f"{found} has a node affinity of its own beside {requirement.path[-1]}: {shown(requirement.terms)}",
+            rule="node-restriction",
+            hint="write terms that mean both into the pod, and remove them here",
+        )
+        return None
+    affinity = mapping(spec.get("affinity"))
+    return {"affinity": {**affinity, "nodeAffinity": {**mapping(affinity.get("nodeAffinity")), _REQUIRED: required}}}
