@@ -34,7 +34,7 @@ from allot.core.advice.snapshot import Snapshot
 from allot.core.model import core_v1
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
-from allot.core.model.resource_v1 import DeviceClass
+from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
 from allot.core.scheduling.settings import Policy, Settings
 
 EXIT_NONE_FITS = 1
@@ -136,7 +136,8 @@ def plan(
 def _outcome(
     snapshot: Snapshot, displaced: Sequence[core_v1.Pod], manifest: Manifest, limit: int, settings: Settings
 ) -> Outcome:
-    with progress("placing copies", limit) as advance:
+    devices = sum(len(slice_.spec.devices or ()) for slice_ in snapshot.of(ResourceSlice))
+    with progress("placing copies", min(limit, devices)) as advance:
         return outcome_of(World(snapshot), manifest, limit, settings, displaced, advance)
 
 

@@ -80,7 +80,20 @@ def _container(
             children.append(Branch(kind="claim", name=used.name, facts={"shared": "see above"}))
         else:
             children.append(_entry(world, pod, entry, used.request or "", told))
-    return Branch(kind="container", name=container.name, children=tuple(children))
+    return Branch(kind="container", name=container.name, problem=_sick(pod, container.name), children=tuple(children))
+
+
+def _sick(pod: core_v1.Pod, container: str) -> str:
+    """What the node says against the devices of a container."""
+    said = [
+        f"{health.resource_id} is {health.health.lower()}{f': {health.message}' if health.message else ''}"
+        for status in pod.status.container_statuses
+        if status.name == container
+        for resource in status.allocated_resources_status
+        for health in resource.resources
+        if health.health not in ("", "Healthy")
+    ]
+    return "; ".join(said)
 
 
 def _entry(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, request: str, told: set[str]) -> Branch:

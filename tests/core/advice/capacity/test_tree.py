@@ -82,6 +82,16 @@ def test_a_pod_that_waits_says_why() -> None:
     assert pod_tree(found, found.all(core_v1.Pod)[0]).problem == "0/1 nodes are available"
 
 
+def test_a_device_that_the_node_finds_unhealthy_is_a_problem_of_its_container() -> None:
+    sick = pod("p", claims=("c",))
+    health = {"resourceID": "k8s.gpu.example.com/claim=gpu-0", "health": "Unhealthy", "message": "too hot"}
+    status = {"name": "c", "allocatedResourcesStatus": [{"name": "claim:c", "resources": [health]}]}
+    sick["status"] = {"containerStatuses": [status]}
+    found = situation(sick, claim("c"))
+    container = pod_tree(found, found.all(core_v1.Pod)[0]).children[0]
+    assert container.problem == "k8s.gpu.example.com/claim=gpu-0 is unhealthy: too hot"
+
+
 def test_constraints_configuration_and_alternatives_are_told() -> None:
     wanted = claim("c", {"name": "g", "firstAvailable": [{"name": "a", "deviceClassName": "x", "count": 2}, {"name": "b", "deviceClassName": "y"}]}, constraints=[{"matchAttribute": "example.com/root"}])  # fmt: skip
     result = {"request": "g/a", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
