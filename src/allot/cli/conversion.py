@@ -16,13 +16,13 @@ import msgspec
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.manifests import read_sources
 from allot.cli.output import talk
-from allot.cli.rewriting import rewritten, written
+from allot.cli.rewriting import extent, rewritten, written
 from allot.cli.sources import read_source
 from allot.core.advice.convert import Change, Confidence, Converted, ConvertedDocument, Options, Problem, convert
 from allot.core.advice.convert.changes import shown
 from allot.core.advice.lint.finding import apply_edits
 from allot.core.advice.lint.source import Flaw, Source, Written, path_text
-from allot.core.advice.places import Path, Span, nearest_place
+from allot.core.advice.places import Path, nearest_place
 from allot.core.advice.typography import pieces
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -198,22 +198,18 @@ def _text(source: Source, outcomes: Sequence[_Outcome]) -> str:
         inside = [
             outcome
             for outcome in outcomes
-            if outcome.document.value is not None and piece.start <= _span(outcome.document)[0] < end
+            if outcome.document.value is not None and piece.start <= extent(text, outcome.document.places)[0] < end
         ]
         parts += [_piece(text, piece.start, end, outcome) for outcome in inside] if inside else [piece.text]
     made = "".join(parts)
     return made if made.endswith("\n") or not made else f"{made}\n"
 
 
-def _span(document: Written) -> Span:
-    return nearest_place(document.places, ()).value
-
-
 def _piece(text: str, start: int, end: int, outcome: _Outcome) -> str:
     """One document with its separator and the comments around it."""
     document = outcome.document
-    root = _span(document)
-    before = text[start : root[0]]
+    own_start, own_end = extent(text, document.places)
+    before = text[start:own_start]
     separator = ""
     if before.startswith("---"):
         separator, line_end, before = before.partition("\n")
@@ -222,7 +218,6 @@ def _piece(text: str, start: int, end: int, outcome: _Outcome) -> str:
     if outcome.result is None:
         return ""
     body = rewritten(text, document.places, document.value, outcome.result.value)
-    own_end = root[0] + len(text[slice(*root)].rstrip())
     return f"{separator}{new}{before}{body}{text[own_end:end]}"
 
 

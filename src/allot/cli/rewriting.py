@@ -12,22 +12,30 @@ from typing import Any
 from allot.cli.documents import parse_documents
 from allot.cli.errors import Unreadable
 from allot.cli.output import yaml_text
-from allot.core.advice.places import Path, Place, Places
+from allot.core.advice.places import Path, Place, Places, Span
 
 _INDENT = 2
 
 
+def extent(text: str, places: Places) -> Span:
+    """From where to where a document's own text goes: from its first character to the end of its last line."""
+    start, end = places[()].value
+    end = start + len(text[start:end].rstrip())
+    line_end = text.find("\n", end)
+    return start, line_end if line_end >= 0 else len(text)
+
+
 def rewritten(text: str, places: Places, old: Any, new: Any) -> str:
-    """The text of a document (of its value, from the first character to the last) for the new value."""
+    """The document's own text for the new value."""
     if old == new:
-        return text[slice(*places[()].value)].rstrip()
+        return text[slice(*extent(text, places))]
     if text.lstrip()[:1] in ("{", "["):
         return json.dumps(new, ensure_ascii=False, indent=2)
     if isinstance(old, dict) and isinstance(new, dict) and () in places:
         try:
             lines = _Rewriting(text, places, old).mapping(new, (), 0)
             made = "\n".join(lines)
-            (document,) = parse_documents(made.encode(), "")
+            (document,) = parse_documents(f"{made}\n".encode(), "")
         except (_Unlike, Unreadable, ValueError):
             return written(new)
         if document.value == new:
