@@ -43,6 +43,7 @@ _COMMANDS = (
     "plan",
     "reset",
     "scheduler",
+    "snapshot",
     "status",
     "top",
     "tree",

@@ -34,6 +34,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE = "default"
 _LISTS_AT_ONCE = 4
+_KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
 
 
 class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +87,13 @@ def read_snapshot(source: SnapshotSource) -> Snapshot:
         return snapshot_from_files(source.files)
     taken_at, values = read_live(source)
     return Snapshot(tuple(_objects(values)), taken_at)
+
+
+def read_values(source: SnapshotSource) -> list[dict[str, Any]]:
+    """The objects of the kinds that snapshots have as JSON values, as the server or the dump has them."""
+    if not source.files:
+        return read_live(source)[1]
+    return [manifest.value for manifest in read_manifests(source.files) if (manifest.group, manifest.kind) in _KIND_NAMES]
 
 
 # --- dumps ---
