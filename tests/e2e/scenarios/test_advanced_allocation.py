@@ -346,22 +346,37 @@ async def test_41_a_device_plugin_on_the_node_comes_first(world: World) -> None:
     assert pod["status"]["extendedResourceClaimStatus"]
 
 
-async def test_42_quotas_count_claims_and_devices(world: World) -> None:
-    await world.device_class()
-    hard = {"count/resourceclaims.resource.k8s.io": "2", f"{world.class_name}.deviceclass.resource.k8s.io/devices": "5"}
+async def test_42_quotas_count_claims_devices_and_extended_resources(world: World) -> None:
+    resource = f"{world.driver}/gpu"
+    await world.gpus("n1", 1)
+    await world.device_class(extendedResourceName=resource)
+    of_class = f"{world.class_name}.deviceclass.resource.k8s.io/devices"
+    hard = {"count/resourceclaims.resource.k8s.io": "2", of_class: "5", f"requests.{resource}": "5"}
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
     await world._make("resourcequotas", body)
 
-    async def ready() -> bool:
-        return bool((await world.get("resourcequotas", "q")).get("status", {}).get("used"))
+    async def used_is(*amounts: str) -> None:
+        async def ask() -> bool:
+            used = (await world.get("resourcequotas", "q")).get("status", {}).get("used") or {}
+            return [used.get(name) for name in hard] == list(amounts)
 
-    await world.until(ready, "the usage of the quota")
+        await world.until(ask, f"used {amounts}")
+
+    await used_is("0", "0", "0")
     await world.claim("a", world.request(count=2))
     await world.claim("b", world.request(count=3))
     with pytest.raises(ApiError, match="exceeded quota"):
         await world.claim("c")
-    used = (await world.get("resourcequotas", "q"))["status"]["used"]
-    assert set(used.values()) == {"2", "5"}
+    # A class that is an extended resource as well has both names.
+    await used_is("2", "5", "5")
+    await world.kind("resourceclaims").delete("a", world.namespace)
+    await world.kind("resourceclaims").delete("b", world.namespace)
+    await used_is("0", "0", "0")
+    await world.pod("p1", resources=await extended(world))
+    await world.running("p1")
+    await used_is("1", "1", "1")
+    with pytest.raises(ApiError, match="exceeded quota"):
+        await world.pod("p2", resources=await extended(world, 5))
 
 
 @pytest.mark.parametrize("by_template", [False, True], ids=["claim", "template"])
