@@ -93,7 +93,9 @@ def read_values(source: SnapshotSource) -> list[dict[str, Any]]:
     """The objects of the kinds that snapshots have as JSON values, as the server or the dump has them."""
     if not source.files:
         return read_live(source)[1]
-    return [manifest.value for manifest in read_manifests(source.files) if (manifest.group, manifest.kind) in _KIND_NAMES]
+    return [
+        manifest.value for manifest in read_manifests(source.files) if (manifest.group, manifest.kind) in _KIND_NAMES
+    ]
 
 
 # --- dumps ---
