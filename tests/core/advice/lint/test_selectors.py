@@ -154,6 +154,18 @@ def test_other_failures_are_told_in_the_words_of_cel() -> None:
     assert "no such overload" in found.message
 
 
+def test_an_attribute_that_other_devices_of_the_driver_have_is_missing_but_not_unknown() -> None:
+    text = claim('device.attributes["gpu.nvidia.com"].profile == "1g.10gb"')
+    rules = {finding.rule for finding in findings(text, hardware("h100x8"))}
+    assert "missing-attribute" in rules
+    assert "unknown-attribute" not in rules
+
+
+def test_an_attribute_that_no_device_has_is_told_once() -> None:
+    text = _claim('device.attributes["gpu.example.com"].modle == "a"')
+    assert not by_rule(text, "missing-attribute", _KNOWN)
+
+
 def test_hardware_profiles_are_devices_too() -> None:
     text = claim('device.attributes["gpu.nvidia.com"].productname == "x"')
     assert by_rule(text, "unknown-attribute", hardware("h100x8"))

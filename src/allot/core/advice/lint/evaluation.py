@@ -12,8 +12,8 @@ import msgspec
 
 from allot.core.advice.lint.claims import CLASS, GROUP, claims, class_selectors
 from allot.core.advice.lint.context import Context
-from allot.core.advice.lint.expressions import read_expression
-from allot.core.advice.lint.selectors import compile_problem
+from allot.core.advice.lint.expressions import Read, read_expression
+from allot.core.advice.lint.selectors import compile_problem, is_known
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.places import Path
 from allot.core.cel.device import DeviceView
@@ -97,15 +97,21 @@ def _report(context: Context, subject: Subject, path: Path, error: str, devices:
         text = f"fails on {where}: {error}; the scheduler gives up on a node with such a device"
         context.report(subject, "selector-error", path, text)
         return
+    read = _read_of(subject.at(path), match[1])
+    if read is not None and read.domain and not is_known(context, read.kind, read.domain, read.name):
+        # That no device has it is told by `selectors`.
+        return
     text = f'fails on {where}, which lack "{match[1]}"; the scheduler gives up on a node with such a device'
-    context.report(subject, "missing-attribute", path, text, _guarded(subject.at(path), match[1]))
+    context.report(subject, "missing-attribute", path, text, _guarded(read) if read is not None else None)
 
 
-def _guarded(expression: str, name: str) -> str | None:
-    """What asks first whether it is there."""
+def _read_of(expression: str, name: str) -> Read | None:
     reading = read_expression(expression)
-    for read in reading.reads if reading is not None else ():
-        if read.name == name and not read.is_optional:
-            domain = f'"{read.domain}"' if read.domain else "device.driver"
-            return f"ask first: has(device.{read.kind}[{domain}].{name}) && ..."
-    return None
+    found = (read for read in (reading.reads if reading is not None else ()) if read.name == name)
+    return next((read for read in found if not read.is_optional), None)
+
+
+def _guarded(read: Read) -> str:
+    """What asks first whether it is there."""
+    domain = f'"{read.domain}"' if read.domain else "device.driver"
+    return f"ask first: has(device.{read.kind}[{domain}].{read.name}) && ..."

@@ -17,7 +17,9 @@ from allot.core.advice.lint.claims import (
     text,
 )
 from allot.core.advice.lint.context import Context
+from allot.core.advice.lint.expressions import ATTRIBUTES
 from allot.core.advice.lint.finding import Severity
+from allot.core.advice.lint.selectors import is_known
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.nearest import did_you_mean
 from allot.core.cel.device import split_name
@@ -166,8 +168,7 @@ def _check_constraint_attribute(context: Context, claim: Claim, attribute: str, 
     domain, name = split_name(attribute, "")
     if domain == _DERIVED_DOMAIN:
         return
-    names = knowledge.words.of("attributes", domain)
-    if name in names:
+    if is_known(context, ATTRIBUTES, domain, name):
         return
     field = "matchAttribute" if claim.subject.at((*path, "matchAttribute")) else "distinctAttribute"
     message = f'no known device has attribute "{attribute}", so that nothing satisfies the constraint'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ _HOSTNAME_LABEL = "kubernetes.io/hostname"
 # Beyond that nothing is said, rather than something that is not known.
 _NODES_MAX = 2000
 _STEPS_MAX = 20_000
-_EXPLAINED_MAX = 3
+_EXPLAINED_MAX = 10
 
 
 def check(context: Context) -> None:
@@ -103,29 +103,40 @@ class _Trial:
 
     def report(self, subject: Subject, path: Path, claims: tuple[api.ResourceClaim, ...]) -> bool:
         """Whether the claims fit on a node together; if not, says why."""
-        refusals: list[Unallocatable] = []
-        for count, node in enumerate(self._candidates(claims)):
+        try:
+            if self._fits(claims):
+                return True
+            refusals = [allocate(self._inventory, node, claims, steps_max=_STEPS_MAX) for node in self._samples()]
+        except AllocationError:
+            # Expressions that fail are told by `evaluation`.
+            return True
+        self._report_refusals(subject, path, claims, [each for each in refusals if isinstance(each, Unallocatable)])
+        return False
+
+    def _fits(self, claims: Sequence[api.ResourceClaim]) -> bool:
+        """Whether there is a node for the claims, or it takes too long to know that there is none."""
+        own = set(self._inventory.nodes())
+        # The others have no devices of their own, but may reach some that are on no node.
+        worth = [name for name in self._inventory.nodes_worth_trying(claims) if name in self._nodes]
+        others = [name for name in self._nodes if name not in own]
+        for count, name in enumerate((*worth, *others)):
             if count >= _NODES_MAX:
                 return True
-            try:
-                answer = allocate(
-                    self._inventory, node, claims, steps_max=_STEPS_MAX, with_reasons=len(refusals) < _EXPLAINED_MAX
-                )
-            except AllocationError:
-                # Expressions that fail are told by `evaluation`.
-                return True
+            answer = allocate(self._inventory, self._nodes[name], claims, steps_max=_STEPS_MAX, with_reasons=False)
             if isinstance(answer, Allocated) or answer.undecided:
                 return True
-            refusals.append(answer)
-        if refusals:
-            self._report_refusals(subject, path, claims, refusals)
-        return not refusals
+        return False
 
-    def _candidates(self, claims: Sequence[api.ResourceClaim]) -> Iterator[core_v1.Node]:
-        """Nodes worth trying first, since one that fits ends the search; then the others, for their reasons."""
-        worth = [name for name in self._inventory.nodes_worth_trying(claims) if name in self._nodes]
-        for name in dict.fromkeys((*worth, *self._nodes)):
-            yield self._nodes[name]
+    def _samples(self) -> list[core_v1.Node]:
+        """A node of each sort, to explain."""
+        sorts: dict[object, core_v1.Node] = {}
+        devices: dict[str, list[tuple[str, int]]] = {}
+        for slice_ in self._context.knowledge.slices:
+            spec = slice_.spec
+            devices.setdefault(spec.node_name or "", []).append((spec.driver, len(spec.devices or ())))
+        for name, node in self._nodes.items():
+            sorts.setdefault(tuple(sorted(devices.get(name, ()))), node)
+        return list(sorts.values())[:_EXPLAINED_MAX]
 
     def _report_refusals(
         self, subject: Subject, path: Path, claims: tuple[api.ResourceClaim, ...], refusals: list[Unallocatable]

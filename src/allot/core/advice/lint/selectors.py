@@ -185,8 +185,16 @@ def _check_read(context: Context, selector: Located, read: Read, *, told: bool) 
     elif domain not in known.domains:
         text = f'no known device has attributes or capacities of "{domain}"'
         context.report(selector.subject, "unknown-domain", selector.path, text, did_you_mean(domain, known.domains))
-    elif read.name not in known.of(read.kind, domain):
+    elif not is_known(context, read.kind, domain, read.name):
         _report_unknown(context, selector, read, domain, known, told=told)
+
+
+def is_known(context: Context, kind: str, domain: str, name: str) -> bool:
+    """Whether known devices have an attribute or capacity, or, where these are only examples, could have it."""
+    if name in context.knowledge.words.of(kind, domain):
+        return True
+    driver = driver_named(domain)
+    return not context.knowledge.is_cluster and name in (driver.attributes if kind == ATTRIBUTES else driver.capacities)
 
 
 def _report_missing_domain(context: Context, selector: Located, read: Read) -> None:
