@@ -21,6 +21,8 @@ from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 
 FIELD_MANAGER = "allot"
+# A person waits for the answer.
+_REQUEST_TIMEOUT_S = 10.0
 # How long a kind may take to be served after its definition was made.
 _DEFINITION_WAIT_S = 10.0
 _DEFINITION_ASKED_EVERY_S = 0.2
@@ -87,7 +89,7 @@ class Settings(msgspec.Struct, frozen=True):
 async def apply_objects(objects: Sequence[dict[str, Any]], connection: Connection, settings: Settings) -> list[Applied]:
     """Every object in turn. CannotRun when the cluster is away; what it refuses is a result."""
     transport = HttpTransport(connection, SystemClock(), SystemIds(), environ=os.environ, user_agent="allot-apply")
-    client = Client(transport, on_warning=lambda warning: talk(f"warning: {warning}"))
+    client = Client(transport, timeout=_REQUEST_TIMEOUT_S, on_warning=lambda warning: talk(f"warning: {warning}"))
     try:
         await client.discovery()
         applying = _Applying(client, settings)
