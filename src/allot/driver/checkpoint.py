@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from allot.driver.files import remove_file, remove_leftovers, replace_file
+from allot.driver.files import exchange_file, recover_files, remove_file, replace_file
 
 VERSION = "v1"
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -90,7 +90,6 @@ class Checkpoint:
         """Read everything. The records of earlier boots, as far as they can be read, which are forgotten now."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            remove_leftovers(self._directory)
             earlier: list[Record] = []
             for folder in sorted(self._root.iterdir()):
                 if folder.is_dir() and folder != self._directory:
@@ -104,6 +103,7 @@ class Checkpoint:
     def reload(self) -> None:
         """Read everything again: another instance of the driver has written."""
         self._records, self.unreadable = {}, {}
+        recover_files(self._directory)
         for path in sorted(self._directory.glob("*.json")):
             try:
                 record = read_record(path)
@@ -126,10 +126,11 @@ class Checkpoint:
         """Remember a claim; it is on disk when this returns."""
         if _SAFE.fullmatch(record.uid) is None:
             raise CheckpointError(f"claim UID {record.uid!r}: expected letters, digits, '-', '.', '_'")
-        data = msgspec.json.encode(record).decode()
-        file = _File(VERSION, zlib.crc32(data.encode()), data)
+        data = msgspec.json.encode(record)
+        file = _File(VERSION, zlib.crc32(data), data.decode())
+        write = exchange_file if record.uid in self._records else replace_file
         try:
-            replace_file(self._path(record.uid), msgspec.json.encode(file))
+            write(self._path(record.uid), msgspec.json.encode(file))
         except OSError as error:
             raise CheckpointError(f"checkpoint {self._path(record.uid)}: {_reason(error)}") from error
         self._records[record.uid] = record
@@ -145,8 +146,8 @@ class Checkpoint:
         self._records.pop(uid, None)
         self.unreadable.pop(uid, None)
 
-    def _path(self, uid: str) -> Path:
-        return self._directory / f"{uid}.json"
+    def _path(self, uid: str) -> str:
+        return f"{self._directory}/{uid}.json"
 
 
 def read_record(path: Path) -> Record:

@@ -1,21 +1,39 @@
 """Files that are either as they were or as they should be, whenever the process dies.
 
-A new content is written beside the file and renamed over it. That holds against kill -9; it is not forced to the disk, since
-what is written here is worthless after a reboot (devices have to be prepared anew then).
+A new content is written beside the file and renamed. That holds against kill -9; it is not forced to the disk, since what is
+written here is worthless after a reboot (devices have to be prepared anew then).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 _SUFFIX = ".new"
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+def replace_file(path: Path | str, data: bytes, mode: int = 0o600) -> None:
     """Give a file a content at once. OSError if that fails; then the file is as it was."""
+    beside = _write_beside(path, data, mode)
+    os.replace(beside, path)  # noqa: PTH105 - text is quicker than paths, and this is where the time of a driver goes
+
+
+def exchange_file(path: Path | str, data: bytes, mode: int = 0o600) -> None:
+    """As `replace_file`, for folders whose readers begin with `recover_files`.
+
+    The old file goes before the new one takes its name: file systems take a rename over another file as the wish to have it on the disk,
+    and wait for that.
+    """
+    beside = _write_beside(path, data, mode)
+    remove_file(path)
+    os.rename(beside, path)  # noqa: PTH104
+
+
+def _write_beside(path: Path | str, data: bytes, mode: int) -> str:
     # Not ending in .json: whoever reads the folder at this moment must not take it for a file.
-    beside = path.with_name(f".{path.name}{_SUFFIX}")
+    folder, name = os.path.split(path)
+    beside = f"{folder}/.{name}{_SUFFIX}"
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         os.fchmod(handle, mode)
@@ -24,15 +42,20 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
             view = view[os.write(handle, view) :]
     finally:
         os.close(handle)
-    beside.replace(path)
+    return beside
 
 
-def remove_file(path: Path) -> None:
+def remove_file(path: Path | str) -> None:
     """Remove a file that may be gone already."""
-    path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Remove what writers that died have left."""
+def recover_files(directory: Path) -> None:
+    """Finish what writers that died have begun: a content that nobody has the name of is the newest there is."""
     for path in directory.glob(f".*{_SUFFIX}"):
-        remove_file(path)
+        target = path.with_name(path.name.removeprefix(".").removesuffix(_SUFFIX))
+        if target.exists() or not path.stat().st_size:
+            remove_file(path)
+        else:
+            path.rename(target)

@@ -51,13 +51,17 @@ class CpuDriver(Driver):
         self.publishing = publishing or Publishing()
         self._read = read
         self._pin_command = pin_command
+        # What was read last, and what is published of it: working that out takes longer than all the rest.
+        self._known: tuple[Topology, dict[str, Offer]] | None = None
         # All that were ever seen: what went offline is told to be unhealthy.
         self._seen: dict[str, None] = {}
 
     def _offers(self) -> dict[str, Offer]:
-        found = {offer.device.name: offer for offer in offers(self._read(), self.publishing)}
-        self._seen |= dict.fromkeys(found)
-        return found
+        topology = self._read()
+        if self._known is None or self._known[0] != topology:
+            self._known = (topology, {offer.device.name: offer for offer in offers(topology, self.publishing)})
+            self._seen |= dict.fromkeys(self._known[1])
+        return self._known[1]
 
     def devices(self) -> Iterable[Device]:
         """Groups, or single CPUs."""

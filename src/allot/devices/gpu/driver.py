@@ -184,8 +184,9 @@ class GpuDriver(Driver):
         try:
             wanted = self._wanted(claim)
             undo = _planned(claim.uid, wanted)
-            # Saved before anything is done; what an earlier attempt saved is part of it, since the devices are the same.
-            claim.save(msgspec.to_builtins(undo))
+            if undo != _Undo():
+                # Saved before anything is done; what an earlier attempt saved is part of it, since the devices are the same.
+                claim.save(msgspec.to_builtins(undo))
             self._hold(claim.uid, tuple(device.name for device in claim.devices if not device.admin_access))
             instances = {each.device.name: self._made(each) for each in wanted if each.offer.type == MIG}
             shared = self._share(wanted, instances, undo)
