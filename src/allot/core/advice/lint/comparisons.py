@@ -173,8 +173,10 @@ def _changed_sides(context: Context, selector: Located, right: str | None) -> st
     wrongly_out: list[str] = []
     for device in context.knowledge.devices:
         before, after = _matches(selector.expression, device.view), _matches(right, device.view)
-        if before is not after and after is not None:
-            (wrongly_out if after else wrongly_in).append(device.name)
+        if after is True and before is not True:
+            wrongly_out.append(device.name)
+        elif after is False and before is True:
+            wrongly_in.append(device.name)
     said = []
     if wrongly_out:
         said.append(f"left out although they would do: {_shown(wrongly_out)}")
