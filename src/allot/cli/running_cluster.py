@@ -35,9 +35,10 @@ from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
+from allot.node import registration
 from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.process.children import Child
-from allot.process.clock import Clock, SystemClock
+from allot.process.clock import Clock, SystemClock, rfc3339
 from allot.process.interpreter import settle
 from allot.process.signals import stop_on_signals
 
@@ -199,15 +200,23 @@ class _Cluster:
                 continue
 
     async def _wait_for_nodes(self) -> None:
-        """Until all nodes are ready, and have published their devices."""
+        """Until all nodes are ready, and have published their devices. What an earlier run left does not count: their agents must
+        have renewed their leases."""
         if self._own_node is not None:
             await self._own_node.is_ready.wait()
         wanted = self._options.nodes
         all_of_them, with_devices = set(wanted.all_names), set(wanted.names_with_devices)
-        nodes, slices = self._plane.informers.typed(Node), self._plane.informers.typed(ResourceSlice)
+        informers, began = self._plane.informers, rfc3339(int(self._state.since))
+        nodes, slices = informers.typed(Node), informers.typed(ResourceSlice)
+        leases = informers.dynamic(
+            "coordination.k8s.io", "v1", "leases", namespaced=True, namespace=registration.LEASE_NAMESPACE
+        )
         until = self._clock.monotonic() + _NODES_WAIT_S
         while True:
             missing = all_of_them - {each.metadata.name for each in nodes.cache if _is_ready(each)}
+            missing |= all_of_them - {
+                each["metadata"]["name"] for each in leases.cache if each["spec"].get("renewTime", "") >= began[:-1]
+            }
             missing |= with_devices - {each.spec.node_name or "" for each in slices.cache}
             if not missing:
                 return

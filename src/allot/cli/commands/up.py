@@ -36,7 +36,7 @@ class _CountsBelongToNodes(click.Command):
                 rest.append(argument)
                 continue
             count = value if equals else next(given, "")
-            if not rest or (rest[-1].startswith("-") and "=" not in rest[-1]):
+            if rest[-2:-1] != ["--node"] and not (rest and rest[-1].startswith("--node=")):
                 raise click.UsageError("--count comes after the --node that it counts.", ctx)
             rest[-1] = f"{rest[-1]}={count}"
         return super().parse_args(ctx, rest)
