@@ -13,11 +13,12 @@ import pytest
 from . import world
 
 CASES = 240
+ANY = -1
 _ROOT = f"{world.DRIVER}/root"
 
 
 class Device(NamedTuple):
-    """room: how often it can be had, or how much of it; slots: what it takes of the board that it is cut from."""
+    """node: ANY if all nodes can use it; room: how often it can be had, or how much of it; slots: what it takes of the board that it is cut from."""
 
     node: int
     name: str
@@ -57,10 +58,13 @@ class Case(NamedTuple):
 # --- cases ---
 
 
-def _case(seed: int) -> Case:
+def _case(seed: int, *, with_network: bool = False) -> Case:
+    """with_network: there are devices that all nodes can use."""
     dice = random.Random(seed)
     nodes = dice.randint(1, 3)
     devices: list[Device] = []
+    if with_network:
+        devices += [Device(ANY, f"net-{n}", dice.choice("AB"), "r0") for n in range(dice.randint(1, 3))]
     for node in range(nodes):
         style = dice.choice(("plain", "plain", "cut", "shared"))
         if style == "cut":
@@ -177,7 +181,7 @@ def _devices(
     fitting = [
         index
         for index, device in enumerate(case.devices)
-        if device.node == node and device.model == request.model and room[index] >= (request.amount or 1)
+        if device.node in (node, ANY) and device.model == request.model and room[index] >= (request.amount or 1)
     ]
     for chosen in itertools.combinations(fitting, request.count):
         roots = {case.devices[index].root for index in chosen} | ({root} if root is not None else set())
@@ -221,9 +225,13 @@ def _planned(case: Case) -> Any:
         counters = [{"name": "board", "counters": slots}] if any(device.board >= 0 for device in own) else []
         if own:
             objects.append(world.slices(f"n{node}", [_published(device) for device in own], counters))
+    network = [_published(device) for device in case.devices if device.node == ANY]
+    if network:
+        objects.append(world.slices("net", network, allNodes=True))
     for index in sorted(case.held):
         device = case.devices[index]
-        objects.append(world.held(f"held-{index}", f"n{device.node}", device.name, pods=("somebody",)))
+        pool = "net" if device.node == ANY else f"n{device.node}"
+        objects.append(world.held(f"held-{index}", pool, device.name, pods=("somebody",)))
     templates = [_template(number, pod) for number, pod in enumerate(case.pods)]
     pods = [
         world.pod(f"p{number}", cpu=str(pod.cpu) if pod.cpu else "", templates=(f"t{number}",))
@@ -262,6 +270,17 @@ def test_the_maximum_is_what_a_search_of_everything_finds(first: int) -> None:
         assert outcome.maximum.is_exact, f"seed {seed}: {outcome.maximum}"
         assert outcome.maximum.copies == _search(case), f"seed {seed}: {case}"
         assert outcome.scheduled <= outcome.maximum.copies, f"seed {seed}"
+
+
+def test_where_nodes_share_devices_the_maximum_is_not_too_low_and_exact_only_if_it_is() -> None:
+    exact = 0
+    for seed in range(60):
+        case = _case(seed, with_network=True)
+        outcome, most = _planned(case), _search(case)
+        assert outcome.scheduled <= most <= outcome.maximum.copies, f"seed {seed}: {case}"
+        assert not outcome.maximum.is_exact or outcome.maximum.copies == most, f"seed {seed}: {case}"
+        exact += outcome.maximum.is_exact
+    assert exact > 30
 
 
 def test_the_cases_are_not_trivial() -> None:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allot.core.advice.explain.world import World
+from allot.core.advice.planning.bounds import cluster_bounds
 from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.filling import Filled
 from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
@@ -65,20 +66,21 @@ def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit:
     per_node = _per_node(found, members)
     nodes = list(world.cluster.nodes.values())
     wanted = tuple(members.count(kind) for kind in range(len(kinds)))
-    totals = [
-        sum(rooms.most(info, kind, per_node.get((info.name, kind), 0), limit * wanted[kind]) for info in nodes)
-        for kind in range(len(kinds))
-    ]
-    copies = min(total // count for total, count in zip(totals, wanted, strict=True))
+    copies = min((limit, *cluster_bounds(world, copy)))
+    meets = _meets_on_one_node(world.claims, copy)
+    for kind, count in enumerate(wanted):
+        most = [rooms.most(info, kind, per_node.get((info.name, kind), 0), copies * count) for info in nodes]
+        total = max(most, default=0) if meets else sum(most)
+        copies = min(copies, total // count)
     if len(kinds) > 1 and not reason:
-        best = _best_combination(rooms, nodes, wanted, min(copies, limit))
+        best = _best_combination(rooms, nodes, wanted, copies)
         if best is None:
             reason = "there are too many ways to combine different pods on nodes"
         else:
             copies = best
     if rooms.undecided:
         reason = reason or "the search for devices took too long on some nodes"
-    return Maximum(copies=min(copies, limit), is_exact=not reason, reason=reason)
+    return Maximum(copies=copies, is_exact=not reason, reason=reason)
 
 
 # --- kinds of pods ---
@@ -165,6 +167,16 @@ def _own_claims(claims: Claims, copy: Copy) -> set[ClaimID]:
     """Claims that one pod of a copy has for itself."""
     users = [id_ for pod in copy.pods for id_ in claims.claims_of(pod)]
     return {claim_id(claim) for claim in copy.claims if users.count(claim_id(claim)) == 1}
+
+
+def _meets_on_one_node(claims: Claims, copy: Copy) -> bool:
+    """Whether all pods of all copies name a claim that will be on one node."""
+    own = {claim_id(claim) for claim in copy.claims}
+    shared = set.intersection(*({*claims.claims_of(pod)} for pod in copy.pods)) - own
+    for claim in (claims.claim(*id_) for id_ in shared):
+        if claim is not None and claim.status.allocation is None:
+            return not _reaches_shared_devices(claims, claims.inventory.plan(claim.spec))
+    return False
 
 
 def _reaches_shared_devices(claims: Claims, plan: ClaimPlan) -> bool:

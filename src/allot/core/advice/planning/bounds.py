@@ -1,0 +1,57 @@
+"""Upper bounds on the number of copies that hold for the cluster as a whole, for where nodes cannot be asked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allot.core.advice.explain.world import World
+from allot.core.advice.planning.copies import Copy
+from allot.core.allocation import claim_id
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+
+
+def cluster_bounds(world: World, copy: Copy) -> Iterator[int]:
+    """How many copies there cannot be more of, each for a reason of its own."""
+    yield from _by_devices(world, copy)
+    yield from _by_domains(world, copy)
+    yield from _by_reservations(world, copy)
+
+
+def _by_devices(world: World, copy: Copy) -> Iterator[int]:
+    """Devices of one kind that are free in the whole cluster, by how many of them a copy needs."""
+    inventory = world.claims.inventory
+    plans = [inventory.plan(claim.spec) for claim in copy.claims]
+    for index, needed in inventory.needs(plans) if plans else ():
+        # Shares of one device can serve many; values of attributes are counted per node.
+        if not index.has_shareable and index.constraint is None and not index.signature.admin_access:
+            free = index.shared + sum(index.count(name) - index.shared for name in world.cluster.nodes)
+            yield free // needed
+
+
+def _by_domains(world: World, copy: Copy) -> Iterator[int]:
+    """Pods that keep off each other within a domain: one for each."""
+    for pod in copy.pods:
+        profile = world.cluster.profiles.of(pod)
+        labels = world.cluster.neighbours.namespace_labels(profile.namespace)
+        for term in profile.anti_affinity_terms:
+            if not term.matches(pod.metadata.namespace, pod.metadata.labels, labels):
+                continue
+            values = [info.labels.get(term.topology_key) for info in world.cluster.nodes.values()]
+            # On nodes without the label they do not keep off each other.
+            if None not in values:
+                yield len(set(values)) // _count(copy, pod)
+
+
+def _count(copy: Copy, pod: core_v1.Pod) -> int:
+    return sum(other.metadata.labels == pod.metadata.labels for other in copy.pods)
+
+
+def _by_reservations(world: World, copy: Copy) -> Iterator[int]:
+    """A claim that all copies share can be reserved for so many pods and no more."""
+    own = {claim_id(claim) for claim in copy.claims}
+    users = [id_ for pod in copy.pods for id_ in world.claims.claims_of(pod)]
+    for id_ in set(users) - own:
+        claim = world.claims.claim(*id_)
+        if claim is not None:
+            yield (api.RESERVED_FOR_MAX - len(claim.status.reserved_for)) // users.count(id_)
