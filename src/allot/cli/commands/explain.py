@@ -130,7 +130,7 @@ def _overview(explainer: Explainer, namespace: str | None, output: str) -> int:
         return 0
     with progress("explaining pods", len(pods), writes=True) as advance:
         for of, name in pods:
-            found = explainer.pod(of, name)
+            found = explainer.pod(of, name, briefly=output == "text")
             advance()
             if output == "text":
                 write(found.cause)

@@ -93,7 +93,7 @@ class NodeChecks:
         status = self._around.refusal(info)
         if status is not None:
             text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
-            checks.append(Check(Reason.NEIGHBOURS, text))
+            checks.append(Check(Reason.NEIGHBOURS, f"does not go with other pods: {text}"))
         if self._question is not None:
             device = self._devices(info, self._question)
             if device is not None:

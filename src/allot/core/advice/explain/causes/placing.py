@@ -94,9 +94,9 @@ class Placing:
 
     # --- the report's parts ---
 
-    def groups(self) -> tuple[NodeGroup, ...]:
-        """Nodes by what is wrong with them."""
-        return grouped({name: self._texts(name) for name in self.checks})
+    def groups(self, *, without: str = "", nothing_wrong: str = "") -> tuple[NodeGroup, ...]:
+        """Nodes by what is wrong with them, one of them left out. nothing_wrong: what is said of those that would do."""
+        return grouped({name: self._texts(name) or [nothing_wrong] for name in self.checks if name != without})
 
     def _texts(self, name: str) -> list[str]:
         return [

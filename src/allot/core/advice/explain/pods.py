@@ -1,0 +1,118 @@
+"""Pods: those that wait for a node, those that wait on one, and those that run."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from allot.core.advice.explain.causes.early import before_scheduling
+from allot.core.advice.explain.causes.late import after_scheduling, devices_of
+from allot.core.advice.explain.causes.placing import Placing
+from allot.core.advice.explain.causes.refused import refused
+from allot.core.advice.explain.causes.waiting import fits, not_ready
+from allot.core.advice.explain.changes import helpful
+from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
+from allot.core.advice.explain.trial import Subject, try_out
+from allot.core.advice.explain.wording import named
+from allot.core.advice.explain.world import Journal, World, full_name
+from allot.core.lifecycle.claim_owners import claim_keys
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling.devices import DeviceQuestion
+from allot.core.scheduling.failure import Failure
+
+FINISHED = ("Succeeded", "Failed")
+_AS_GOOD = "would do as well"
+
+
+def explain_pod(world: World, pod: core_v1.Pod, *, briefly: bool) -> Explanation:
+    """Why a pod is where it is in its life. briefly: only the cause."""
+    if pod.status.phase in FINISHED:
+        return said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} has ended ({pod.status.phase})")
+    if not pod.spec.node_name:
+        return _pending(world, pod, briefly)
+    return _placed(world, pod, briefly) if pod.status.phase == "Running" else _starting(world, pod)
+
+
+def said(kind: str, object_: core_v1.Pod | api.ResourceClaim, state: State, reason: Reason, cause: str) -> Explanation:
+    """An explanation with its first line only."""
+    metadata = object_.metadata
+    return Explanation(
+        kind=kind, namespace=metadata.namespace, name=metadata.name, state=state, reason=reason, cause=cause
+    )
+
+
+def _pending(world: World, pod: core_v1.Pod, briefly: bool) -> Explanation:
+    subject = Subject(((pod.metadata.namespace, pod.metadata.name),))
+    diagnosis: Diagnosis | None = before_scheduling(world, pod) or not_ready(world, pod)
+    placing: Placing | None = None
+    if diagnosis is None:
+        outcome = try_out(world, subject)
+        if outcome.schedulable:
+            diagnosis = fits(outcome.placements[0].node)
+        else:
+            assert outcome.failure is not None, "a pod that is not placed has a reason"
+            diagnosis, placing = refused(world, pod, outcome.failure)
+    first = said("Pod", pod, State.PENDING, diagnosis.reason, f"{full_name(pod)} is pending because {diagnosis.text}")
+    if briefly:
+        return first
+    return replace(
+        first,
+        details=diagnosis.details,
+        changes=helpful(world, subject, diagnosis),
+        requests=placing.requests() if placing is not None else (),
+        nodes=placing.groups() if placing is not None else (),
+        node_count=len(world.cluster.nodes),
+        nearest=placing.miss() if placing is not None else None,
+        scheduler_said=_scheduler_said(pod),
+    )
+
+
+def _scheduler_said(pod: core_v1.Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message
+    return ""
+
+
+def _starting(world: World, pod: core_v1.Pod) -> Explanation:
+    diagnosis = after_scheduling(world, pod)
+    cause = f"{full_name(pod)} is pending because {diagnosis.text}"
+    return replace(
+        said("Pod", pod, State.STARTING, diagnosis.reason, cause),
+        details=diagnosis.details,
+        changes=tuple(Change(text=text) for text in diagnosis.advice),
+        node=pod.spec.node_name,
+        devices=devices_of(world, pod),
+    )
+
+
+def _placed(world: World, pod: core_v1.Pod, briefly: bool) -> Explanation:
+    """A pod that runs; and why not elsewhere, as far as that can still be known: what other nodes would say now."""
+    devices = devices_of(world, pod)
+    has = f" with {named('device', [each.device for each in devices])}" if devices else ""
+    cause = f"{full_name(pod)} runs on node {pod.spec.node_name}{has}"
+    return replace(
+        said("Pod", pod, State.PLACED, Reason.PLACED, cause),
+        nodes=() if briefly else _elsewhere(world, pod),
+        node_count=len(world.cluster.nodes),
+        node=pod.spec.node_name,
+        devices=devices,
+    )
+
+
+def _elsewhere(world: World, pod: core_v1.Pod) -> tuple[NodeGroup, ...]:
+    """What other nodes say to a pod like this one, whose claims have no devices yet."""
+
+    def unplace(changed: World, journal: Journal) -> None:
+        changed.put(replace(pod, spec=replace(pod.spec, node_name="")), journal)
+        for key in claim_keys(pod):
+            namespace, _, name = key.partition("/")
+            claim = changed.get(api.ResourceClaim, name, namespace)
+            if claim is not None and {user.uid for user in claim.status.reserved_for} <= {pod.metadata.uid}:
+                changed.put(replace(claim, status=api.ResourceClaimStatus()), journal)
+
+    with world.changed((), unplace):
+        question = world.claims.question(pod, None, world.now)
+        placing = Placing(world, pod, Failure(question=question if isinstance(question, DeviceQuestion) else None))
+        return placing.groups(without=pod.spec.node_name, nothing_wrong=_AS_GOOD)
