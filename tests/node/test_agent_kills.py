@@ -14,7 +14,7 @@ import pytest
 
 from e2e.kubectl import MISSING
 from node.cluster import Cluster, shell, wait_for
-from node.test_agent_devices import _CLASS, _TEMPLATE, DriverProcess, cdi_files, prepared
+from node.driver_process import CLASS, TEMPLATE, DriverProcess, cdi_files, prepared
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
 
@@ -35,7 +35,7 @@ def test_nothing_is_lost_however_often_processes_die(tmp_path_factory: pytest.Te
         f"trap 'rmdir {held}/$name; exit 0' TERM; while true; do sleep 0.05; done"
     )
     with Cluster(tmp_path, is_durable=True) as cluster:
-        cluster.apply(_CLASS, _TEMPLATE)
+        cluster.apply(CLASS, TEMPLATE)
         driver = DriverProcess(cluster)
         driver.start()
         wait_for("a slice", lambda: cluster.run("get", "resourceslices", "-o", "name"))

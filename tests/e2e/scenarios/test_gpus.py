@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from typing import Any
 
 import msgspec
@@ -51,6 +52,18 @@ def uuid(line: str) -> str:
     return found[1]
 
 
+async def test_01_a_pod_sees_its_card_and_no_other(world: World) -> None:
+    await cards(world, "h100x2")
+    await world.template("one", request())
+    for name in ("p1", "p2"):
+        await world.pod(name, templates={"gpu": "one"}, script=f"nvidia-smi; {LIST}")
+    seen = [await listed(world, name) for name in ("p1", "p2")]
+    assert all(any("No running processes found" in line for line in lines) for lines in seen)
+    own = [[line for line in lines if line.startswith("GPU ")] for lines in seen]
+    assert [len(lines) for lines in own] == [1, 1]
+    assert uuid(own[0][0]) != uuid(own[1][0])
+
+
 async def test_08_and_29_static_instances_of_one_card(world: World) -> None:
     await cards(world, "a100-40x2", "--mig-layout", "0=1g.5gb,1g.5gb,2g.10gb,3g.20gb")
     names = await published_names(world)
@@ -90,11 +103,14 @@ async def test_27_an_instance_is_made_for_a_claim_and_destroyed_after_it(world: 
 async def test_28_two_containers_have_an_instance_each(world: World) -> None:
     await cards(world, "h100x1", *DYNAMIC)
     await world.claim("two", mig_request("a", "1g.10gb"), mig_request("b", "1g.10gb"))
-    containers = [container(name, LIST, resources=uses(("gpu", name))) for name in ("a", "b")]
+    # A program that wants more memory than its instance has fails.
+    script = f"gpu-memory 9Gi; gpu-memory 10Gi 2>&1; {LIST}"
+    containers = [container(name, script, resources=uses(("gpu", name))) for name in ("a", "b")]
     await world.pod("p1", claims={"gpu": "two"}, containers=containers)
     seen = [await listed(world, "p1", name) for name in ("a", "b")]
-    assert [len(lines) for lines in seen] == [2, 2]
-    assert uuid(seen[0][0]) == uuid(seen[1][0]) and uuid(seen[0][1]) != uuid(seen[1][1])
+    for lines in seen:
+        assert "allocated 9216 MiB" in lines[0] and "9984 MiB memory of MIG instance 1g.10gb" in "".join(lines[1:-2])
+    assert uuid(seen[0][-2]) == uuid(seen[1][-2]) and uuid(seen[0][-1]) != uuid(seen[1][-1])
 
 
 async def test_45_cards_and_instances_as_extended_resources(world: World) -> None:
@@ -139,6 +155,27 @@ async def test_64_new_pods_avoid_a_card_with_an_error(world: World) -> None:
     await world.running(waits)
 
 
+async def test_64_a_card_that_is_lost_is_seen_in_the_status_of_its_pod(world: World) -> None:
+    await cards(world, "h100x1")
+    await world.claim("one", request())
+    await world.pod("p1", claims={"gpu": "one"}, script=LIST)
+    await listed(world, "p1")
+
+    async def health_is(health: str) -> None:
+        async def ask() -> bool:
+            [status] = (await world.get("pods", "p1"))["status"]["containerStatuses"]
+            entries = status.get("allocatedResourcesStatus") or ()
+            return [device["health"] for entry in entries for device in entry["resources"]] == [health]
+
+        await world.until(ask, f"health {health}")
+
+    await health_is("Healthy")
+    inject(world.folder, "0", [parse_fault("lost")])
+    await health_is("Unhealthy")
+    inject(world.folder, "0", [])
+    await health_is("Healthy")
+
+
 async def test_98_as_many_devices_are_published_as_the_machine_has(world: World) -> None:
     await cards(world, "a3-highgpu-8g")
     assert await published_names(world) == [f"gpu-{number}" for number in range(8)]
@@ -148,7 +185,7 @@ async def shared_card(world: World, strategy: dict[str, Any]) -> list[list[str]]
     """A card that two containers of a pod p1 share; what each lists."""
     await cards(world, "a2-highgpu-1g")
     await world.claim("shared", request(), config=[opaque("GpuConfig", {"sharing": strategy})])
-    script = f"env | grep ^CUDA_MPS; {LIST}"
+    script = f"env | grep ^CUDA_MPS; gpu-memory 9Gi; gpu-memory 30Gi 2>&1; {LIST}"
     containers = [container(name, script, resources=uses("gpu")) for name in ("a", "b")]
     await world.pod("p1", claims={"gpu": "shared"}, containers=containers)
     return [await listed(world, "p1", name) for name in ("a", "b")]
@@ -157,7 +194,7 @@ async def shared_card(world: World, strategy: dict[str, Any]) -> list[list[str]]
 @pytest.mark.parametrize(("interval", "number"), [("Short", 1), ("Long", 3)])
 async def test_103_and_104_time_slices_last_as_long_as_the_claim(world: World, interval: str, number: int) -> None:
     seen = await shared_card(world, {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}})
-    assert len(seen[0]) == 1 and uuid(seen[0][0]) == uuid(seen[1][0])
+    assert uuid(seen[0][-1]) == uuid(seen[1][-1])
     assert [card["time_slice"] for card in state(world)] == [number]
     await world.delete_pod("p1")
     assert not any(card.get("time_slice") for card in state(world))
@@ -168,6 +205,7 @@ async def test_105_mps_lasts_as_long_as_the_claim(world: World) -> None:
     seen = await shared_card(world, {"strategy": "MPS", "mpsConfig": mps})
     for lines in seen:
         assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in lines
+        assert "MPS limit 10240 MiB per client" in "".join(lines)
     assert uuid(seen[0][-1]) == uuid(seen[1][-1])
     claim = await world.get("resourceclaims", "shared")
     [daemon] = (world.folder / "mps").iterdir()
@@ -229,12 +267,13 @@ async def test_107_a_card_that_is_passed_through_is_not_offered_otherwise(world:
     await names_are("gpu-0", "gpu-vfio-0")
 
 
-async def test_109_a_pod_outlives_a_change_of_the_driver(world: World) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+async def test_109_a_pod_outlives_a_change_of_the_driver(world: World, number: int) -> None:
     driver = await cards(world, "h100x1", *DYNAMIC)
     await world.claim("mig", mig_request("mig", "1g.10gb"))
     await world.pod("p1", claims={"gpu": "mig"}, script=LIST)
     before = await listed(world, "p1")
-    driver.stop()
+    driver.stop(number)
     driver.start("--profile", "h100x1", "--state-dir", str(world.folder), *DYNAMIC, "--versions", "v1beta1.DRAPlugin")
     assert await listed(world, "p1") == before
     await world.delete_pod("p1")

@@ -134,6 +134,16 @@ async def test_115_and_116_two_interfaces_are_told_in_the_claim_and_claimed_agai
     assert seen[0] == seen[1]
 
 
+async def test_32_a_share_of_a_card_has_its_bandwidth(world: World) -> None:
+    await world.devices("nic", "--profile", "a3-ultragpu-8g", "--share-bandwidth")
+    exactly = {"deviceClassName": "mrdma.google.com", "capacity": {"requests": {"dra.net/bandwidth": "100G"}}}
+    for name in ("p1", "p2"):
+        await world.claim(name, {"name": "nic", "exactly": exactly})
+        await world.pod(name, claims={"nic": name}, script="env | grep ^NET_DEVICE_; exec sleep 600")
+        await world.says(name, "_BANDWIDTH=100000000000")
+    assert await world.devices_of("p1", "nic") == await world.devices_of("p2", "nic")
+
+
 async def test_117_a_driver_that_ends_takes_its_sockets_away_on_its_node_only(world: World) -> None:
     drivers = {node: await world.gpus(node, 1) for node in ("n1", "n2")}
 

@@ -281,6 +281,27 @@ async def test_78_a_claim_of_the_same_name_waits_for_the_one_before(world: World
     await world.running("p1")
 
 
+async def test_77_what_a_pod_left_is_given_back_although_agent_and_driver_were_killed(world: World) -> None:
+    host = world.site.another_host(f"{world.namespace}-host")
+    driver = world.driver_on("n1", host=host, pools=({"devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]},))
+    driver.start()
+    await world.device_class()
+    for name in ("stays", "goes"):
+        await world.claim(name)
+        await world.pod(name, claims={"gpu": name})
+    await world.running("stays", "goes")
+    agent = world.site.agents["n1"]
+    agent.stop(signal.SIGKILL)
+    host.kill()
+    await world.delete_pod("goes", grace_s=0)
+    host.start()
+    agent.start()
+    await until(world, "one claim less", lambda: agent.claims(world.namespace) == ["stays"])
+    [pod] = await world.running("stays")
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert len(agent.cdi_files(world.driver)) == 1
+
+
 async def test_81_a_service_that_was_away_gives_devices_back(world: World) -> None:
     plugin = await one_plugin(world)
     await world.pod("p1", claims={"gpu": "c"})
