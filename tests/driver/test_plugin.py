@@ -469,6 +469,17 @@ async def test_healthz_fails_when_a_socket_is_gone(client: Client, tmp_path: Pat
             assert answer.status == 503
 
 
+@pytest.mark.parametrize("which", ["service_path", "registration_path"])
+async def test_a_driver_that_nobody_can_reach_any_more_ends(client: Client, tmp_path: Path, which: str) -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(Gpu(), client, options(tmp_path, listening_check_s=0.02)) as plugin:
+            await asyncio.sleep(0.1)
+            getattr(plugin, which).unlink()
+            async with asyncio.timeout(10):
+                await asyncio.Event().wait()
+    assert caught.group_contains(DriverFailed, match=r"nobody listens on .*\.sock any more")
+
+
 async def test_a_bad_name_or_folder_is_told_before_anything_starts(client: Client, tmp_path: Path) -> None:
     class Misnamed(Gpu):
         name = "Not A Name"

@@ -47,7 +47,7 @@ from allot.driver.service import (
     Registration,
     health_handlers,
 )
-from allot.driver.sockets import SocketPathError, registration_socket, remove_dead_sockets, service_socket
+from allot.driver.sockets import SocketPathError, is_served, registration_socket, remove_dead_sockets, service_socket
 from allot.driver.status import StatusWriter
 from allot.driver.turns import Turns
 from allot.process.clock import Clock, SystemClock
@@ -59,6 +59,9 @@ _log = logging.getLogger("allot.driver")
 # After the kubelet says that the driver is registered: it may have cleared away the slices as it started.
 _REGISTERED_SYNC_S = 1.0
 _STALE_CHECK_S = 300.0
+LISTENING_CHECK_S = 10.0
+# So often in a row nobody must listen at a socket before the driver gives up: another instance may just be taking it over.
+_DEAF_MAX = 2
 _STOP_S = 30.0
 
 
@@ -83,6 +86,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[str, ...] = (V1, V1BETA1)
     health_versions: tuple[str, ...] = (HEALTH_V1, HEALTH_V1ALPHA1)
     repair_delay_s: float = REPAIR_DELAY_S
+    # How often the driver looks whether its sockets are still there.
+    listening_check_s: float = LISTENING_CHECK_S
 
 
 class Plugin:
@@ -201,9 +206,11 @@ class Plugin:
             # Who sees the devices can have them.
             self._is_serving = True
             self.publisher.set(self._inventory.pools)
+            listening = tasks.create_task(self._watch_sockets())
             try:
                 yield
             finally:
+                listening.cancel()
                 await self._stop(preparer, servers, background)
 
     async def _restore(self) -> None:
@@ -292,6 +299,16 @@ class Plugin:
                 raise DriverFailed(f"driver {self.driver.name}: cannot listen on {path}") from error
             await server.start()
         return service, registrar
+
+    async def _watch_sockets(self) -> None:
+        """DriverFailed when the kubelet cannot reach the driver any more, so that somebody starts it again."""
+        deaf = 0
+        while True:
+            await self._clock.sleep(self.options.listening_check_s)
+            unheard = [path for path in (self.registration_path, self.service_path) if not is_served(path)]
+            deaf = deaf + 1 if unheard else 0
+            if deaf == _DEAF_MAX:
+                raise DriverFailed(f"driver {self.driver.name}: nobody listens on {unheard[0]} any more")
 
     async def _stop(
         self,

@@ -47,16 +47,27 @@ def remove_dead_sockets(registry: Path, data: Path, driver: str) -> tuple[Path, 
     return tuple(removed)
 
 
+def is_served(path: Path) -> bool:
+    """Whether somebody listens at a socket."""
+    return _connecting(path) is None
+
+
 def _is_dead(path: Path) -> bool:
+    """Whether a socket is there that nobody listens at."""
+    return isinstance(_connecting(path), ConnectionRefusedError)
+
+
+def _connecting(path: Path) -> OSError | None:
+    """What is wrong with a connection; None if it is there, or others are in the way."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
+        probe.setblocking(False)
         try:
             probe.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            return error
+    return None
 
 
 def _first_fitting(directory: Path, names: tuple[str, ...]) -> Path:
