@@ -19,7 +19,9 @@ def text_lines(finding: Finding) -> list[tuple[str, str | None]]:
     about = f"{finding.object}: " if finding.object else ""
     place = f"{finding.source}:{finding.line}:{finding.column}"
     message = " ".join(finding.message.split("\n"))
-    lines = [(f"{place}: {finding.severity}: {about}{message} [{finding.rule}]", _COLOURS[finding.severity])]
+    lines: list[tuple[str, str | None]] = [
+        (f"{place}: {finding.severity}: {about}{message} [{finding.rule}]", _COLOURS[finding.severity])
+    ]
     if finding.fix is not None:
         first, *others = finding.fix.text.split("\n")
         lines += [(f"    fix: {first}", None), *((f"         {line}", None) for line in others)]

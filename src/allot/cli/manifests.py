@@ -15,6 +15,7 @@ import msgspec
 
 from allot.cli.documents import BYTES_MAX, Document, parse_documents
 from allot.cli.errors import Unreadable
+from allot.core.model.plain import PlainObject
 
 STDIN = "-"
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -33,62 +34,13 @@ class Origin(msgspec.Struct, frozen=True):
         return place if self.item is None else f"{place}, items[{self.item}]"
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Manifest(PlainObject, frozen=True):
     """One object as written, and where."""
 
-    value: dict[str, Any]
     origin: Origin
-
-    @property
-    def api_version(self) -> str:
-        """The version as written."""
-        return _text(self.value.get("apiVersion"))
-
-    @property
-    def group(self) -> str:
-        """The API group; empty for core/v1."""
-        return self.api_version.rpartition("/")[0]
-
-    @property
-    def kind(self) -> str:
-        """The kind as written."""
-        return _text(self.value.get("kind"))
-
-    @property
-    def namespace(self) -> str:
-        """The namespace as written."""
-        return _text(self._metadata.get("namespace"))
-
-    @property
-    def name(self) -> str:
-        """The name; of a name that the server has yet to generate, the prefix and a star."""
-        generate_name = _text(self._metadata.get("generateName"))
-        return _text(self._metadata.get("name")) or (f"{generate_name}*" if generate_name else "")
-
-    @property
-    def qualified_name(self) -> str:
-        """`namespace/name`, or only the name."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels as written, as far as they are texts."""
-        labels = self._metadata.get("labels")
-        if not isinstance(labels, dict):
-            return {}
-        return {key: value for key, value in labels.items() if isinstance(value, str)}
-
-    @property
-    def _metadata(self) -> dict[str, Any]:
-        metadata = self.value.get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
 
     def __str__(self) -> str:
         return f"{self.kind} {self.qualified_name}" if self.name else f"{self.kind} without a name"
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def read_manifests(paths: Sequence[str]) -> list[Manifest]:

@@ -13,6 +13,7 @@ import msgspec
 
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.places import Path
+from allot.core.model.plain import plain_text
 
 GROUP = "resource.k8s.io"
 CLAIM, TEMPLATE, CLASS = "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"
@@ -40,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def device_class(self) -> str:
         """The name of its class; empty if it has none."""
-        return text(self.wanted.get("deviceClassName"))
+        return plain_text(self.wanted.get("deviceClassName"))
 
     @property
     def wants_all(self) -> bool:
@@ -118,7 +119,7 @@ class PodSpec(msgspec.Struct, frozen=True):
     def users_of(self, name: str) -> list[str]:
         """Names of the containers that use a claim of the pod."""
         return [
-            text(container.get("name"))
+            plain_text(container.get("name"))
             for container, path in self.containers
             if any(use.get("name") == name for use, _ in self.claims_of(container, path))
         ]
@@ -167,7 +168,7 @@ def _request(value: dict[str, Any], path: Path) -> Request:
         _request(each, (*path, "firstAvailable", index)) for index, each in mappings(value.get("firstAvailable"))
     )
     return Request(
-        name=text(value.get("name")),
+        name=plain_text(value.get("name")),
         path=path,
         wanted=wanted,
         wanted_path=wanted_path,
@@ -189,7 +190,7 @@ def _configs(value: Any, path: Path) -> Iterator[Config]:
         if isinstance(opaque, dict):
             requests = each.get("requests")
             named = tuple(name for name in requests if isinstance(name, str)) if isinstance(requests, list) else ()
-            yield Config(text(opaque.get("driver")), opaque.get("parameters"), named, (*path, index, "opaque"))
+            yield Config(plain_text(opaque.get("driver")), opaque.get("parameters"), named, (*path, index, "opaque"))
 
 
 # --- plain values ---
@@ -205,8 +206,3 @@ def mappings(value: Any) -> list[tuple[int, dict[str, Any]]]:
     return (
         [(index, each) for index, each in enumerate(value) if isinstance(each, dict)] if isinstance(value, list) else []
     )
-
-
-def text(value: Any) -> str:
-    """The value if it is text, else none."""
-    return value if isinstance(value, str) else ""

@@ -85,5 +85,5 @@ class Context:
             for subject in self.subjects
             if subject.kind == kind
             and subject.group == "resource.k8s.io"
-            and (namespace is None or subject.namespace == namespace)
+            and (namespace is None or subject.home == namespace)
         }

@@ -14,7 +14,6 @@ from allot.core.advice.lint.claims import (
     claims,
     class_configs,
     pod_specs,
-    text,
 )
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.finding import Severity
@@ -22,6 +21,7 @@ from allot.core.advice.lint.selectors import check_driver
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.nearest import did_you_mean, nearest
 from allot.core.advice.places import Path
+from allot.core.model.plain import plain_text
 
 
 def check(context: Context) -> None:
@@ -44,7 +44,7 @@ def check(context: Context) -> None:
 def _check_twice(context: Context, subject: Subject, seen: dict[tuple[str, str, str, str], Subject]) -> None:
     if not subject.at(("metadata", "name")):
         return
-    key = (subject.group, subject.kind, subject.namespace, subject.name)
+    key = (subject.group, subject.kind, subject.home, subject.name)
     first = seen.setdefault(key, subject)
     is_part = "status" in subject.value and "spec" not in subject.value
     if first is not subject and not is_part and "spec" in first.value:
@@ -84,22 +84,22 @@ def _check_class(context: Context, subject: Subject, path: Path, name: str) -> N
 def _check_pod(context: Context, spec: PodSpec) -> None:
     for entry, path in spec.claims:
         for field, kind in (("resourceClaimName", CLAIM), ("resourceClaimTemplateName", TEMPLATE)):
-            name = text(entry.get(field))
+            name = plain_text(entry.get(field))
             if name:
                 _check_reference(context, spec.subject, (*path, field), kind, name)
     for container, container_path in spec.containers:
         for use, path in spec.claims_of(container, container_path):
-            _check_use(context, spec, text(use.get("name")), text(use.get("request")), path)
+            _check_use(context, spec, plain_text(use.get("name")), plain_text(use.get("request")), path)
 
 
 def _check_reference(context: Context, subject: Subject, path: Path, kind: str, name: str) -> None:
-    namespace = subject.namespace
+    namespace = subject.home
     known = set(context.named(kind, namespace)) | {each for where, each in _known(context, kind) if where == namespace}
     if name in known:
         return
     rule, noun = ("unknown-claim", "claim") if kind == CLAIM else ("unknown-template", "claim template")
     elsewhere = sorted(
-        {each.namespace for each in context.subjects if (each.kind, each.name, each.group) == (kind, name, GROUP)}
+        {each.home for each in context.subjects if (each.kind, each.name, each.group) == (kind, name, GROUP)}
     )
     fix = did_you_mean(name, known)
     if elsewhere:
@@ -131,11 +131,11 @@ def requests_of(context: Context, spec: PodSpec, claim_name: str) -> list[str] |
         if entry.get("name") != claim_name:
             continue
         for field, kind in (("resourceClaimName", CLAIM), ("resourceClaimTemplateName", TEMPLATE)):
-            name = text(entry.get(field))
-            subject = context.named(kind, spec.subject.namespace).get(name)
+            name = plain_text(entry.get(field))
+            subject = context.named(kind, spec.subject.home).get(name)
             if subject is not None:
                 return [request.name for claim in claims(subject) for request in claim.requests]
-            known = _object(context, kind, spec.subject.namespace, name)
+            known = _object(context, kind, spec.subject.home, name)
             if known is not None:
                 return known
     return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from allot.core.advice.convert.drivers import driver_of_extended_resource
-from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, claims, mapping, pod_specs, text
+from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, claims, mapping, pod_specs
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.selectors import driver_of
 from allot.core.advice.lint.source import Subject
+from allot.core.model.plain import plain_text
 
 
 def check(context: Context) -> None:
@@ -18,15 +19,15 @@ def check(context: Context) -> None:
             has_pods = True
             _check_pod(context, spec)
             for entry, _ in spec.claims:
-                used.add((CLAIM, subject.namespace, text(entry.get("resourceClaimName"))))
-                used.add((TEMPLATE, subject.namespace, text(entry.get("resourceClaimTemplateName"))))
+                used.add((CLAIM, subject.home, plain_text(entry.get("resourceClaimName"))))
+                used.add((TEMPLATE, subject.home, plain_text(entry.get("resourceClaimTemplateName"))))
                 # The wrapper of old versions, whatever it calls them.
                 for name in mapping(entry.get("source")).values():
-                    used |= {(CLAIM, subject.namespace, text(name)), (TEMPLATE, subject.namespace, text(name))}
+                    used |= {(CLAIM, subject.home, plain_text(name)), (TEMPLATE, subject.home, plain_text(name))}
         used |= _used_by_group(subject)
     for subject in context.subjects if has_pods else ():
         is_claim = subject.group == GROUP and subject.kind in (CLAIM, TEMPLATE) and "spec" in subject.value
-        if is_claim and subject.name and (subject.kind, subject.namespace, subject.name) not in used:
+        if is_claim and subject.name and (subject.kind, subject.home, subject.name) not in used:
             context.report(subject, "unused-claim", ("metadata", "name"), f"no pod of the input uses {subject.label}")
 
 
@@ -39,8 +40,8 @@ def _used_by_group(subject: Subject) -> set[tuple[str, str, str]]:
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
-            found.add((CLAIM, subject.namespace, text(value.get("resourceClaimName"))))
-            found.add((TEMPLATE, subject.namespace, text(value.get("resourceClaimTemplateName"))))
+            found.add((CLAIM, subject.home, plain_text(value.get("resourceClaimName"))))
+            found.add((TEMPLATE, subject.home, plain_text(value.get("resourceClaimTemplateName"))))
             pending += value.values()
         elif isinstance(value, list):
             pending += value
@@ -49,7 +50,7 @@ def _used_by_group(subject: Subject) -> set[tuple[str, str, str]]:
 
 def _check_pod(context: Context, spec: PodSpec) -> None:
     for entry, path in spec.claims:
-        name = text(entry.get("name"))
+        name = plain_text(entry.get("name"))
         users = spec.users_of(name)
         if name and not users:
             message = (
@@ -85,7 +86,7 @@ def _claimed_drivers(context: Context, spec: PodSpec) -> set[str]:
     found: set[str] = set()
     for entry, _ in spec.claims:
         for field, kind in (("resourceClaimName", CLAIM), ("resourceClaimTemplateName", TEMPLATE)):
-            subject = context.named(kind, spec.subject.namespace).get(text(entry.get(field)))
+            subject = context.named(kind, spec.subject.home).get(plain_text(entry.get(field)))
             for claim in claims(subject) if subject is not None else ():
                 for request in claim.requests:
                     found |= {driver_of(context, leaf.device_class) or "" for leaf in request.leaves}

@@ -14,7 +14,6 @@ from allot.core.advice.lint.claims import (
     class_configs,
     mapping,
     pod_specs,
-    text,
 )
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.expressions import ATTRIBUTES
@@ -23,6 +22,7 @@ from allot.core.advice.lint.selectors import is_known
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.nearest import did_you_mean
 from allot.core.cel.device import split_name
+from allot.core.model.plain import plain_text
 from allot.core.model.resource_v1 import ADMIN_ACCESS_LABEL
 
 _SHARING = ("TimeSlicing", "MPS")
@@ -124,7 +124,7 @@ def _is_named(claim: Claim, request: Request) -> bool:
 def _check_admin_access(context: Context, claim: Claim, request: Request) -> None:
     if request.wanted.get("adminAccess") is not True:
         return
-    namespace = claim.subject.namespace
+    namespace = claim.subject.home
     labels = context.namespace_labels.get(namespace)
     if labels is not None and labels.get(ADMIN_ACCESS_LABEL) == "true":
         return
@@ -156,7 +156,7 @@ def _check_constraints(context: Context, claim: Claim) -> None:
             context.report(
                 claim.subject, "constraint-without-effect", path, message, "name the other requests too, or remove it"
             )
-        attribute = text(constraint.get("matchAttribute")) or text(constraint.get("distinctAttribute"))
+        attribute = plain_text(constraint.get("matchAttribute")) or plain_text(constraint.get("distinctAttribute"))
         if attribute and meant:
             _check_constraint_attribute(context, claim, attribute, path)
 
@@ -195,12 +195,12 @@ def _is_shared_in_pods(context: Context, claim: Claim) -> bool:
     """Whether the pods of the input share it among their containers."""
     shared = False
     for subject in context.subjects:
-        if subject.namespace != claim.subject.namespace:
+        if subject.home != claim.subject.home:
             continue
         for spec in pod_specs(subject):
             for entry, _ in spec.claims:
                 if entry.get("resourceClaimTemplateName") == claim.subject.name:
-                    if len(spec.users_of(text(entry.get("name")))) < 2:
+                    if len(spec.users_of(plain_text(entry.get("name")))) < 2:
                         return False
                     shared = True
     return shared

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, pod_specs, text
+from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, pod_specs
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.places import Path
@@ -18,6 +18,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import ObjectMeta
+from allot.core.model.plain import plain_text
 
 _HOSTNAME_LABEL = "kubernetes.io/hostname"
 # Beyond that nothing is said, rather than something that is not known.
@@ -37,7 +38,7 @@ def check(context: Context) -> None:
         if claim is None or not trial.knows_classes(claim):
             continue
         if trial.report(subject, ("spec",), (claim,)):
-            satisfiable[subject.kind, subject.namespace, subject.name] = claim
+            satisfiable[subject.kind, subject.home, subject.name] = claim
     for subject in context.subjects:
         for spec in pod_specs(subject):
             together = _claims_of(spec, satisfiable)
@@ -65,13 +66,13 @@ def _claims_of(
     """The claims of a pod, each with a name of its own; None if one of them is not known."""
     found = []
     for entry, _ in spec.claims:
-        namespace = spec.subject.namespace
-        claim = known.get((CLAIM, namespace, text(entry.get("resourceClaimName")))) or known.get(
-            (TEMPLATE, namespace, text(entry.get("resourceClaimTemplateName")))
+        namespace = spec.subject.home
+        claim = known.get((CLAIM, namespace, plain_text(entry.get("resourceClaimName")))) or known.get(
+            (TEMPLATE, namespace, plain_text(entry.get("resourceClaimTemplateName")))
         )
         if claim is None:
             return None
-        name = text(entry.get("name"))
+        name = plain_text(entry.get("name"))
         found.append(msgspec.structs.replace(claim, metadata=ObjectMeta(name=name, namespace=namespace)))
     return tuple(found)
 

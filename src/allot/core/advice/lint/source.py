@@ -9,6 +9,7 @@ import msgspec
 
 from allot.core.advice.lint.finding import Edit, Finding, Fix, Severity
 from allot.core.advice.places import Path, Place, Places, nearest_place
+from allot.core.model.plain import PlainObject, plain_text
 
 DEFAULT_NAMESPACE = "default"
 _DEPTH_MAX = 64
@@ -41,55 +42,22 @@ class Source(msgspec.Struct, frozen=True):
     flaws: tuple[Flaw, ...] = ()
 
 
-class Subject(msgspec.Struct, frozen=True):
+class Subject(PlainObject, frozen=True):
     """An object, the source and document that it is in, and the path to it: lists have several in one document."""
 
-    value: dict[str, Any]
     source: Source
     document: Written
     path: Path = ()
 
     @property
-    def api_version(self) -> str:
-        """As written."""
-        return _text(self.value.get("apiVersion"))
-
-    @property
-    def group(self) -> str:
-        """The API group; empty for the core group."""
-        return self.api_version.rpartition("/")[0]
-
-    @property
-    def version(self) -> str:
-        """The version in the group."""
-        return self.api_version.rpartition("/")[2]
-
-    @property
-    def kind(self) -> str:
-        """As written."""
-        return _text(self.value.get("kind"))
-
-    @property
-    def name(self) -> str:
-        """As written; empty if there is none."""
-        return _text(self._metadata.get("name")) or _text(self._metadata.get("generateName"))
-
-    @property
-    def namespace(self) -> str:
-        """The one that it goes to."""
-        return _text(self._metadata.get("namespace")) or DEFAULT_NAMESPACE
-
-    @property
-    def _metadata(self) -> dict[str, Any]:
-        metadata = self.value.get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
+    def home(self) -> str:
+        """The namespace that it goes to."""
+        return self.namespace or DEFAULT_NAMESPACE
 
     @property
     def label(self) -> str:
         """For people: kind and name."""
-        namespace = _text(self._metadata.get("namespace"))
-        name = f"{namespace}/{self.name}" if namespace else self.name
-        return f"{self.kind} {name}".rstrip()
+        return f"{self.kind} {self.qualified_name}".rstrip()
 
     def place(self, path: Path) -> Place:
         """Where a field of the object is."""
@@ -181,9 +149,9 @@ def subjects(source: Source) -> Iterator[Subject]:
 def _members(value: Any, source: Source, document: Written, path: Path, depth: int) -> Iterator[Subject]:
     if not isinstance(value, dict) or depth > _DEPTH_MAX:
         return
-    kind, items = _text(value.get("kind")), value.get("items")
+    kind, items = plain_text(value.get("kind")), value.get("items")
     if not kind.endswith("List") or not isinstance(items, list):
-        if kind and _text(value.get("apiVersion")):
+        if kind and plain_text(value.get("apiVersion")):
             yield Subject(value, source, document, path)
         return
     for index, item in enumerate(items):
@@ -191,7 +159,3 @@ def _members(value: Any, source: Source, document: Written, path: Path, depth: i
             # Members of a typed list get their kind from its name.
             item = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
         yield from _members(item, source, document, (*path, "items", index), depth + 1)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
