@@ -71,7 +71,7 @@ async def _draw_on(connection: Connection, show: Show) -> None:
 
     with Live(console=Console(no_color=bool(os.environ.get("NO_COLOR"))), screen=True, auto_refresh=False) as live:
         async for snapshot in _snapshots(connection):
-            live.update(Text(_text(show, snapshot)), refresh=True)
+            live.update(Text(_text(show, snapshot), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _text(show: Show, snapshot: Snapshot) -> str:
