@@ -254,16 +254,13 @@ class _Edits:
         if node.function != "@in" or len(node.args) != 2:
             return False
         name, container = _text_of(node.args[0]), node.args[1]
-        if name is None or not (
-            isinstance(container, Select)
-            and isinstance(container.operand, Ident)
-            and container.operand.name == "attributes"
-        ):
+        old_type = _old_map_type(container)
+        if name is None or old_type is None:
             return False
-        published = self._published(name, container.field)
+        published = self._published(name, old_type)
         if published is None:
             return True
-        kind = "capacity" if container.field == "quantity" else "attributes"
+        kind = "capacity" if old_type == "quantity" else "attributes"
         self._edits[self._span(node.args[0])] = quoted(published)
         self._edits[self._span(container)] = f"device.{kind}[{quoted(self._driver.name)}]"
         self.notes.append(Note("attributes are no longer in maps by type (since 1.31)", Confidence.CERTAIN))
@@ -309,18 +306,15 @@ class _Edits:
     def _of_1_30(self, node: Expr) -> _Access | None:
         """`attributes.quantity["memory"]`."""
         name, container = _indexed(node)
-        if name is None or not (
-            isinstance(container, Select)
-            and isinstance(container.operand, Ident)
-            and container.operand.name == "attributes"
-        ):
+        old_type = _old_map_type(container)
+        if name is None or old_type is None:
             return None
-        published = self._published(name, container.field)
+        published = self._published(name, old_type)
         if published is None:
             return None
         self.notes.append(Note("attributes are no longer in maps by type (since 1.31)", Confidence.CERTAIN))
         # In 1.30 a quantity could be compared with nothing but a quantity, and a version with a version.
-        return self._as_access(published, container.field == "quantity", None)
+        return self._as_access(published, old_type == "quantity", None)
 
     def _unqualified(self, node: Expr, conversions: tuple[str, ...]) -> _Access | None:
         """`device.attributes["memory"]`, which lacks the driver and names the attribute instead."""
@@ -451,6 +445,13 @@ def _indexed(node: Expr) -> tuple[str | None, Expr]:
     if isinstance(node, Call) and node.function == "_[_]" and len(node.args) == 2:
         return _text_of(node.args[1]), node.args[0]
     return None, node
+
+
+def _old_map_type(node: Expr) -> str | None:
+    """The type of the map of 1.30 that a node is: `attributes.string`."""
+    if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == "attributes":
+        return node.field
+    return None
 
 
 def _is_device_map(node: Expr) -> bool:
