@@ -148,7 +148,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "node_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="With --runtime simulated: a file that says which nodes there are (see below).",
+    help="With --runtime simulated: a file that says which nodes there are (see above).",
 )
 @click.option(
     "--profile",
