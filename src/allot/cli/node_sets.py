@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -56,7 +56,7 @@ def parse_specs(specs: Sequence[str]) -> Nodes:
     """What `--node` asks for, each a profile, PROFILE=COUNT, a file, `local` or `none`. Unreadable."""
     if NONE in specs and len(specs) > 1:
         raise Unreadable(f"--node {NONE}: cannot be used together with other nodes")
-    found = [each for spec in specs if spec not in (LOCAL, NONE) for each in _sets(spec)]
+    found = [each for spec in specs if spec not in (LOCAL, NONE) for each in parse_sets(spec, "--node")]
     names: set[str] = set()
     for each in found:
         for name in each.names:
@@ -68,19 +68,26 @@ def parse_specs(specs: Sequence[str]) -> Nodes:
     return Nodes(simulated=tuple(found), local=LOCAL in specs)
 
 
-def _sets(spec: str) -> Iterable[NodeSet]:
-    profile, equals, count = spec.rpartition("=")
-    if not equals:
-        if spec.endswith((".yaml", ".yml", ".json")) or "/" in spec:
-            return read_node_file(Path(spec)).nodes
-        profile, count = spec, "1"
-    if not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= NODES_MAX:
-        raise Unreadable(f"--node {spec}: {count!r} is no number of nodes from 1 to {NODES_MAX}")
+def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:
+    """The nodes of a profile, PROFILE=COUNT or file. option: who asks, for messages. Unreadable."""
+    if spec.endswith((".yaml", ".yml", ".json")) or ("/" in spec and "=" not in spec):
+        return read_node_file(Path(spec)).nodes
+    profile, count = parse_count(spec, option)
     try:
         find_profile(profile)
     except UnknownProfile as error:
-        raise Unreadable(f"--node {error}", f"{hint_for(error)}; allot up --list-profiles shows all") from None
-    return (NodeSet(profile=profile, name=default_name(profile), count=int(count)),)
+        raise Unreadable(f"{option} {error}", f"{hint_for(error)}; allot up --list-profiles shows all") from None
+    return (NodeSet(profile=profile, name=default_name(profile), count=count),)
+
+
+def parse_count(spec: str, option: str) -> tuple[str, int]:
+    """NAME, or NAME=COUNT. Unreadable."""
+    name, equals, count = spec.rpartition("=")
+    if not equals:
+        return spec, 1
+    if not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= NODES_MAX:
+        raise Unreadable(f"{option} {spec}: {count!r} is no number of nodes from 1 to {NODES_MAX}")
+    return name, int(count)
 
 
 def kept_nodes(folder: Path) -> Nodes | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -10,8 +10,8 @@ import msgspec
 
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.manifests import read_manifests
-from allot.cli.node_files import NODES_MAX
-from allot.cli.node_sets import parse_specs
+from allot.cli.node_files import NodeSet, default_name
+from allot.cli.node_sets import parse_count, parse_sets
 from allot.cli.node_templates import objects_of
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
@@ -34,6 +34,7 @@ from allot.core.advice.snapshot import Snapshot
 from allot.core.model import core_v1
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
+from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
 from allot.core.scheduling.settings import Policy, Settings
 
@@ -149,21 +150,12 @@ def _value(outcome: Outcome | None) -> Any:
 
 
 def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[core_v1.Pod]]:
-    added = [found for text in change.add_like for found in nodes_like(snapshot, *_name_and_count(text))]
-    if change.add:
-        known = {found.metadata.name for found in snapshot.of(DeviceClass)}
-        for nodes in parse_specs(change.add).simulated:
-            # Whatever they are called by default may be there already.
-            named = msgspec.structs.replace(nodes, name=f"{nodes.names[0].removesuffix('-0')}-new")
-            for found in objects_of(named if not nodes.name or nodes.name == nodes.profile else nodes):
-                if isinstance(found, DeviceClass):
-                    if found.metadata.name in known:
-                        continue
-                    known.add(found.metadata.name)
-                    talk(
-                        f"note: device class {found.metadata.name} is not in the cluster: taken as the driver brings it"
-                    )
-                added.append(found)
+    added: list[APIStruct] = []
+    for text in change.add_like:
+        added += nodes_like(snapshot, *parse_count(text, "--add-like"))
+    for text in change.add:
+        for nodes in parse_sets(text, "--add"):
+            added += objects_of(_with_free_names(nodes, snapshot))
     gone = {name for text in change.remove for name in nodes_named(snapshot, text)}
     leaving = {name for text in change.drain for name in nodes_named(snapshot, text)} - gone
     if gone:
@@ -172,16 +164,24 @@ def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[cor
     if leaving:
         done = drained(snapshot, leaving)
         snapshot, displaced = done.snapshot, done.displaced
-    return with_objects(snapshot, added), displaced
+    return with_objects(snapshot, _with_known_classes(added, snapshot)), displaced
 
 
-def _name_and_count(text: str) -> tuple[str, int]:
-    name, equals, count = text.rpartition("=")
-    if not equals:
-        return text, 1
-    if not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= NODES_MAX:
-        raise Unreadable(f"--add-like {text}: {count!r} is no number of nodes from 1 to {NODES_MAX}")
-    return name, int(count)
+def _with_free_names(nodes: NodeSet, snapshot: Snapshot) -> NodeSet:
+    """Names that are taken by nodes of the cluster get an addition."""
+    if all(snapshot.find(core_v1.Node, name) is None for name in nodes.names):
+        return nodes
+    return msgspec.structs.replace(nodes, name=f"{nodes.name or default_name(nodes.profile)}-new")
+
+
+def _with_known_classes(added: Iterable[APIStruct], snapshot: Snapshot) -> list[APIStruct]:
+    """Without device classes that the cluster has already: its own count."""
+    known = {found.metadata.name for found in snapshot.of(DeviceClass)}
+    kept = [found for found in added if not isinstance(found, DeviceClass) or found.metadata.name not in known]
+    new = {found.metadata.name: None for found in kept if isinstance(found, DeviceClass)}
+    if new:
+        talk(f"note: not in the cluster, and taken as the drivers bring them: device classes {', '.join(new)}")
+    return kept
 
 
 # --- for people ---
@@ -200,7 +200,8 @@ def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Chang
         write(f"The maximum is a bound: {outcome.maximum.reason}.")
     if then is not None and (then.moved or then.stranded):
         write()
-        write(f"{then.moved} pods of drained nodes find another place, {len(then.stranded)} do not.")
+        total = then.moved + len(then.stranded)
+        write(f"Of the {total} pods of drained nodes, {then.moved} find another place.")
         for stranded in then.stranded[:_NODES_SHOWN_MAX]:
             write(f"  {stranded.pod}: {stranded.blocked.explanation or stranded.blocked.message}", "red")
     if outcome.blocked is not None:
