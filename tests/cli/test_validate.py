@@ -124,11 +124,26 @@ def test_a_status_is_checked_against_the_object_it_belongs_to() -> None:
     assert result.lines[1]["errors"][0]["field"] == "status.devices[0]"
 
 
-def test_other_kinds_of_kubernetes_are_not_checked() -> None:
-    other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+def test_other_kinds_of_kubernetes_are_checked_by_their_rules() -> None:
+    other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "Web"}, "sepc": {}}
     result = allot("validate", "-", "-o", "json", stdin=text(other, claim()))
-    assert result.code == 0
-    assert [line["checked"] for line in result.lines] == [False, True]
+    assert result.code == 1
+    assert [line["checked"] for line in result.lines] == [True, True]
+    assert "metadata.name" in [error["field"] for error in result.lines[0]["errors"]]
+    assert 'unknown field "sepc"' in result.stderr
+    strict = allot("validate", "-", "-o", "json", "--strict", stdin=text(other))
+    assert "sepc" in [error["field"] for error in strict.lines[0]["errors"]]
+
+
+def test_all_parts_of_pods_are_checked() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    result = allot("validate", "-", "-o", "json", stdin=text(pod))
+    assert [error["field"] for error in result.lines[0]["errors"]] == ["spec.containers"]
+
+
+def test_a_value_of_the_wrong_type_in_another_kind_is_refused() -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"port": 1}}
+    assert "cannot unmarshal number" in allot("validate", "-", stdin=text(other)).stdout
 
 
 def test_no_objects_are_refused() -> None:

@@ -12,10 +12,12 @@ from allot.cli.errors import Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.manifests import Manifest, manifests_in, read_sources
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_value
+from allot.cli.server_answers import ServerAnswers
 from allot.core.features import FeatureGates
 from allot.core.model.codec import DecodeError, decode_object
 from allot.core.model.convert import ConversionError
 from allot.core.model.kinds import UnknownKind, kind_of
+from allot.core.schema import FieldReport, check_fields, prune
 from allot.core.validation.defaults import with_defaults
 from allot.core.validation.fields import INVALID, NOT_SUPPORTED, FieldError
 from allot.core.validation.validate import (
@@ -29,46 +31,8 @@ from allot.core.validation.validate import (
 
 EXIT_REFUSED = 1
 
-# What a cluster has besides and this command cannot judge. Anything else that is not known is taken for a mistake.
-_OTHER_CORE_KINDS = frozenset(
-    [
-        "Binding",
-        "ConfigMap",
-        "Endpoints",
-        "Event",
-        "LimitRange",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "PodTemplate",
-        "ReplicationController",
-        "ResourceQuota",
-        "Secret",
-        "Service",
-        "ServiceAccount",
-    ]
-)
-_OTHER_GROUPS = frozenset(
-    [
-        "admissionregistration.k8s.io",
-        "apiextensions.k8s.io",
-        "apiregistration.k8s.io",
-        "apps",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "autoscaling",
-        "batch",
-        "certificates.k8s.io",
-        "coordination.k8s.io",
-        "discovery.k8s.io",
-        "events.k8s.io",
-        "flowcontrol.apiserver.k8s.io",
-        "networking.k8s.io",
-        "node.k8s.io",
-        "policy",
-        "rbac.authorization.k8s.io",
-        "storage.k8s.io",
-    ]
-)
+# Kinds of the core that only their device parts are typed of: the server's rules for all built-in kinds say more about them.
+_UNTYPED = frozenset(("Pod", "Node", "Namespace", "PriorityClass"))
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -117,10 +81,10 @@ class Surroundings(msgspec.Struct, frozen=True):
 def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: OutputFormat) -> int:
     """Check manifests offline as the API server of Kubernetes 1.37 would, all errors at once.
 
-    FILE is YAML or JSON, a list as `kubectl get -o yaml` prints it, a folder, or - for stdin. Checked are the kinds of
-    resource.k8s.io in all their versions, the device parts of pods, and the kinds of scheduling.k8s.io. Objects are
-    checked as if they were created now; a status without a spec as a change to the object of that name in the input. Admin
-    access is checked for namespaces that are in the input. Other kinds of Kubernetes are not checked.
+    FILE is YAML or JSON, a list as `kubectl get -o yaml` prints it, a folder, or - for stdin. All built-in kinds
+    are known, custom resources are not. Objects are checked as if they were created now; a status without a spec as
+    a change to the object of that name in the input. Admin access is checked for namespaces that are in the input.
+    `allot lint` also tells what the server takes although it cannot work.
 
     Exit code: 0 when every object is valid, 1 when one is not, 2 when the input cannot be read.
 
@@ -136,10 +100,11 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
     if not manifests:
         raise Unreadable(f"{', '.join(files)}: no objects: expected at least one")
     surroundings = Surroundings.of(manifests)
+    server = ServerAnswers(gates)
     invalid = 0
     with progress("validating", len(manifests), writes=True) as advance:
         for manifest in manifests:
-            verdict = _verdict(manifest, surroundings, gates, strict)
+            verdict = _verdict(manifest, surroundings, server, gates, strict)
             invalid += bool(verdict.errors)
             _show(verdict, output)
             advance()
@@ -152,34 +117,38 @@ def _key(manifest: Manifest) -> tuple[str, str]:
     return manifest.kind, manifest.qualified_name
 
 
-def _verdict(manifest: Manifest, surroundings: Surroundings, gates: FeatureGates, strict: bool) -> Verdict:
+def _verdict(
+    manifest: Manifest, surroundings: Surroundings, server: ServerAnswers, gates: FeatureGates, strict: bool
+) -> Verdict:
     whole = surroundings.whole.get(_key(manifest))
     try:
-        if not _is_status_only(manifest):
-            prepared, errors = _checked_as_new(manifest, surroundings, gates)
+        status_only = _is_status_only(manifest)
+        if manifest.kind in _UNTYPED and not status_only:
+            errors, warnings, unknown = _checked_by_server(manifest, server)
+        elif not status_only:
+            errors, warnings, unknown = _checked_as_new(manifest, surroundings, gates)
         elif whole is not None:
-            prepared, errors = _checked_as_status(manifest, whole, gates)
+            errors, warnings, unknown = _checked_as_status(manifest, whole, gates)
         else:
             warning = "not checked: a status without a spec needs the object it belongs to in the input"
             return Verdict(manifest, warnings=(warning,), checked=False)
-    except UnknownKind as error:
-        if _is_other_kind(manifest):
-            return Verdict(
-                manifest, warnings=("not checked: only device kinds, pods and pod groups are",), checked=False
-            )
-        return Verdict(manifest, (FieldError("kind", NOT_SUPPORTED, str(error)),))
+    except UnknownKind:
+        if (manifest.group, manifest.version, manifest.kind) not in server.kinds():
+            # A custom resource may be meant, but a slip is more likely.
+            text = f'no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
+            return Verdict(manifest, (FieldError("kind", NOT_SUPPORTED, text),))
+        errors, warnings, unknown = _checked_by_server(manifest, server)
     except DecodeError as error:
         return Verdict(
             manifest, tuple(FieldError(problem.path, INVALID, problem.message) for problem in error.problems)
         )
     except ConversionError as error:
         return Verdict(manifest, (FieldError("", INVALID, str(error)),))
-    warnings = prepared.warnings
     if whole is not None and whole is not manifest and "spec" in manifest.value and not manifest.name.endswith("*"):
         warnings += (f"the name is taken: the API server would have {whole.origin} already",)
+    texts = [(field, f'unknown field "{field}"') for field in unknown]
     if strict:
-        unknown = prepared.envelope.unknown_fields
-        errors += tuple(FieldError(field, INVALID, f'unknown field "{field}"') for field in unknown)
+        errors += tuple(FieldError(field, INVALID, text) for field, text in texts)
         warnings = tuple(warning for warning in warnings if not warning.startswith("unknown field "))
     return Verdict(manifest, errors, warnings)
 
@@ -189,17 +158,27 @@ def _is_status_only(manifest: Manifest) -> bool:
     return kind.has_status and "status" in manifest.value and "spec" not in manifest.value
 
 
-def _checked_as_new(
-    manifest: Manifest, surroundings: Surroundings, gates: FeatureGates
-) -> tuple[Prepared, tuple[FieldError, ...]]:
+# Errors, warnings (of which some are about unknown fields) and unknown fields.
+_Checked = tuple[tuple[FieldError, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def _checked_by_server(manifest: Manifest, server: ServerAnswers) -> _Checked:
+    """Kinds whose rules are about JSON values."""
+    schema = server.schema(manifest.group, manifest.version, manifest.kind)
+    report = check_fields(manifest.value, schema) if schema is not None else FieldReport()
+    if report.wrong:
+        return tuple(FieldError("", INVALID, text) for text in report.wrong), (), report.unknown
+    answer = server.ask(prune(manifest.value, schema) if schema is not None else manifest.value)
+    return answer.errors, (*report.strict_errors, *answer.warnings), report.unknown
+
+
+def _checked_as_new(manifest: Manifest, surroundings: Surroundings, gates: FeatureGates) -> _Checked:
     prepared = prepare_create(manifest.value, gates=gates, now=None, namespace=DEFAULT_NAMESPACE)
     labels = surroundings.namespace_labels.get(manifest.namespace or DEFAULT_NAMESPACE)
-    return prepared, validate_create(prepared, gates=gates, namespace_labels=labels)
+    return _answer(prepared, validate_create(prepared, gates=gates, namespace_labels=labels))
 
 
-def _checked_as_status(
-    manifest: Manifest, whole: Manifest, gates: FeatureGates
-) -> tuple[Prepared, tuple[FieldError, ...]]:
+def _checked_as_status(manifest: Manifest, whole: Manifest, gates: FeatureGates) -> _Checked:
     """A merge patch of the status of the object that has the same name."""
     stored = decode_object(with_defaults(whole.value, gates=gates, now=None))
     status, patch = whole.value.get("status"), manifest.value["status"]
@@ -211,13 +190,11 @@ def _checked_as_status(
     prepared = prepare_status_update(
         {**whole.value, "metadata": metadata, "status": patch}, stored, gates=gates, now=None
     )
-    return prepared, validate_status_update(prepared, stored, gates=gates)
+    return _answer(prepared, validate_status_update(prepared, stored, gates=gates))
 
 
-def _is_other_kind(manifest: Manifest) -> bool:
-    if not manifest.group:
-        return manifest.api_version == "v1" and manifest.kind in _OTHER_CORE_KINDS
-    return manifest.group in _OTHER_GROUPS
+def _answer(prepared: Prepared, errors: tuple[FieldError, ...]) -> _Checked:
+    return errors, prepared.warnings, prepared.envelope.unknown_fields
 
 
 def _show(verdict: Verdict, output: OutputFormat) -> None:
