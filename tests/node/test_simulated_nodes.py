@@ -306,6 +306,22 @@ async def test_faults_of_cards_are_told_whether_or_not_their_driver_runs(tmp_pat
                 await asyncio.sleep(0.05)
 
 
+async def test_pods_see_in_their_status_how_their_devices_are(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as made:
+        await made.template("two", count=2)
+        await made.claiming("training", "two")
+        await made.phase("training", "Running")
+        node = (await made.pods.get("training", "default"))["spec"]["nodeName"]
+        inject(tmp_path / f"nodes/nodes/{node}/plugins/gpu.nvidia.com/gpus", "1", [parse_fault("lost")])
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                status = (await made.pods.get("training", "default"))["status"]["containerStatuses"][0]
+                resources = [each for one in status.get("allocatedResourcesStatus") or () for each in one["resources"]]
+                if sorted(each["health"] for each in resources) == ["Healthy", "Unhealthy"]:
+                    break
+                await asyncio.sleep(0.05)
+
+
 async def test_device_classes_come_with_the_drivers_and_those_of_others_stay(tmp_path: Path) -> None:
     async with control_plane(Settings(directory=tmp_path / "server", port=0), MemoryStore()) as plane:
         classes = plane.client().resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)

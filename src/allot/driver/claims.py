@@ -65,7 +65,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     device: AllocatedDevice
     edits: Edits = Edits()
-    # CDI names of other spec files, before and besides those of the edits.
+    # CDI names of other spec files, besides that of the edits.
     cdi_ids: tuple[str, ...] = ()
     status: DeviceStatus | None = None
     # For the metadata file in the container; the declared attributes unless given.

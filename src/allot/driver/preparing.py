@@ -169,6 +169,11 @@ class Preparer:
                 self._claim_locks.pop(claim.uid, None)
         outcome = _told(answer, operation, claim)
         self._metrics.observe(operation, self._clock.monotonic() - started, isinstance(outcome, Failure))
+        if isinstance(outcome, Failure):
+            _log.warning("%s: %s", operation, outcome)
+        elif _log.isEnabledFor(logging.INFO):
+            devices = ", ".join(each.device for each in outcome)
+            _log.info("%s of %s done%s", operation, claim, f": {devices}" if devices else "")
         return outcome
 
     # --- preparing ---
@@ -339,9 +344,10 @@ class Preparer:
             given = prepared.get(_key(device))
             ids: list[str] = []
             if given is not None:
-                ids += [*self._common_cdi_ids, *given.cdi_ids]
+                # The first name tells the device from others in the pod's status, so what all have in common comes last.
                 if _key(device) in names:
                     ids.append(qualified(self._cdi.kind, names[_key(device)]))
+                ids += [*given.cdi_ids, *self._common_cdi_ids]
             # Once per request: a container that asks for it gets the file.
             metadata_id = metadata_ids.pop(device.base_request, "")
             if metadata_id:

@@ -1,4 +1,4 @@
-"""What pod workers need of device management; `allot.node.dra` is the real thing, `NoDevices` a node without it."""
+"""What pod workers need of device management: `node.dra` has it for a node, `node.simulated_devices` for many."""
 
 from __future__ import annotations
 
@@ -33,34 +33,3 @@ class Devices(Protocol):
 
     async def run(self) -> None:
         """Until cancelled."""
-
-
-class NoDevices:
-    """A node without devices: pods with claims cannot run."""
-
-    async def prepare(self, pod: Mapping[str, Any]) -> None:
-        """Nothing to do without claims."""
-        if (pod.get("spec") or {}).get("resourceClaims"):
-            raise PrepareFailed("prepare dynamic resources: this agent runs without device management")
-
-    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:  # noqa: ARG002
-        """None."""
-        return ()
-
-    async def unprepare(self, pod: Mapping[str, Any]) -> None:
-        """Nothing to do."""
-
-    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:  # noqa: ARG002
-        """Nothing to tell."""
-        return {}
-
-    async def reconcile(self) -> None:
-        """Nothing to do."""
-
-    async def health_changes(self) -> AsyncIterator[str]:
-        """Never."""
-        return
-        yield ""
-
-    async def run(self) -> None:
-        """Nothing to do."""
