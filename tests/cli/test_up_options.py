@@ -89,7 +89,7 @@ def test_the_set_of_nodes_is_kept(tmp_path: Path) -> None:
 
 
 def test_nodes_without_devices_are_not_waited_for() -> None:
-    assert parse_specs(("n2-standard-4", "t4")).names_with_devices == ("t4",)
+    assert parse_specs(("n2-standard-4", "t4")).drivers == {"n2-standard-4": (), "t4": ("gpu",)}
     assert Nodes().all_names == ()
 
 

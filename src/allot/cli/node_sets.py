@@ -36,9 +36,14 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (*own, *(name for each in self.simulated for name in each.names))
 
     @property
-    def names_with_devices(self) -> tuple[str, ...]:
-        """The simulated nodes for which drivers publish something."""
-        return tuple(name for each in self.simulated if each.resolved()[1].names for name in each.names)
+    def drivers(self) -> dict[str, tuple[str, ...]]:
+        """Which kinds of drivers run on each simulated node."""
+        return {
+            name: tuple(drivers.kinds.values())
+            for each in self.simulated
+            for drivers in (each.resolved()[1],)
+            for name in each.names
+        }
 
     def write_simulated(self, folder: Path) -> Path:
         """A file for `allot node --nodes`."""

@@ -20,6 +20,7 @@ import msgspec
 from allot.cli import etcd_child
 from allot.cli.banner import announce
 from allot.cli.containers_left import end_containers, node_folder
+from allot.cli.driver_pods import DriverPods
 from allot.cli.gates import gates_text
 from allot.cli.instance import Instance, InstanceState, Part, began_at
 from allot.cli.kubeconfigs import merge_context
@@ -35,6 +36,7 @@ from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
+from allot.devices.simulation import driver_pod_name
 from allot.node import registration
 from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.process.children import Child
@@ -48,6 +50,8 @@ _api_log = logging.getLogger("allot.apiserver")
 _NODES_WAIT_S = 60.0
 _POLL_S = 0.02
 _SIMULATED = "simulated-nodes"
+_LOCAL = "local-node"
+_DRIVER_PODS = "pods of drivers"
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,7 @@ class _Cluster:
         self._children: list[Child] = []
         self._plane: ControlPlane
         self._own_node: OwnNode | None = None
+        self._driver_pods: DriverPods | None = None
         self._kubeconfig = options.folder / ADMIN_KUBECONFIG
         self._state = InstanceState(
             pid=os.getpid(),
@@ -169,13 +174,18 @@ class _Cluster:
             command = [sys.executable, "-m", "allot", "node", "--runtime", "simulated", "--feature-gates", gates]
             command += ["--nodes", str(options.nodes.write_simulated(options.folder))]
             command += ["--root-dir", str(node_folder(options.folder, "simulated"))]
-            command += ["--kubeconfig", str(self._kubeconfig.absolute())]
+            command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--driver-logs", str(self._logs.folder)]
             self._start_child(_SIMULATED, [*command, "--address", "127.0.0.1", "--node-ip", "127.0.0.1", "--port", "0"])
+        drivers = options.nodes.drivers
         if local is not None:
             await self._make_classes(local.device_classes)
-            self._start_child("local-node", local.agent())
-            for name, command in local.drivers().items():
-                self._start_child(f"{name}-driver", command)
+            self._start_child(_LOCAL, [*local.agent(), "--driver-logs", str(self._logs.folder)])
+            for kind, command in local.drivers().items():
+                self._start_child(driver_pod_name(kind, local.name), command)
+            drivers[local.name] = tuple(local.drivers())
+        if not options.nodes.are_none:
+            self._driver_pods = DriverPods(self._plane, drivers, self._logs.folder, self._driver_state)
+            self._plane.start(_DRIVER_PODS, self._driver_pods.run)
 
     def _start_child(self, name: str, command: Sequence[str]) -> None:
         child = Child(name, command, self._clock, partial(self._logs.hear, name), changed=self._changed)
@@ -205,7 +215,8 @@ class _Cluster:
         if self._own_node is not None:
             await self._own_node.is_ready.wait()
         wanted = self._options.nodes
-        all_of_them, with_devices = set(wanted.all_names), set(wanted.names_with_devices)
+        all_of_them = set(wanted.all_names)
+        with_devices = {name for name, drivers in wanted.drivers.items() if drivers}
         informers, began = self._plane.informers, rfc3339(int(self._state.since))
         nodes, slices = informers.typed(Node), informers.typed(ResourceSlice)
         leases = informers.dynamic(
@@ -243,9 +254,14 @@ class _Cluster:
             for name, state in states.items()
         ]
 
+    def _driver_state(self, kind: str, node: str) -> PartState:
+        """Drivers of simulated nodes run in the one process of these."""
+        names = (driver_pod_name(kind, node), _SIMULATED)
+        return _state_of(next(child for name in names for child in self._children if child.name == name))
+
     def _component_state(self, component: str) -> PartState:
         """Of a part that runs in this process."""
-        others = {OWN_NODE, *(child.name for child in self._children)}
+        others = {OWN_NODE, _DRIVER_PODS, *(child.name for child in self._children)}
         runs = [
             each
             for task, each in self._plane.runs.items()
@@ -274,6 +290,8 @@ class _Cluster:
         self._instance.write(self._state)
         if self._own_node is not None:
             self._own_node.changed()
+        if self._driver_pods is not None:
+            self._driver_pods.changed()
 
 
 def _state_of(child: Child) -> PartState:

@@ -14,7 +14,7 @@ from pathlib import Path
 from allot.controlplane.components import SCHEDULER_NAME
 from allot.controlplane.plane import running_component
 from allot.process.clock import Clock
-from allot.process.log_files import ContainerLog, LogFile
+from allot.process.log_files import ContainerLog, LogFile, text_of
 
 API_SERVER = "kube-apiserver"
 CONTROLLERS = "kube-controller-manager"
@@ -32,7 +32,6 @@ _BY_LOGGER = {
 }
 # Tasks of a control plane that are no controllers.
 _BY_TASK = {"": PROCESS, SCHEDULER_NAME: SCHEDULER, "informers": API_SERVER}
-_LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
 
 
 class ComponentLogs(logging.Handler):
@@ -40,7 +39,7 @@ class ComponentLogs(logging.Handler):
 
     def __init__(self, folder: Path, clock: Clock, shows: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(logging.INFO)
-        self._folder = folder
+        self.folder = folder
         self._clock = clock
         self._shows = shows
         self._files: dict[str, ContainerLog] = {}
@@ -53,7 +52,7 @@ class ComponentLogs(logging.Handler):
 
     def path(self, component: str) -> Path:
         """Where the log of a part is."""
-        return self._folder / f"{component}.log"
+        return self.folder / f"{component}.log"
 
     def install(self) -> None:
         """Be the log of this process."""
@@ -64,10 +63,7 @@ class ComponentLogs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """For `logging`."""
         try:
-            text = record.getMessage()
-            if record.exc_info:
-                text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
-            self.hear(_component_of(record), f"{_LEVELS.get(record.levelno, 'I')} {text}")
+            self.hear(_component_of(record), text_of(record))
         except OSError as error:
             sys.stderr.write(f"cannot log: {error}\n")
 

@@ -19,7 +19,8 @@ from allot.node.runtimes.port import RuntimeStatus
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
 from allot.node.serving.http import HttpError, Request, serving
-from allot.node.static_pods import NodeFacts, StaticPod, StaticPods
+from allot.node.static_pods import NodeFacts, StaticPod, StaticPods, answer_for_static_pod
+from allot.process.clock import Clock
 
 NAME = "allot-control-plane"
 ADDRESS = "127.0.0.1"
@@ -48,7 +49,7 @@ class OwnNode:
         client = plane.client(node_user(NAME), "kubelet")
         authority = plane.server.access.certificates.authority.pem
         context = server_context(self._folder / "pki", NAME, ADDRESS, authority, clock.seconds())
-        answers = _Answers(Authorization(client, clock, NAME))
+        answers = _Answers(Authorization(client, clock, NAME), clock)
         async with serving(ADDRESS, 0, context, answers.handle) as port:
             options = NodeOptions(
                 name=NAME,
@@ -87,8 +88,9 @@ class OwnNode:
 class _Answers:
     """What the node serves."""
 
-    def __init__(self, authorization: Authorization) -> None:
+    def __init__(self, authorization: Authorization, clock: Clock) -> None:
         self._authorization = authorization
+        self._clock = clock
         self.pods: StaticPods | None = None
 
     async def handle(self, request: Request) -> None:
@@ -96,5 +98,7 @@ class _Answers:
         first, *rest = request.path.strip("/").split("/")
         if first == "healthz" and not rest:
             await request.answer(200, b"ok")
-        elif self.pods is None or not await self.pods.answer(request, first, rest):
-            raise HttpError(404, "404 page not found")
+            return
+        if self.pods is not None and await answer_for_static_pod(request, first, rest, self.pods.log_of, self._clock):
+            return
+        raise HttpError(404, "404 page not found")

@@ -42,11 +42,21 @@ from allot.driver.driver import Driver
 from allot.driver.plugin import Options, as_pools, running
 from allot.process.clock import Clock
 from allot.process.ids import Ids
+from allot.process.log_files import log_owner
 
 # From the name of a node and the folder where a driver keeps the state of its devices.
 MakeDriver = Callable[[str, Path], Driver]
 
 _GPUS = "gpus"
+
+
+# In the names of the pods of drivers.
+DRIVER_POD = "-kubelet-plugin-"
+
+
+def driver_pod_name(kind: str, node: str) -> str:
+    """What the pod of a driver is called, whose log is the driver's."""
+    return f"{kind}{DRIVER_POD}{node}"
 
 
 class SettingsError(ValueError):
@@ -117,6 +127,8 @@ class SimulatedDrivers:
 
     def __init__(self, profile: Profile, settings: Settings = Settings()) -> None:  # noqa: B008
         self._makers: dict[str, MakeDriver] = {}
+        # Of each driver: gpu, nic, cpu or tpu.
+        self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
             given = getattr(settings, kind.field)
@@ -126,6 +138,7 @@ class SimulatedDrivers:
                 chosen = kind.without_settings if given in (None, True) else given
                 name, make = kind.maker(profile, chosen)
                 self._makers[name] = make
+                self.kinds[name] = kind.field
                 self._classes.extend(kind.device_classes(chosen))
 
     @property
@@ -174,6 +187,8 @@ class SimulatedDrivers:
             for name, make in self._makers.items():
                 driver = make(node, state / "plugins" / name)
                 options = Options(node_name=node, kubelet_root=root, cdi_directory=state / "cdi")
+                # What the driver starts inherits it.
+                log_owner.set(driver_pod_name(self.kinds[name], node))
                 await stack.enter_async_context(running(driver, client, options, clock=clock, ids=ids))
             yield
 

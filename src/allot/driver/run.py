@@ -40,6 +40,7 @@ def run(driver: Driver, arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.write(msgspec.json.encode(describe(driver)).decode() + "\n")
         sys.exit(0)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("allot.driver").setLevel(logging.INFO)
     if not given.node_name:
         _fail("no node name: set NODE_NAME or give --node-name", EXIT_USAGE)
     options = Options(

@@ -22,6 +22,7 @@ from allot.node.serving.authorization import Authorization
 from allot.node.serving.commands import forward_ports, run_command, wanted_streams
 from allot.node.serving.http import HttpError, Request, serving
 from allot.node.serving.log_streams import log_options, stream_log
+from allot.node.static_pods import LogOf, answer_for_static_pod
 from allot.process.clock import Clock
 from allot.process.metrics import CONTENT_TYPE
 
@@ -52,7 +53,10 @@ class NodeServer:
         authorization: Authorization,
         registry: CollectorRegistry,
         clock: Clock,
+        log_of_static: LogOf = lambda _: None,
     ) -> None:
+        """log_of_static: where the log of a static pod is."""
+        self._log_of_static = log_of_static
         self._agent = agent
         self._runtime = runtime
         self._authorization = authorization
@@ -80,6 +84,8 @@ class NodeServer:
         first, *rest = request.path.strip("/").split("/")
         if first == "metrics" and rest == ["resource"]:
             await self._resource_metrics(request)
+            return
+        if await answer_for_static_pod(request, first, rest, self._log_of_static, self._clock):
             return
         found = self._routes.get(first)
         # A pod may be named by its uid too: /exec/namespace/name/uid/container.

@@ -236,35 +236,40 @@ class StaticPods:
 
     # --- what the node serves about them ---
 
-    def objects(self) -> tuple[Object, ...]:
-        """The pods as the API has them."""
-        found = (self._seen.cache.get(f"{NAMESPACE}/{name}") for name in self._by_name)
-        return tuple(each for each in found if each is not None)
+    def log_of(self, name: str) -> Path | None:
+        """Where the log of a pod is, if it is one of them."""
+        pod = self._by_name.get(name)
+        return pod.log if pod is not None else None
 
-    async def answer(self, request: Request, what: str, rest: Sequence[str]) -> bool:
-        """Answer if the request is about one of them; whether it was. rest: the parts of the path after what is asked for."""
-        namespace, name = (*rest, "", "")[:2]
-        pod = self._by_name.get(name) if namespace == NAMESPACE else None
-        if pod is None:
-            return False
 
-        async def refuse(_port: int = 0) -> Streams:
-            text = f"pod {name} shows a part of the cluster that runs outside of containers: there is nothing to enter"
-            raise RuntimeFailure("NoContainer", text)
+LogOf = Callable[[str], Path | None]
 
-        if what in ("exec", "attach"):
-            await run_command(request, wanted_streams(request), refuse)
-        elif what == "portForward":
-            await forward_ports(request, refuse)
-        elif what == "containerLogs" and rest[-1] != pod.name:
-            raise HttpError(404, f'container "{rest[-1]}" not found in pod "{name}"')
-        elif what == "containerLogs" and request.flag("previous"):
-            raise HttpError(400, f'previous terminated container "{pod.name}" in pod "{name}" not found')
-        elif what == "containerLogs":
-            await stream_log(request, pod.log, log_options(request, self._clock.seconds()), _always)
-        else:
-            return False
-        return True
+
+async def answer_for_static_pod(request: Request, what: str, rest: Sequence[str], log_of: LogOf, clock: Clock) -> bool:
+    """Answer if the request is about a pod that is known by its log; whether it was. rest: the parts of the path after what is
+    asked for."""
+    namespace, name = (*rest, "", "")[:2]
+    log = log_of(name) if namespace == NAMESPACE else None
+    if log is None:
+        return False
+
+    async def refuse(_port: int = 0) -> Streams:
+        text = f"pod {name} shows a part of the cluster that runs outside of containers: there is nothing to enter"
+        raise RuntimeFailure("NoContainer", text)
+
+    if what in ("exec", "attach"):
+        await run_command(request, wanted_streams(request), refuse)
+    elif what == "portForward":
+        await forward_ports(request, refuse)
+    elif what == "containerLogs" and request.flag("previous"):
+        raise HttpError(400, f'previous terminated container in pod "{name}" not found')
+    elif what == "containerLogs" and not log.exists():
+        await request.answer(200, b"")  # it has not said anything yet
+    elif what == "containerLogs":
+        await stream_log(request, log, log_options(request, clock.seconds()), _always)
+    else:
+        return False
+    return True
 
 
 async def _always() -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from allot.client.informer import Change
 from allot.node.pods import PodWorker, Services
+from allot.node.static_pods import MIRROR
 from allot.process.clock import Clock
 from allot.process.supervise import supervise
 
@@ -18,7 +19,8 @@ _log = logging.getLogger("allot.node")
 
 
 class PodWorkers:
-    """By uid: a pod that was deleted and made anew has two workers for a while. is_ours: whether a new pod gets one."""
+    """By uid: a pod that was deleted and made anew has two workers for a while. is_ours: whether a new pod gets one; mirror pods,
+    which only tell of something that runs otherwise, never do."""
 
     def __init__(self, clock: Clock, is_ours: Callable[[Object], bool] = lambda _: True) -> None:
         self._clock = clock
@@ -60,7 +62,7 @@ class PodWorkers:
                 worker.remove()
         elif worker is not None:
             worker.update(change.new)
-        elif self._is_ours(change.new):
+        elif self._is_ours(change.new) and MIRROR not in change.new["metadata"].get("annotations", {}):
             self._start(change.new)
 
     def _start(self, pod: Object) -> None:

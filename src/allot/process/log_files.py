@@ -1,15 +1,33 @@
 """Log files of a process: lines are appended, and a file that has become too large is set aside.
 
 `ContainerLog` writes the format of the container runtime interface, which is what agents read when somebody asks for the log of a pod.
+`OwnersLogs` keeps the logs of several such programs that share a process.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+from contextvars import ContextVar
 from pathlib import Path
+
+from allot.process.clock import Clock
 
 BYTES_MAX = 10 * 1024 * 1024
 SET_ASIDE_MAX = 3
+_LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
+
+# To whose log a record belongs that is written in this context; empty: to that of the process.
+log_owner = ContextVar("log_owner", default="")
+
+
+def text_of(record: logging.LogRecord) -> str:
+    """A record as a line, or several: a letter for its level, what it says, and where it happened if it is about a failure."""
+    text = f"{_LEVELS.get(record.levelno, 'I')} {record.getMessage()}"
+    if record.exc_info:
+        text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+    return text
 
 
 class LogFile:
@@ -55,3 +73,27 @@ class ContainerLog(LogFile):
         """A line, or several, that the container wrote to stderr."""
         for line in text.split("\n"):
             self.write(f"{time} stderr F {line}")
+
+
+class OwnersLogs(logging.Handler):
+    """A file for each owner of records (`log_owner`): the owner's name with .log."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(logging.INFO)
+        self._folder = folder
+        self._clock = clock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """For `logging`."""
+        owner = log_owner.get()
+        if not owner:
+            return
+        try:
+            # Opened for each record: owners are many and write seldom.
+            log = ContainerLog(self._folder / f"{owner}.log")
+            try:
+                log.write_entry(self._clock.now_micro(), text_of(record))
+            finally:
+                log.close()
+        except OSError as error:
+            sys.stderr.write(f"cannot log: {error}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import re
 import socket
@@ -26,6 +27,7 @@ from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.devices.catalogue import UnknownProfile
+from allot.devices.simulation import DRIVER_POD
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
@@ -40,6 +42,7 @@ from allot.node.server import NodeServer
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
+from allot.process.log_files import OwnersLogs
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _DEFAULT_PROFILE = "n2-standard-4"
@@ -68,6 +71,12 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     cdi_dirs: tuple[Path, ...]
     node_sets: tuple[NodeSet, ...]
     periods: Periods
+    driver_logs: Path | None
+
+    def log_of_driver(self, pod: str) -> Path | None:
+        """Where the log of a driver is, by the name of its pod."""
+        folder = self.driver_logs
+        return folder / f"{pod}.log" if folder is not None and DRIVER_POD in pod else None
 
 
 def _node_sets(runtime: str, name: str, profile: str, count: int, file: Path | None) -> tuple[NodeSet, ...]:
@@ -217,6 +226,11 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "[default: the kubelet's]",
 )
 @click.option(
+    "--driver-logs",
+    type=_FOLDER,
+    help="Where the logs of drivers are that are shown as pods; simulated nodes write theirs there.",
+)
+@click.option(
     "--feature-gates",
     "gates",
     default="default",
@@ -319,7 +333,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
     allocatable = Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
     pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable)
     authorization = Authorization(component.client, component.clock, options.name)
-    server = NodeServer(agent, runtime, authorization, component.registry, component.clock)
+    server = NodeServer(agent, runtime, authorization, component.registry, component.clock, options.log_of_driver)
     context = server_context(
         root / "pki", options.name, address, _authority(component.connection), component.clock.seconds()
     )
@@ -359,7 +373,10 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     talk(f"{count} simulated node{'s' if count > 1 else ''}: {address}, {root}")
     name = next((name for each in sets for name in each.names), options.name)
     authorization = Authorization(component.client, component.clock, name)
-    server = NodeServer(nodes, nodes.runtime, authorization, component.registry, component.clock)
+    if options.driver_logs is not None:
+        logging.getLogger().addHandler(OwnersLogs(options.driver_logs, component.clock))
+        logging.getLogger("allot.driver").setLevel(logging.INFO)
+    server = NodeServer(nodes, nodes.runtime, authorization, component.registry, component.clock, options.log_of_driver)
     context = server_context(root / "pki", name, address, _authority(component.connection), component.clock.seconds())
     try:
         async with server.serving(options.address, options.kubelet_port, context) as port:

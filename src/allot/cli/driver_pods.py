@@ -1,0 +1,63 @@
+"""The drivers as pods on their nodes, whoever runs them: processes of this machine, or the one process of all simulated nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from allot.client.informer import Change
+from allot.controlplane.own_node import ADDRESS, IMAGE
+from allot.controlplane.plane import ControlPlane
+from allot.core.model.core_v1 import Node
+from allot.devices.simulation import DRIVER_POD, driver_pod_name
+from allot.node.static_pods import NAMESPACE, NodeFacts, PartState, StaticPod, StaticPods
+
+# How the driver of a kind on a node is doing.
+StateOf = Callable[[str, str], PartState]
+
+
+class DriverPods:
+    """kinds: of the drivers, by node; logs: the folder with their logs."""
+
+    def __init__(self, plane: ControlPlane, kinds: Mapping[str, Sequence[str]], logs: Path, state_of: StateOf) -> None:
+        self._plane = plane
+        self._kinds = kinds
+        self._logs = logs
+        self._state_of = state_of
+        seen = plane.informers.dynamic("", "v1", "pods", namespaced=True, namespace=NAMESPACE)
+        self._pods = StaticPods(plane.client(user_agent="kubelet"), seen, plane.clock)
+
+    def changed(self) -> None:
+        """Drivers have started or ended."""
+        self._pods.changed()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        nodes = self._plane.informers.typed(Node)
+        remove = nodes.add_handler(self._node_changed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pods.run())
+        finally:
+            remove()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        """A node is known by its uid: one that is made anew has new pods."""
+        if change.new is None or (change.old is not None and change.old.metadata.uid == change.new.metadata.uid):
+            return
+        metadata = change.new.metadata
+        facts = NodeFacts(name=metadata.name, uid=metadata.uid, address=ADDRESS)
+        for kind in self._kinds.get(facts.name, ()):
+            name = f"{kind}{DRIVER_POD}".rstrip("-")
+            self._pods.add(
+                StaticPod(
+                    name=name,
+                    node=facts,
+                    image=IMAGE,
+                    command=("python", "-m", f"allot.devices.{kind}"),
+                    labels={"app.kubernetes.io/name": name},
+                    log=self._logs / f"{driver_pod_name(kind, facts.name)}.log",
+                    state=lambda kind=kind, node=facts.name: self._state_of(kind, node),  # type: ignore[misc]
+                )
+            )
