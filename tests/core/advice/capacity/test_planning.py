@@ -135,6 +135,23 @@ def test_a_gang_of_a_job_has_as_many_pods_as_run_side_by_side() -> None:
     assert (outcome.scheduled, outcome.pods_per_copy) == (2, 4)
 
 
+def test_pods_of_a_copy_that_share_a_claim_are_on_one_node() -> None:
+    manifest = [claim("shared", request(count=2)), template("own")]
+    manifest += [pod(name, cpu="2", claims=("shared",), templates=("own",)) for name in ("a", "b")]
+    outcome = plan(_cluster(9, 7, 3), *manifest)
+    assert (outcome.maximum.copies, outcome.maximum.is_exact) == (3, True)
+    assert outcome.scheduled == 2, "the first pod of the third copy is put where the second has no room"
+
+
+def test_a_gang_shares_the_claim_of_its_group() -> None:
+    group = _gang(3)
+    group["spec"]["resourceClaims"] = [{"name": "t", "resourceClaimTemplateName": "t"}]
+    member = pod("p", cpu="1", templates=("t",), schedulingGroup={"podGroupName": "gang"})
+    outcome = plan(_cluster(4, 1), template("t", request(count=2)), group, member)
+    assert (outcome.scheduled, outcome.maximum.copies, outcome.maximum.is_exact) == (2, 2, True)
+    assert {share.node: share.pods for share in outcome.placement} == {"n0": 6}
+
+
 def test_different_pods_of_a_copy_must_all_fit() -> None:
     manifest = [template("one"), template("three", request(count=3))]
     manifest += [pod("small", templates=("one",)), pod("large", templates=("three",))]

@@ -15,15 +15,20 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.world import World
 from allot.core.advice.planning.bounds import cluster_bounds
+from allot.core.advice.planning.connections import (
+    all_meet_on_one_node,
+    meets_on_one_node,
+    own_claims,
+    what_connects_nodes,
+)
 from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.filling import Filled
 from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
-from allot.core.allocation import ClaimID, claim_id
-from allot.core.allocation.plan import ClaimPlan
+from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.settings import HOSTNAME, Settings
+from allot.core.scheduling.settings import Settings
 
 # Combinations of different pods on all nodes together, beyond which only a bound is given.
 COMBINATIONS_MAX = 20_000
@@ -60,17 +65,17 @@ def maximum_of(world: World, manifest: Manifest, found: Filled, limit: int, sett
 
 
 def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
-    reason = _what_connects_nodes(world, copy, settings)
+    reason = what_connects_nodes(world, copy, settings)
     kinds, members = _kinds(world, copy, manifest, is_separable=not reason)
     rooms = Rooms(world, kinds, settings)
-    per_node = _per_node(found, members)
+    placed = _per_node(found, kinds, members)
     nodes = list(world.cluster.nodes.values())
-    wanted = tuple(members.count(kind) for kind in range(len(kinds)))
+    wanted = tuple(members.count(kind) // len(kinds[kind].pods) for kind in range(len(kinds)))
     copies = min((limit, *cluster_bounds(world, copy)))
-    meets = _meets_on_one_node(world.claims, copy)
+    all_meet = all_meet_on_one_node(world.claims, copy)
     for kind, count in enumerate(wanted):
-        most = [rooms.most(info, kind, per_node.get((info.name, kind), 0), copies * count) for info in nodes]
-        total = max(most, default=0) if meets else sum(most)
+        most = [rooms.most(info, kind, placed.get((info.name, kind), 0), copies * count) for info in nodes]
+        total = max(most, default=0) if all_meet else sum(most)
         copies = min(copies, total // count)
     if len(kinds) > 1 and not reason:
         best = _best_combination(rooms, nodes, wanted, copies)
@@ -90,10 +95,13 @@ def _kinds(
     world: World, copy: Copy, manifest: Manifest, *, is_separable: bool
 ) -> tuple[list[PodKind], tuple[int, ...]]:
     """Kinds of pods, and of which kind each member is."""
+    if meets_on_one_node(world.claims, copy):
+        pods = copy.pods if is_separable else tuple(_alone(pod) for pod in copy.pods)
+        return [PodKind(pods=pods, claims=copy.claims)], (0,) * len(pods)
     kinds: list[PodKind] = []
     seen: list[core_v1.Pod] = []
     members: list[int] = []
-    own = _own_claims(world.claims, copy)
+    own = own_claims(world.claims, copy)
     for member, pod in zip(manifest.members, copy.pods, strict=True):
         number = next((i for i, other in enumerate(seen) if _are_alike(other, member)), None)
         if number is None:
@@ -115,7 +123,7 @@ def _are_alike(one: core_v1.Pod, other: core_v1.Pod) -> bool:
 
 def _kind(claims: Claims, pod: core_v1.Pod, own: set[ClaimID]) -> PodKind:
     found = (claims.claim(*id_) for id_ in claims.claims_of(pod) if id_ in own)
-    return PodKind(pod=pod, claims=tuple(claim for claim in found if claim is not None))
+    return PodKind(pods=(pod,), claims=tuple(claim for claim in found if claim is not None))
 
 
 def _alone(pod: core_v1.Pod) -> core_v1.Pod:
@@ -126,64 +134,13 @@ def _alone(pod: core_v1.Pod) -> core_v1.Pod:
     return replace(pod, spec=replace(pod.spec, affinity=affinity, topology_spread_constraints=()))
 
 
-def _per_node(found: Filled, members: Sequence[int]) -> Mapping[tuple[str, int], int]:
-    """How many pods of each kind the scheduler placed on each node."""
+def _per_node(found: Filled, kinds: Sequence[PodKind], members: Sequence[int]) -> Mapping[tuple[str, int], int]:
+    """How many of each kind the scheduler placed on each node."""
     counts: dict[tuple[str, int], int] = {}
     for number, placement in enumerate(found.placements):
         key = (placement.node, members[number % len(members)])
         counts[key] = counts.get(key, 0) + 1
-    return counts
-
-
-# --- what connects nodes ---
-
-
-def _what_connects_nodes(world: World, copy: Copy, settings: Settings) -> str:
-    """Why a node's limit depends on what is on other nodes; empty if it does not."""
-    claims = world.claims
-    if claims.node_allocatable:
-        return "devices stand for CPU or memory of their nodes"
-    for pod in copy.pods:
-        profile = world.cluster.profiles.of(pod)
-        if profile.affinity_terms or profile.hard_spreads or settings.default_hard_spreads:
-            return "the pods depend on pods of other nodes (affinity or topology spread)"
-        if any(term.topology_key != HOSTNAME for term in profile.anti_affinity_terms):
-            return "the pods keep away from pods of other nodes (anti-affinity)"
-        if profile.volume_claims:
-            return "the pods use volume claims"
-    own = _own_claims(claims, copy)
-    for id_ in {id_ for pod in copy.pods for id_ in claims.claims_of(pod)}:
-        claim = claims.claim(*id_)
-        if claim is None or claim.status.allocation is not None:
-            continue
-        if id_ not in own:
-            return f"pods share the claim {id_.name}"
-        if _reaches_shared_devices(claims, claims.inventory.plan(claim.spec)):
-            return "several nodes can use the same devices"
-    return ""
-
-
-def _own_claims(claims: Claims, copy: Copy) -> set[ClaimID]:
-    """Claims that one pod of a copy has for itself."""
-    users = [id_ for pod in copy.pods for id_ in claims.claims_of(pod)]
-    return {claim_id(claim) for claim in copy.claims if users.count(claim_id(claim)) == 1}
-
-
-def _meets_on_one_node(claims: Claims, copy: Copy) -> bool:
-    """Whether all pods of all copies name a claim that will be on one node."""
-    own = {claim_id(claim) for claim in copy.claims}
-    shared = set.intersection(*({*claims.claims_of(pod)} for pod in copy.pods)) - own
-    for claim in (claims.claim(*id_) for id_ in shared):
-        if claim is not None and claim.status.allocation is None:
-            return not _reaches_shared_devices(claims, claims.inventory.plan(claim.spec))
-    return False
-
-
-def _reaches_shared_devices(claims: Claims, plan: ClaimPlan) -> bool:
-    if not claims.inventory.has_shared_devices:
-        return False
-    leaves = (leaf for request in plan.requests for leaf in request.leaves)
-    return any(leaf.signature is None or claims.inventory.index(leaf.signature).shared for leaf in leaves)
+    return {(node, kind): count // len(kinds[kind].pods) for (node, kind), count in counts.items()}
 
 
 # --- different pods ---

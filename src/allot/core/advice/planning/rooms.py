@@ -6,7 +6,7 @@ all claims together, or proved that there are none. Other limits of the node are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -31,9 +31,10 @@ Counts = tuple[int, ...]
 
 
 class PodKind(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods that are alike. claims: those of one of them that need devices; pod: as it is known to the cluster."""
+    """Pods that are alike, or sets of pods that are alike and have to be on one node: as they are known to the cluster."""
 
-    pod: core_v1.Pod
+    pods: tuple[core_v1.Pod, ...]
+    # Those that need devices, for one such pod or set.
     claims: tuple[api.ResourceClaim, ...] = ()
 
 
@@ -73,28 +74,33 @@ class Rooms:
     def _fits(self, info: NodeInfo, counts: Counts) -> bool:
         if not all(self._welcomes(info, kind) for kind, count in enumerate(counts) if count):
             return False
-        return sum(counts) == 1 or (self._has_enough(info, counts) and self._has_devices(info, counts))
+        return self._has_enough(info, counts) and self._has_devices(info, counts)
 
     def _welcomes(self, info: NodeInfo, kind: int) -> bool:
-        """Whether a node takes one such pod."""
+        """Whether a node takes each such pod alone."""
         known = self._is_welcome.get((info.name, kind))
         if known is None:
-            status = fits(self._cluster, self._kinds[kind].pod, info.name, self._settings, self._now)
-            known = self._is_welcome[info.name, kind] = status is None
+            known = self._is_welcome[info.name, kind] = all(
+                fits(self._cluster, pod, info.name, self._settings, self._now) is None for pod in self._kinds[kind].pods
+            )
         return known
 
     def _has_enough(self, info: NodeInfo, counts: Counts) -> bool:
         """Whether CPU, memory, ports and what else a node has suffice."""
         with self._cluster.trying() as tried:
-            for kind, count in zip(self._kinds, counts, strict=True):
-                profile = self._cluster.profiles.of(kind.pod)
-                for number in range(count):
-                    if self._refuses(info, kind.pod, profile):
-                        return False
-                    placement = Placement(pod=_numbered(kind.pod, number), node=info.name)
-                    self._cluster.assume(placement)
-                    tried.append(placement)
+            for pod, number in self._pods(counts):
+                if self._refuses(info, pod, self._cluster.profiles.of(pod)):
+                    return False
+                placement = Placement(pod=_numbered(pod, number), node=info.name)
+                self._cluster.assume(placement)
+                tried.append(placement)
         return True
+
+    def _pods(self, counts: Counts) -> Iterator[tuple[core_v1.Pod, int]]:
+        for kind, count in zip(self._kinds, counts, strict=True):
+            for number in range(count):
+                for pod in kind.pods:
+                    yield pod, number
 
     def _refuses(self, info: NodeInfo, pod: core_v1.Pod, profile: Profile) -> bool:
         if looks_around(self._cluster, profile, self._settings):
@@ -106,7 +112,7 @@ class Rooms:
         claims: list[api.ResourceClaim] = []
         plans: list[ClaimPlan] = []
         for kind, count in zip(self._kinds, counts, strict=True):
-            own = (*kind.claims, *self._special(kind.pod, info))
+            own = [*kind.claims, *(found for pod in kind.pods for found in self._special(pod, info))]
             planned = [inventory.plan(claim.spec) for claim in own]
             for number in range(count):
                 claims += [_numbered(claim, number) for claim in own]

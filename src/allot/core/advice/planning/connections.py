@@ -1,0 +1,80 @@
+"""What connects the nodes of a plan: why what one node can take depends on what others have taken, and which pods must be together."""
+
+from __future__ import annotations
+
+from allot.core.advice.explain.world import World
+from allot.core.advice.planning.copies import Copy
+from allot.core.allocation import ClaimID, claim_id
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.settings import HOSTNAME, Settings
+
+
+def what_connects_nodes(world: World, copy: Copy, settings: Settings) -> str:
+    """Why a node's limit depends on what is on other nodes; empty if it does not."""
+    claims = world.claims
+    if claims.node_allocatable:
+        return "devices stand for CPU or memory of their nodes"
+    for pod in copy.pods:
+        reason = _of_pod(world, pod, settings)
+        if reason:
+            return reason
+    alone = {claim_id(claim) for claim in copy.claims} if meets_on_one_node(claims, copy) else own_claims(claims, copy)
+    for id_ in {id_ for pod in copy.pods for id_ in claims.claims_of(pod)}:
+        claim = claims.claim(*id_)
+        if claim is None or claim.status.allocation is not None:
+            continue
+        if id_ not in alone:
+            return f"pods share the claim {id_.name}"
+        if _reaches_shared_devices(claims, claim):
+            return "several nodes can use the same devices"
+    return ""
+
+
+def _of_pod(world: World, pod: core_v1.Pod, settings: Settings) -> str:
+    profile = world.cluster.profiles.of(pod)
+    if profile.affinity_terms or profile.hard_spreads or settings.default_hard_spreads:
+        return "the pods depend on pods of other nodes (affinity or topology spread)"
+    if any(term.topology_key != HOSTNAME for term in profile.anti_affinity_terms):
+        return "the pods keep away from pods of other nodes (anti-affinity)"
+    if profile.volume_claims:
+        return "the pods use volume claims"
+    if world.claims.inventory.has_shared_devices and world.claims.extended.wanted(pod) is not None:
+        return "several nodes can use the same devices"
+    return ""
+
+
+def own_claims(claims: Claims, copy: Copy) -> set[ClaimID]:
+    """Claims that one pod of a copy has for itself."""
+    users = [id_ for pod in copy.pods for id_ in claims.claims_of(pod)]
+    return {claim_id(claim) for claim in copy.claims if users.count(claim_id(claim)) == 1}
+
+
+def meets_on_one_node(claims: Claims, copy: Copy) -> bool:
+    """Whether the pods of a copy are on one node, as they share a claim of the copy with devices of one node."""
+    own = {claim_id(claim) for claim in copy.claims}
+    return len(copy.pods) > 1 and any(_is_of_one_node(claims, id_) for id_ in _named_by_all(claims, copy) & own)
+
+
+def all_meet_on_one_node(claims: Claims, copy: Copy) -> bool:
+    """Whether the pods of all copies are on one node, as they share a claim with devices of one node."""
+    own = {claim_id(claim) for claim in copy.claims}
+    return any(_is_of_one_node(claims, id_) for id_ in _named_by_all(claims, copy) - own)
+
+
+def _named_by_all(claims: Claims, copy: Copy) -> set[ClaimID]:
+    return set.intersection(*({*claims.claims_of(pod)} for pod in copy.pods))
+
+
+def _is_of_one_node(claims: Claims, id_: ClaimID) -> bool:
+    """Whether a claim without devices will get those of one node, so that its pods have to be there."""
+    claim = claims.claim(*id_)
+    return claim is not None and claim.status.allocation is None and not _reaches_shared_devices(claims, claim)
+
+
+def _reaches_shared_devices(claims: Claims, claim: api.ResourceClaim) -> bool:
+    if not claims.inventory.has_shared_devices:
+        return False
+    leaves = (leaf for request in claims.inventory.plan(claim.spec).requests for leaf in request.leaves)
+    return any(leaf.signature is None or claims.inventory.index(leaf.signature).shared for leaf in leaves)
