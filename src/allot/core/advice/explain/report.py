@@ -203,4 +203,3 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # For a pod that has a node.
     node: str = ""
     devices: tuple[UsedDevice, ...] = ()
-    notes: tuple[str, ...] = ()

@@ -1,0 +1,265 @@
+"""Causes that lie with devices, and changes that were tried out."""
+
+from __future__ import annotations
+
+import pytest
+
+from allot.core.advice.explain.report import Reason
+from allot.core.features import DEFAULT_GATES
+from core.advice.explain.clusters import (
+    asks,
+    claim,
+    device_class,
+    explained,
+    gpu,
+    gpus,
+    holding,
+    node,
+    pool,
+    running,
+    template,
+    templated,
+    wanting,
+)
+
+MEMORY = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0'
+
+
+def test_no_slices_means_that_the_driver_does_not_run() -> None:
+    found = explained(node("n"), device_class(), templated("train", asks()))
+    assert found.reason is Reason.NO_DRIVER
+    assert "there are no ResourceSlices" in found.cause
+    assert "driver gpu.nvidia.com" in found.cause
+    assert not any(change.verified for change in found.changes)
+
+
+def test_a_class_that_names_another_driver_is_told_with_the_driver_that_is_there() -> None:
+    wrong = device_class(expression='device.driver == "gpu.nvidia.co"')
+    found = explained(node("n"), pool("n", gpus(1)), wrong, templated("train", asks()))
+    assert found.reason is Reason.NOT_IN_CLASS
+    assert 'selects driver "gpu.nvidia.co"' in found.cause
+    assert found.changes[0].expression == 'device.driver == "gpu.nvidia.com"'
+
+
+def test_what_selectors_removed_is_told_with_values() -> None:
+    found = explained(node("n"), pool("n", gpus(2)), device_class(), templated("train", asks(MEMORY)))
+    assert found.reason is Reason.SELECTOR
+    assert "2 have memory 40Gi, need 80Gi" in found.cause
+    (removed,) = found.requests[0].removed
+    assert (removed.count, removed.actual, removed.needed) == (2, "40Gi", "80Gi")
+    assert found.changes[0].text.startswith("ask for memory of at least 40Gi")
+
+
+def test_devices_that_others_hold_are_told_with_claim_pod_and_time() -> None:
+    found = explained(
+        node("n"),
+        pool("n", gpus(1)),
+        device_class(),
+        claim("held", asks(), status=holding("n", "gpu-0", users=("other",))),
+        running("other", "n", "held"),
+        templated("train", asks()),
+    )
+    assert found.cause == (
+        "default/train is pending because the only device of class gpu is in use by claim default/held (pod default/other)"
+    )
+    (holder,) = found.requests[0].holders
+    assert (holder.claim, holder.pods, holder.seconds) == ("default/held", ("default/other",), 3600)
+    assert found.changes[0].patches[0].action == "delete"
+    assert found.changes[0].node == "n"
+
+
+def test_a_claim_that_nobody_uses_can_be_deleted() -> None:
+    found = explained(
+        node("n"),
+        pool("n", gpus(1)),
+        device_class(),
+        claim("idle", asks(), status=holding("n", "gpu-0")),
+        templated("train", asks()),
+    )
+    assert "which no pod uses" in found.cause
+    assert found.changes[0].text == "delete claim default/idle, which no pod uses on node n"
+
+
+def test_more_devices_than_any_node_has_can_be_lowered_to_what_there_is() -> None:
+    found = explained(
+        node("a"), node("b"), pool("a", gpus(2)), pool("b", gpus(3)), device_class(), templated("train", asks(count=8))
+    )
+    assert found.reason is Reason.TOO_FEW
+    assert "no node has more than 3 (node b)" in found.cause
+    (operation,) = found.changes[0].patches[0].patch
+    assert operation == {"op": "replace", "path": "/spec/spec/devices/requests/0/exactly/count", "value": 3}
+
+
+def test_a_claim_of_its_own_is_changed_in_place_and_must_be_made_again() -> None:
+    found = explained(
+        node("n"), pool("n", gpus(2)), device_class(), claim("own", asks(count=3)), wanting("train", "own")
+    )
+    patch = found.changes[0].patches[0]
+    assert (patch.kind, patch.name, patch.recreate) == ("ResourceClaim", "own", True)
+
+
+def test_a_pool_that_is_incomplete_is_told_with_the_number_of_its_slices() -> None:
+    found = explained(node("n"), pool("n", gpus(1), slices=2), device_class(), templated("train", asks()))
+    assert found.reason is Reason.POOL_INCOMPLETE
+    assert "1 ResourceSlice is published, but resourceSliceCount is 2" in found.cause
+    assert found.changes[0].verified
+
+
+def test_a_new_generation_that_is_incomplete_hides_the_old_one() -> None:
+    found = explained(
+        node("n"),
+        pool("n", gpus(1)),
+        pool("n", gpus(1), generation=2, slices=2),
+        device_class(),
+        templated("train", asks()),
+    )
+    assert "of generation 2" in found.cause
+    assert "1 slice of generation 1 does not count any more" in found.cause
+
+
+def test_a_tainted_device_can_be_tolerated() -> None:
+    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    found = explained(node("n"), pool("n", [gpu(taints=[taint])]), device_class(), templated("train", asks()))
+    assert found.reason is Reason.TAINT
+    assert "example.com/broken:NoSchedule" in found.cause
+    assert found.changes[0].text.startswith("tolerate taint example.com/broken")
+
+
+def test_a_taint_rule_is_named() -> None:
+    rule = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "repair"},
+        "spec": {
+            "deviceSelector": {"driver": "gpu.nvidia.com"},
+            "taint": {"key": "example.com/repair", "effect": "NoExecute"},
+        },
+    }
+    found = explained(node("n"), pool("n", gpus(1)), device_class(), rule, templated("train", asks()))
+    assert "(set by DeviceTaintRule repair)" in found.cause
+    assert "delete DeviceTaintRule repair" in [change.text for change in found.changes]
+
+
+def test_devices_that_are_free_but_not_together_are_told_with_the_values_that_clash() -> None:
+    spec = asks(count=2, constraints=[{"matchAttribute": "gpu.nvidia.com/root"}])
+    found = explained(node("n"), pool("n", gpus(2)), device_class(), templated("train", spec))
+    assert found.reason is Reason.CONSTRAINT
+    assert "the claim needs the same gpu.nvidia.com/root, they have root-0, root-1" in found.cause
+    assert found.changes[0].text.startswith("leave constraint matchAttribute gpu.nvidia.com/root out")
+
+
+def test_counters_that_are_used_up_are_told_with_numbers() -> None:
+    def part(number: int) -> dict[str, object]:
+        drawn = [{"counterSet": "board", "counters": {"slices": {"value": "4"}}}]
+        return {**gpu(number), "consumesCounters": drawn}
+
+    counters = {
+        **pool("n", [], slices=2),
+        "metadata": {"name": "counters"},
+    }
+    del counters["spec"]["devices"]
+    counters["spec"]["sharedCounters"] = [{"name": "board", "counters": {"slices": {"value": "7"}}}]
+    found = explained(
+        node("n"),
+        pool("n", [part(0), part(1)], slices=2),
+        counters,
+        device_class(),
+        claim("held", asks(), status=holding("n", "gpu-0", users=("other",))),
+        running("other", "n", "held"),
+        templated("train", asks()),
+    )
+    assert found.reason in (Reason.COUNTERS, Reason.IN_USE)
+    assert "default/held" in found.cause
+    assert found.changes[0].text == "wait for or delete pod default/other on node n"
+
+
+def test_a_feature_gate_that_is_off_is_named() -> None:
+    conditional = gpu(bindingConditions=["ready"], bindingFailureConditions=["failed"])
+    found = explained(
+        node("n"),
+        pool("n", [conditional]),
+        device_class(),
+        templated("train", asks()),
+        gates=DEFAULT_GATES.changed(disable=["DRADeviceBindingConditions"]),
+    )
+    assert found.reason is Reason.FEATURE
+    assert "DRADeviceBindingConditions" in found.cause
+    assert found.changes[0].patches[0].action == "gate"
+
+
+def test_all_devices_of_a_node_are_told_from_a_number_of_them() -> None:
+    spec = asks()
+    spec["devices"]["requests"][0]["exactly"] = {"deviceClassName": "gpu", "allocationMode": "All"}
+    found = explained(
+        node("n"),
+        pool("n", gpus(2)),
+        device_class(),
+        claim("held", asks(), status=holding("n", "gpu-0", users=("other",))),
+        running("other", "n", "held"),
+        templated("train", spec),
+    )
+    assert "asks for all devices of class gpu on a node" in found.cause
+    assert found.changes[0].text.startswith("ask for 1 device instead of all")
+
+
+def test_none_of_several_alternatives_is_told_for_each() -> None:
+    def alternative(name: str, memory: str) -> dict[str, object]:
+        expression = f'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{memory}")) >= 0'
+        return {"name": name, "deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]}
+
+    spec = {
+        "devices": {
+            "requests": [{"name": "gpu", "firstAvailable": [alternative("big", "80Gi"), alternative("small", "60Gi")]}]
+        }
+    }
+    found = explained(node("n"), pool("n", gpus(1)), device_class(), templated("train", spec))
+    assert 'none of the 2 alternatives of request "gpu" can be had' in found.cause
+    assert "need 80Gi" in found.cause
+    assert "need 60Gi" in found.cause
+
+
+def test_sharing_that_is_configured_in_a_template_does_not_share() -> None:
+    parameters = {"apiVersion": "x/v1", "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing"}}
+    spec = asks(config=[{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}])
+    named = [{"name": "gpu", "resourceClaimTemplateName": "shared"}]
+
+    def member(name: str, **more: object) -> list[dict[str, object]]:
+        status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]}
+        made = templated(name, spec, **more)[2]  # type: ignore[arg-type]
+        made["spec"]["resourceClaims"] = named
+        made["status"] |= status
+        return [made]
+
+    found = explained(
+        node("n"),
+        pool("n", gpus(1)),
+        device_class(),
+        template("shared", spec),
+        claim("first-gpu", spec, owner="first", status=holding("n", "gpu-0", users=("first",))),
+        claim("train-gpu", spec, owner="train"),
+        member("first", nodeName="n", status_of_pod={"phase": "Running"}),
+        member("train"),
+    )
+    assert "configures TimeSlicing, but from a template each pod gets a claim" in found.cause
+    assert found.changes[0].text.startswith("create ResourceClaim default/shared")
+
+
+@pytest.mark.parametrize("taken", [0, 2])
+def test_the_nearest_miss_is_the_node_that_lacks_least(taken: int) -> None:
+    held = [
+        claim(f"held-{number}", asks(), status=holding("b", f"gpu-{number}", users=(f"p{number}",)))
+        for number in range(taken)
+    ]
+    users = [running(f"p{number}", "b", f"held-{number}") for number in range(taken)]
+    found = explained(
+        node("a"),
+        node("b"),
+        pool("a", gpus(2)),
+        pool("b", gpus(3)),
+        device_class(),
+        held,
+        users,
+        templated("train", asks(count=4)),
+    )
+    assert found.nearest is not None
+    assert found.nearest.node == ("a" if taken else "b")

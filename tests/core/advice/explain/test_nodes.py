@@ -1,0 +1,194 @@
+"""Causes that lie with nodes, and with claims that have their devices."""
+
+from __future__ import annotations
+
+from allot.core.advice.explain.report import Reason
+from core.advice.explain.clusters import (
+    asks,
+    claim,
+    device_class,
+    explained,
+    gpus,
+    holding,
+    node,
+    pod,
+    pool,
+    running,
+    templated,
+    wanting,
+)
+
+
+def test_a_cordoned_node_with_free_devices_is_the_cause() -> None:
+    cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    found = explained(
+        node("cpu"),
+        node("gpu", unschedulable=True, taints=[cordon]),
+        pool("gpu", gpus(1)),
+        device_class(),
+        templated("train", asks()),
+    )
+    assert found.reason is Reason.CORDONED
+    assert found.cause.endswith("node gpu, the only one with free devices of class gpu, is cordoned")
+    assert found.changes[0].text == "uncordon node gpu"
+
+
+def test_a_taint_of_a_node_is_tolerated_in_the_pod_first() -> None:
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    found = explained(node("gpu", taints=[taint]), pool("gpu", gpus(1)), device_class(), templated("train", asks()))
+    assert "has taint nvidia.com/gpu=present:NoSchedule" in found.cause
+    assert [change.text for change in found.changes][:2] == [
+        "tolerate taint nvidia.com/gpu=present:NoSchedule in the pod",
+        "remove taint nvidia.com/gpu=present:NoSchedule from node gpu",
+    ]
+
+
+def test_a_node_that_is_not_ready_has_to_be_repaired() -> None:
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+    found = explained(node("gpu", taints=[taint]), pool("gpu", gpus(1)), device_class(), templated("train", asks()))
+    assert found.changes[0].text.startswith("get node gpu into order")
+
+
+def test_a_node_selector_that_leads_away_from_the_devices_is_told_with_both_values() -> None:
+    found = explained(
+        node("cpu", labels={"zone": "a"}),
+        node("gpu", labels={"zone": "b"}),
+        pool("gpu", gpus(1)),
+        device_class(),
+        templated("train", asks(), nodeSelector={"zone": "a"}),
+    )
+    assert found.reason is Reason.AFFINITY
+    assert "does not match the pod's nodeSelector zone=a (it has b)" in found.cause
+    assert found.changes[0].text == "select zone=b instead of zone=a in the pod's nodeSelector"
+    assert found.changes[0].patches[0].recreate
+
+
+def test_a_label_that_is_misspelt_is_put_right() -> None:
+    found = explained(
+        node("gpu", labels={"accelerator": "a100"}),
+        pool("gpu", gpus(1)),
+        device_class(),
+        templated("train", asks(), nodeSelector={"acelerator": "a100"}),
+    )
+    assert found.changes[0].text == "select accelerator=a100 in the pod's nodeSelector"
+
+
+def test_cpu_that_is_short_where_devices_are_free_is_told_with_numbers() -> None:
+    found = explained(
+        node("gpu", cpu="8"),
+        pool("gpu", gpus(1)),
+        device_class(),
+        running("other", "gpu", cpu="6"),
+        templated("train", asks(), cpu="4"),
+    )
+    assert found.reason is Reason.RESOURCES
+    assert "has 2 of cpu free, but the pod needs 4" in found.cause
+    assert found.nearest is not None
+    assert found.nearest.reasons == ("cpu: 2 free, 4 needed",)
+    assert [change.text for change in found.changes] == [
+        "ask for no more than cpu 2",
+        "wait for or delete pod default/other on node gpu",
+        "add one node like gpu",
+    ]
+
+
+def test_several_obstacles_are_removed_at_once() -> None:
+    found = explained(
+        node("gpu", unschedulable=True, labels={"zone": "b"}),
+        pool("gpu", gpus(1)),
+        device_class(),
+        templated("train", asks(), nodeSelector={"zone": "a"}),
+    )
+    assert found.reason is Reason.SEVERAL
+    assert "uncordon node gpu, and select zone=b instead of zone=a in the pod's nodeSelector" in [
+        change.text for change in found.changes
+    ]
+
+
+def test_nodes_are_grouped_by_what_is_wrong_with_them() -> None:
+    found = explained(
+        *(node(f"cpu-{number}") for number in range(4)),
+        node("gpu"),
+        pool("gpu", gpus(2)),
+        device_class(),
+        templated("train", asks(count=3)),
+    )
+    assert [(group.count, group.reasons) for group in found.nodes] == [
+        (4, ("has no devices of class gpu",)),
+        (1, ("2 devices of class gpu: 2 free, 3 needed",)),
+    ]
+
+
+def test_a_pod_without_devices_is_explained_as_well() -> None:
+    found = explained(node("a", cpu="2"), node("b", cpu="4"), pod("train", cpu="8"))
+    assert found.reason is Reason.RESOURCES
+    assert "but the pod needs 8" in found.cause
+
+
+def test_no_nodes_at_all() -> None:
+    found = explained(device_class(), templated("train", asks()))
+    assert found.cause == (
+        "default/train is pending because the cluster has no nodes, so that there are no devices of class gpu either"
+    )
+
+
+def test_an_extended_resource_that_nobody_offers_can_be_served_by_a_class() -> None:
+    container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    found = explained(node("gpu"), pool("gpu", gpus(1)), device_class(), pod("train", containers=[container]))
+    assert found.reason is Reason.RESOURCE_UNKNOWN
+    assert "no DeviceClass has extendedResourceName nvidia.com/gpu" in found.cause
+    assert found.changes[0].patches[0].patch[0]["path"] == "/spec/extendedResourceName"
+
+
+def test_a_shared_claim_binds_the_pod_to_its_node() -> None:
+    found = explained(
+        node("a", cpu="2"),
+        node("b"),
+        pool("a", gpus(1)),
+        pool("b", gpus(1)),
+        device_class(),
+        claim("shared", asks(), status=holding("a", "gpu-0", users=("first",))),
+        running("first", "a", "shared", cpu="2"),
+        wanting("train", "shared"),
+    )
+    assert found.reason in (Reason.PINNED, Reason.RESOURCES)
+    assert "claim default/shared is allocated" in found.cause
+    assert "has 0 of cpu free, but the pod needs 1" in found.cause
+    assert found.changes[0].verified
+
+
+def test_a_claim_on_a_node_that_is_gone_can_be_released() -> None:
+    found = explained(
+        node("b"),
+        pool("b", gpus(1)),
+        device_class(),
+        claim("mine", asks(), status=holding("gone", "gpu-0")),
+        wanting("train", "mine"),
+    )
+    assert found.reason is Reason.PINNED
+    assert "node gone does not exist any more" in found.cause
+    assert found.changes[0].node == "b"
+
+
+def test_a_pod_that_runs_is_told_where_and_what_other_nodes_would_say() -> None:
+    found = explained(
+        node("a"),
+        node("b"),
+        node("c"),
+        pool("a", gpus(1)),
+        pool("b", gpus(1)),
+        device_class(),
+        claim("mine", asks(), status=holding("a", "gpu-0", users=("train",))),
+        running("train", "a", "mine"),
+    )
+    assert found.cause == "default/train runs on node a with device gpu.nvidia.com/a/gpu-0"
+    assert {group.nodes: group.reasons for group in found.nodes} == {
+        ("b",): ("would do as well",),
+        ("c",): ("has no devices of class gpu",),
+    }
+
+
+def test_a_pod_that_fits_is_said_to_fit() -> None:
+    found = explained(node("a"), pool("a", gpus(1)), device_class(), templated("train", asks()))
+    assert found.reason is Reason.FITS
+    assert "it fits on node a" in found.cause
