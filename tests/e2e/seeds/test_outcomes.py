@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from allot.core.quantity import Quantity
 from e2e.seeds.documents import AKS, GA, MISSING, RISEUNION, document, seeds_dir
 from e2e.seeds.shell import Shell, cluster
 
@@ -61,7 +63,6 @@ NODES = {
         {"name": "other", "profile": "h100x8"},
     ]
 }
-GIB_16_IN_MIB = 16 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +88,32 @@ def _wait_until_running(shell: Shell, pod: str) -> None:
     shell.shows(f"kubectl get pod {pod} -o jsonpath={{.status.phase}}", lambda phase: phase == "Running")
 
 
+def _items(shell: Shell, kind: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(shell.run(f"kubectl get {kind} -o json"))["items"]
+    return items
+
+
+def _claim(shell: Shell, prefix: str) -> dict[str, Any]:
+    """The claim that was made for a pod."""
+    (claim,) = [claim for claim in _items(shell, "resourceclaims") if claim["metadata"]["name"].startswith(prefix)]
+    return claim
+
+
 def test_the_stock_prediction_pod_runs_on_a_gpu_with_enough_memory(with_all_drivers: Shell, tmp_path: Path) -> None:
     applied = _apply(with_all_drivers, tmp_path, RISEUNION)
     assert "pod/stock-prediction-pod created" in applied
     _wait_until_running(with_all_drivers, "stock-prediction-pod")
-    query = "nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits"
-    (memory,) = with_all_drivers.run(f"kubectl exec stock-prediction-pod -- {query}").split()
-    assert int(memory) >= GIB_16_IN_MIB
+    (allocated,) = _claim(with_all_drivers, "stock-prediction-pod-gpu-req-")["status"]["allocation"]["devices"][
+        "results"
+    ]
+    slices = _items(with_all_drivers, "resourceslices")
+    (memory,) = [
+        device["capacity"]["memory"]["value"]
+        for each in slices
+        for device in each["spec"]["devices"]
+        if each["spec"]["pool"]["name"] == allocated["pool"] and device["name"] == allocated["device"]
+    ]
+    assert Quantity.parse(memory) >= Quantity.parse("16Gi")
 
 
 def test_two_containers_of_a_pod_share_one_claim(with_all_drivers: Shell, tmp_path: Path) -> None:
@@ -103,8 +123,7 @@ def test_two_containers_of_a_pod_share_one_claim(with_all_drivers: Shell, tmp_pa
     seen = {with_all_drivers.run(f"kubectl exec pod -c container{number} -- nvidia-smi -L") for number in (0, 1)}
     (only,) = seen
     assert only.count("UUID: GPU-") == 1
-    claims = json.loads(with_all_drivers.run("kubectl get resourceclaims -o json"))["items"]
-    (claim,) = [claim for claim in claims if claim["metadata"]["name"].startswith("pod-gpu-")]
+    claim = _claim(with_all_drivers, "pod-gpu-")
     assert [user["name"] for user in claim["status"]["reservedFor"]] == ["pod"]
 
 
