@@ -250,6 +250,13 @@ def test_diff_shows_the_changes_and_makes_none(file: Path) -> None:
     assert result.code == 1
 
 
+@pytest.mark.parametrize("other", [("--fix",), ("-o", "json")])
+def test_a_diff_is_no_other_thing_at_the_same_time(file: Path, other: tuple[str, ...]) -> None:
+    file.write_text(_BROKEN)
+    assert allot("lint", str(file), "--diff", *other).code == 2
+    assert file.read_text() == _BROKEN
+
+
 def test_stdin_cannot_be_fixed_but_diffed() -> None:
     assert allot("lint", "-", "--fix", stdin=_BROKEN).code == 2
     assert "+---" in allot("lint", "-", "--diff", stdin=_BROKEN).stdout

@@ -161,6 +161,8 @@ def lint(
     source = KnowledgeSource(against=against, profiles=profiles, kubeconfig=kubeconfig, context=context)
     run = _Run(read_knowledge(source), ServerAnswers(gates), only, ignored)
     contents = dict(read_sources(files))
+    if diffs and (fixes or _Format(output) is not _Format.TEXT):
+        raise Unreadable("--diff shows changes as text", "leave out --fix and -o")
     if fixes and _STDIN in contents:
         raise Unreadable("stdin cannot be changed by --fix", "give a file, or --diff to see the changes")
     fixed = 0

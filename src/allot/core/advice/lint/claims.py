@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from allot.core.advice.convert.objects import mapping
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.places import Path
 from allot.core.model.plain import plain_text
@@ -194,11 +195,6 @@ def _configs(value: Any, path: Path) -> Iterator[Config]:
 
 
 # --- plain values ---
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """The value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}
 
 
 def mappings(value: Any) -> list[tuple[int, dict[str, Any]]]:

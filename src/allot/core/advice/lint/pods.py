@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from allot.core.advice.convert.drivers import driver_of_extended_resource
-from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, claims, mapping, pod_specs
+from allot.core.advice.convert.objects import mapping
+from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, claims, pod_specs
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.selectors import driver_of
 from allot.core.advice.lint.source import Subject

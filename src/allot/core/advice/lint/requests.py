@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from allot.core.advice.convert.objects import mapping
 from allot.core.advice.lint.claims import (
     CLASS,
     GROUP,
@@ -12,7 +13,6 @@ from allot.core.advice.lint.claims import (
     Request,
     claims,
     class_configs,
-    mapping,
     pod_specs,
 )
 from allot.core.advice.lint.context import Context

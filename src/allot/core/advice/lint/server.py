@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from allot.core.advice.convert.objects import at
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.finding import Edit, Fix, Severity
 from allot.core.advice.lint.old_forms import OldForms, report_old_forms
-from allot.core.advice.lint.source import Subject, value_at
+from allot.core.advice.lint.source import Subject
 from allot.core.advice.nearest import did_you_mean, nearest
 from allot.core.advice.places import Path
 from allot.core.model.kinds import deprecation_of
@@ -276,5 +277,5 @@ def resolved(value: Any, field: str) -> Path:
                 path.append("basic")
                 value = value["basic"]
         path.append(step)
-        value = value_at(value, (step,))
+        value = at(value, (step,))
     return tuple(path)

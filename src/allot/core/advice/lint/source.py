@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allot.core.advice.convert.objects import at
 from allot.core.advice.lint.finding import Edit, Finding, Fix, Severity
 from allot.core.advice.places import Path, Place, Places, nearest_place
 from allot.core.model.plain import PlainObject, plain_text
@@ -70,7 +71,7 @@ class Subject(PlainObject, frozen=True):
 
     def at(self, path: Path) -> Any:
         """The value of a field; None if there is none."""
-        return value_at(self.value, path)
+        return at(self.value, path)
 
     def finding(
         self,
@@ -115,18 +116,6 @@ def _escaped(text: str, style: str) -> str:
     if style == '"':
         return text.replace("\\", "\\\\").replace('"', '\\"')
     return text.replace("'", "''") if style == "'" else text
-
-
-def value_at(value: Any, path: Path) -> Any:
-    """The value at the end of a path; None if there is none."""
-    for part in path:
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
-            return None
-    return value
 
 
 def path_text(path: Path) -> str:
