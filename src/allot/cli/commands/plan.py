@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -10,9 +10,6 @@ import msgspec
 
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.manifests import read_manifests
-from allot.cli.node_files import NodeSet, default_name
-from allot.cli.node_sets import parse_count, parse_sets
-from allot.cli.node_templates import objects_of
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
 from allot.core.advice.explain.world import World
@@ -150,12 +147,7 @@ def _value(outcome: Outcome | None) -> Any:
 
 
 def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[core_v1.Pod]]:
-    added: list[APIStruct] = []
-    for text in change.add_like:
-        added += nodes_like(snapshot, *parse_count(text, "--add-like"))
-    for text in change.add:
-        for nodes in parse_sets(text, "--add"):
-            added += objects_of(_with_free_names(nodes, snapshot))
+    added = [*_added(snapshot, change)]
     gone = {name for text in change.remove for name in nodes_named(snapshot, text)}
     leaving = {name for text in change.drain for name in nodes_named(snapshot, text)} - gone
     if gone:
@@ -167,11 +159,19 @@ def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[cor
     return with_objects(snapshot, _with_known_classes(added, snapshot)), displaced
 
 
-def _with_free_names(nodes: NodeSet, snapshot: Snapshot) -> NodeSet:
-    """Names that are taken by nodes of the cluster get an addition."""
-    if all(snapshot.find(core_v1.Node, name) is None for name in nodes.names):
-        return nodes
-    return msgspec.structs.replace(nodes, name=f"{nodes.name or default_name(nodes.profile)}-new")
+def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
+    # Imported late: drivers take longer to import than most plans take.
+    from allot.cli.node_files import default_name
+    from allot.cli.node_sets import parse_count, parse_sets
+    from allot.cli.node_templates import objects_of
+
+    for text in change.add_like:
+        yield from nodes_like(snapshot, *parse_count(text, "--add-like"))
+    for text in change.add:
+        for nodes in parse_sets(text, "--add"):
+            if any(snapshot.find(core_v1.Node, name) is not None for name in nodes.names):
+                nodes = msgspec.structs.replace(nodes, name=f"{nodes.name or default_name(nodes.profile)}-new")
+            yield from objects_of(nodes)
 
 
 def _with_known_classes(added: Iterable[APIStruct], snapshot: Snapshot) -> list[APIStruct]:
