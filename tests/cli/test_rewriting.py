@@ -104,5 +104,6 @@ documents = st.dictionaries(keys, values, min_size=1, max_size=4)
 def test_the_text_says_the_new_value(old: dict[str, Any], new: dict[str, Any]) -> None:
     text = yaml_text(old)
     (document,) = parse_documents(text.encode(), "f.yaml", places=True)
-    (read,) = parse_documents(rewritten(text, document.places, document.value, new).encode(), "f.yaml")
+    made = rewritten(text, document.places, document.value, new)
+    (read,) = parse_documents(f"{made}\n".encode(), "f.yaml")
     assert read.value == new

@@ -193,16 +193,15 @@ def _text(source: Source, outcomes: Sequence[_Outcome]) -> str:
         values = [value for outcome in outcomes for value in outcome.values]
         return "".join(f"{json.dumps(value, ensure_ascii=False, indent=2)}\n" for value in values)
     parts: list[str] = []
+    left = [outcome for outcome in reversed(outcomes) if outcome.document.value is not None]
     for piece in pieces(text):
         end = piece.start + len(piece.text)
-        inside = [
-            outcome
-            for outcome in outcomes
-            if outcome.document.value is not None and piece.start <= extent(text, outcome.document.places)[0] < end
-        ]
-        parts += [_piece(text, piece.start, end, outcome) for outcome in inside] if inside else [piece.text]
+        is_document = bool(left) and left[-1].document.places[()].value[0] < end
+        parts.append(_piece(text, piece.start, end, left.pop()) if is_document else piece.text)
     made = "".join(parts)
-    return made if made.endswith("\n") or not made else f"{made}\n"
+    # A text that ends without a line's end may mean just that, if it is the old one.
+    ends_as_before = not made or made.endswith("\n") or outcomes[-1].is_same
+    return made if ends_as_before else f"{made}\n"
 
 
 def _piece(text: str, start: int, end: int, outcome: _Outcome) -> str:

@@ -27,20 +27,33 @@ def extent(text: str, places: Places) -> Span:
 
 def rewritten(text: str, places: Places, old: Any, new: Any) -> str:
     """The document's own text for the new value."""
+    start, end = extent(text, places)
     if old == new:
-        return text[slice(*extent(text, places))]
-    if text.lstrip()[:1] in ("{", "["):
+        return text[start:end]
+    if text[start] in "{[":
         return json.dumps(new, ensure_ascii=False, indent=2)
-    if isinstance(old, dict) and isinstance(new, dict) and () in places:
+    if isinstance(old, dict) and isinstance(new, dict):
+        first = text.rfind("\n", 0, start) + 1
         try:
-            lines = _Rewriting(text, places, old).mapping(new, (), 0)
-            made = "\n".join(lines)
+            made = "\n".join(_Rewriting(text[first:end], _moved_back(places, first), old).mapping(new, (), 0))
             (document,) = parse_documents(f"{made}\n".encode(), "")
         except (_Unlike, Unreadable, ValueError):
             return written(new)
         if document.value == new:
             return made
     return written(new)
+
+
+def _moved_back(places: Places, by: int) -> Places:
+    """Places in a text that begins later."""
+
+    def span(given: Span) -> Span:
+        return given[0] - by, given[1] - by
+
+    return {
+        path: Place(place.line, place.column, span(place.value), None if place.key is None else span(place.key))
+        for path, place in places.items()
+    }
 
 
 def written(value: Any) -> str:
@@ -107,6 +120,8 @@ class _Rewriting:
     def _last_line(self, path: Path) -> int:
         start, end = self.places[path].value
         key = self.places[path].key
+        # A block of text ends where the next line begins, which may be beyond the document.
+        end = min(end, len(self.text))
         while end > start and self.text[end - 1] in " \t\r\n":
             end -= 1
         # An empty value is where its key is.

@@ -40,7 +40,7 @@ def convert_class(found: Object, around: Surroundings) -> None:
         "apiVersion": RESOURCE_V1,
         "kind": "DeviceClass",
         **({"metadata": value["metadata"]} if "metadata" in value else {}),
-        "spec": converting.spec,
+        **({"spec": converting.spec} if converting.spec or "spec" in value else {}),
     }
 
 
