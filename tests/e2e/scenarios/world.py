@@ -25,7 +25,7 @@ from node.dra.plugin import DriverOnSockets
 Object = dict[str, Any]
 
 WAIT_S = 20.0
-_POLL_S = 0.02
+_POLL_S = 0.05
 RESOURCE = "resource.k8s.io/v1"
 _END = "that is all"
 # What containers do unless told otherwise: show their variables, and stay.
@@ -114,14 +114,15 @@ class World:
     async def agent(self, name: str, *options: str) -> AsyncIterator[Agent]:
         """A node for this test, with options of its own; the test's pods go with it."""
         agent = self.site.agents[name] = Agent(self.site, name, *options)
-        agent.start()
         try:
+            agent.start()
             yield agent
             await self.end()
         finally:
             agent.stop()
             del self.site.agents[name]
-            await self.kind("nodes").delete(name)
+            if await self.find("nodes", name) is not None:
+                await self.kind("nodes").delete(name)
 
     async def no_claims_on(self, agent: Agent) -> None:
         """Until no claim of the namespace is prepared on a node."""
