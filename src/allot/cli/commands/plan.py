@@ -167,9 +167,10 @@ def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
 
     for text in change.add_like:
         yield from nodes_like(snapshot, *parse_count(text, "--add-like"))
+    taken = {node.metadata.name for node in snapshot.of(core_v1.Node)}
     for text in change.add:
         for nodes in parse_sets(text, "--add"):
-            if any(snapshot.find(core_v1.Node, name) is not None for name in nodes.names):
+            if not taken.isdisjoint(nodes.names):
                 nodes = msgspec.structs.replace(nodes, name=f"{nodes.name or default_name(nodes.profile)}-new")
             yield from objects_of(nodes)
 

@@ -40,9 +40,9 @@ class Drained(msgspec.Struct, frozen=True):
 def with_objects(snapshot: Snapshot, objects: Iterable[APIStruct]) -> Snapshot:
     """With more objects; ChangeError if there is a node of the same name already. Other objects replace their namesakes."""
     added = {_key(found): found for found in objects}
-    for type_, _, name in added:
-        if type_ is core_v1.Node and snapshot.find(core_v1.Node, name) is not None:
-            raise ChangeError(f"node {name} is there already")
+    for node in snapshot.of(core_v1.Node):
+        if _key(node) in added:
+            raise ChangeError(f"node {node.metadata.name} is there already")
     kept = (found for found in snapshot.objects if _key(found) not in added)
     return Snapshot((*kept, *added.values()), snapshot.taken_at)
 
