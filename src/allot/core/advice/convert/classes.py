@@ -9,6 +9,7 @@ from allot.core.advice.convert.configurations import convert_configs
 from allot.core.advice.convert.drivers import Driver, driver_named
 from allot.core.advice.convert.expressions import translate
 from allot.core.advice.convert.objects import RESOURCE_V1, Object, at, mapping, members, text, without
+from allot.core.advice.convert.parameters import parameters_of, wanted
 from allot.core.advice.convert.surroundings import NodeRequirement, Surroundings, class_driver
 from allot.core.advice.places import Path
 
@@ -87,6 +88,8 @@ class _Class:
                 self._structured(path, value)
             case "parametersRef":
                 self._parameters(path, mapping(value))
+            case "parameters" if isinstance(value, dict):
+                self._inline(path, value)
             case "suitableNodes" | "nodeSelector":
                 self._nodes(path, value)
             case _:
@@ -163,6 +166,18 @@ class _Class:
         for key, value in fields.items():
             if key not in ("apiVersion", "kind", "metadata", "generatedFrom", "vendorParameters", "filters"):
                 self._vendor_field(key, value, parameters)
+
+    def _inline(self, path: Path, value: dict[str, Any]) -> None:
+        """Parameters that an author wrote into the class: what they ask for, every device of the class has."""
+        driver = driver_named(self.driver)
+        values, inner = parameters_of(value)
+        asked = wanted(values, driver, (*path, *inner), self.book, of_template=True)
+        self.spec["selectors"] += [{"cel": {"expression": expression}} for expression in asked.selectors]
+        if asked.count is not None or asked.class_name is not None:
+            self.book.error(path, f"{shown(value)}: a class says no count and no profile; its claims do", rule=RULE)
+        if asked.configs:
+            made = [{"opaque": {"driver": driver.name, "parameters": config}} for config in asked.configs]
+            self.spec["config"] = [*members(self.spec.get("config")), *made]
 
     def _filters(self, filters: list[Any], parameters: Object) -> None:
         seen: set[str] = set()

@@ -160,7 +160,7 @@ class _Reading:
             value = f"*{value}*"
         comparison = self._comparison(name, value, ">=", path)
         if comparison is not None:
-            why = f"driver {self.driver.name} publishes {name}; a claim asks for it by a selector"
+            why = f"driver {self.driver.name} publishes {name}, and a selector asks for it"
             self._selected(path, value, comparison, why, Confidence.LIKELY)
 
     def _comparison(self, name: str, value: Any, operator: str, path: Path) -> str | None:

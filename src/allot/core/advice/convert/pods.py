@@ -90,6 +90,13 @@ def _entry(entry: dict[str, Any], path: Path, found: Object) -> dict[str, Any]:
         )
         path = (*path, "source")
         result = {**without(entry, "source"), **inner}
+    if "template" in result:
+        found.book.error(
+            (*path, "template"),
+            "template: a pod refers to a ResourceClaimTemplate, and cannot contain one",
+            rule=RULE,
+            hint="make it a ResourceClaimTemplate, and name it in resourceClaimTemplateName",
+        )
     for written, right in _REFERENCES.items():
         if written == right or written not in result:
             continue
