@@ -93,9 +93,11 @@ class StatusWriter:
             for status in present.status.devices
             if status.driver == self._driver
         }
-        for key, status in devices.items():
-            told[key] = self._told(key, status, told.get(key))
+        told |= {key: self._told(key, status, told.get(key)) for key, status in devices.items()}
         entries = tuple(told[key] for key in sorted(told) if key in held)
+        if entries == tuple(each for each in present.status.devices if each.driver == self._driver):
+            # A claim that is prepared again after a restart.
+            return
         body: dict[str, Any] = encode(
             ResourceClaim(status=ResourceClaimStatus(devices=entries)), typed.resource.api_version
         )
