@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from allot.cli.instance import Instance, InstanceState, Part
 from etcd_server import MISSING, find_etcd
 
 pytestmark = pytest.mark.slow
@@ -61,8 +62,13 @@ class Up:
         status: dict[str, Any] = json.loads(self.allot("status", "-o", "json").stdout)
         return status
 
-    def part(self, name: str) -> dict[str, Any]:
-        return next(part for part in self.status()["parts"] if part["name"] == name)
+    def state(self) -> InstanceState:
+        found = Instance(self.data).running()
+        assert found is not None
+        return found
+
+    def part(self, name: str) -> Part:
+        return next(part for part in self.state().parts if part.name == name)
 
     def kubectl(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
         done = subprocess.run(
@@ -151,8 +157,17 @@ def test_the_scheduler_logs_a_line_for_each_decision_about_devices(up: Up) -> No
     refused = next(line for line in lines() if "pod default/third not placed" in line)
     assert "0/3 nodes are available: 1 node(s) had untolerated taint" in refused
     assert "2 cannot allocate all claims" in refused
-    one_log = Path(up.status()["log"]).read_text()
+    one_log = Path(up.state().log).read_text()
     assert "[kube-scheduler] I DRA: pod default/first to node" in one_log
+
+
+def test_drivers_are_pods_of_their_nodes_and_log_what_they_prepare(up: Up) -> None:
+    up.run_pods("first", "second")
+    eventually("pods run", lambda: [up.phase("first"), up.phase("second")] == ["Running"] * 2)
+    for node in ("t4-0", "t4-1"):
+        log = up.log(f"gpu-kubelet-plugin-{node}")
+        assert "prepare of ResourceClaim default/" in log
+        assert "done: gpu-0" in log
 
 
 def test_a_part_that_is_deleted_comes_back(up: Up) -> None:
@@ -186,7 +201,7 @@ def test_status_tells_how_everything_is(up: Up) -> None:
 def test_a_second_one_on_the_same_data_is_refused(up: Up) -> None:
     done = up.allot("up", "--port", "0")
     assert done.returncode == 1
-    assert f"in use by process {up.status()['pid']}" in done.stderr
+    assert f"in use by process {up.state().pid}" in done.stderr
     assert "hint: allot status" in done.stderr
 
 
@@ -194,11 +209,11 @@ def test_a_child_that_is_killed_is_started_again_and_its_pods_run_on(up: Up) -> 
     up.run_pods("first", "second")
     eventually("pods run", lambda: len(up.programs()) == 2)
     programs = up.programs()
-    os.kill(up.part("simulated-nodes")["pid"], signal.SIGKILL)
-    eventually("it is started again", lambda: up.part("simulated-nodes")["restarts"] == 1)
-    eventually("it runs", lambda: up.part("simulated-nodes")["state"] == "running")
+    os.kill(up.part("simulated-nodes").pid, signal.SIGKILL)
+    eventually("it is started again", lambda: up.part("simulated-nodes").restarts == 1)
+    eventually("it runs", lambda: up.part("simulated-nodes").state == "running")
     assert up.programs() == programs
-    assert "simulated-nodes ended with signal SIGKILL; starting it again" in Path(up.status()["log"]).read_text()
+    assert "simulated-nodes ended with signal SIGKILL; starting it again" in Path(up.state().log).read_text()
 
 
 def test_data_and_nodes_are_kept_and_programs_end_with_the_cluster(up: Up) -> None:
@@ -215,18 +230,16 @@ def test_data_and_nodes_are_kept_and_programs_end_with_the_cluster(up: Up) -> No
     eventually("pods run again", lambda: len(up.programs()) == 2)
 
 
-def test_when_it_is_killed_its_children_end_and_the_next_one_goes_on(up: Up) -> None:
+def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
     up.run_pods("first", "second")
     eventually("pods run", lambda: len(up.programs()) == 2)
-    status = up.status()
-    os.kill(status["pid"], signal.SIGKILL)
-    for part in status["parts"]:
-        eventually(f"{part['name']} ends", lambda pid=part["pid"]: not is_alive(pid))  # type: ignore[misc]
+    state = up.state()
+    os.kill(state.pid, signal.SIGKILL)
+    for part in state.parts:
+        eventually(f"{part.name} ends", lambda pid=part.pid: not is_alive(pid))  # type: ignore[misc]
     assert up.allot("status").stdout.startswith("not running")
     assert up.allot("down").stderr == "stopped\n"
     assert up.programs() == []
-    up.start()
-    assert up.names("nodes") == NODES
 
 
 def test_other_nodes_take_the_place_of_those_before_and_a_merged_kubeconfig_is_restored(up: Up) -> None:
@@ -240,11 +253,11 @@ def test_other_nodes_take_the_place_of_those_before_and_a_merged_kubeconfig_is_r
         "contexts": [{"name": "work", "context": {"cluster": "work", "user": "work"}}],
     }
     others.write_text(yaml.safe_dump(before))
-    up.allot("down")
     up.environment["KUBECONFIG"] = str(others)
     up.start("--node", "ct5lp-hightpu-1t", "--merge-kubeconfig")
     assert up.kubectl("config", "current-context").strip() == "allot"
     assert up.names("nodes") == {"allot-control-plane", "ct5lp-hightpu-1t"}
+    assert "kept" in up.names("configmaps")
     done = up.allot("reset", "--yes")
     assert str(others) in done.stderr
     assert yaml.safe_load(others.read_text()) == before
@@ -260,8 +273,8 @@ def test_objects_can_be_kept_in_an_etcd_of_its_own(tmp_path: Path) -> None:
         up.start("--etcd", "--node", "t4")
         assert "etcd-allot-control-plane" in up.names("pods", "-n", "kube-system")
         up.kubectl("create", "configmap", "kept")
-        os.kill(up.part("etcd")["pid"], signal.SIGKILL)
-        eventually("etcd is started again", lambda: up.part("etcd")["restarts"] == 1 and up.part("etcd")["pid"])
+        os.kill(up.part("etcd").pid, signal.SIGKILL)
+        eventually("etcd is started again", lambda: up.part("etcd").restarts == 1 and up.part("etcd").pid)
         eventually("objects are there", lambda: "kept" in up.names("configmaps"))
     finally:
         up.allot("reset", "--yes")

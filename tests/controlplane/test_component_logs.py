@@ -32,11 +32,11 @@ def record(name: str, text: str, level: int = logging.INFO) -> logging.LogRecord
 async def test_a_record_belongs_to_its_logger_or_to_the_task_that_ran(
     tmp_path: Path, logger: str, task: str, component: str
 ) -> None:
-    shown: list[str] = []
-    logs = ComponentLogs(tmp_path, ManualClock(), shown.append)
+    shown: list[tuple[str, str]] = []
+    logs = ComponentLogs(tmp_path, ManualClock(), lambda *line: shown.append(line))
     running_component.set(task)
     logs.emit(record(logger, "hello", logging.WARNING))
-    assert shown == [f"[{component}] W hello"]
+    assert shown == [(component, "W hello")]
     assert logs.one_log.read_text().endswith(f" [{component}] W hello\n")
     assert logs.path(component).exists()
 

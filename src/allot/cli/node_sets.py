@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,15 +63,13 @@ def parse_specs(specs: Sequence[str]) -> Nodes:
     if NONE in specs and len(specs) > 1:
         raise Unreadable(f"--node {NONE}: cannot be used together with other nodes")
     found = [each for spec in specs if spec not in (LOCAL, NONE) for each in parse_sets(spec, "--node")]
-    names: set[str] = set()
-    for each in found:
-        for name in each.names:
-            if name in names:
-                raise Unreadable(f"--node: two nodes would be called {name}", "PROFILE=COUNT makes several of a kind")
-            names.add(name)
-    if len(names) > NODES_MAX:
-        raise Unreadable(f"--node: {len(names)} nodes, expected at most {NODES_MAX}")
-    return Nodes(simulated=tuple(found), local=LOCAL in specs)
+    nodes = Nodes(simulated=tuple(found), local=LOCAL in specs)
+    if len(nodes.all_names) > NODES_MAX:
+        raise Unreadable(f"--node: {len(nodes.all_names)} nodes, expected at most {NODES_MAX}")
+    for name, count in Counter(nodes.all_names).items():
+        if count > 1:
+            raise Unreadable(f"--node: two nodes would be called {name}", "PROFILE=COUNT makes several of a kind")
+    return nodes
 
 
 def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:

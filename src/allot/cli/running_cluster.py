@@ -79,20 +79,36 @@ async def run_cluster(options: UpOptions) -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
         clock = SystemClock()
-        logs = ComponentLogs(options.folder / "log", clock, (lambda _: None) if options.in_background else talk)
+        screen = _Screen(is_off=options.in_background)
+        logs = ComponentLogs(options.folder / "log", clock, screen.show)
         logs.install()
         try:
-            await _Cluster(options, instance, logs, clock).run(stop)
+            await _Cluster(options, instance, logs, clock, screen).run(stop)
         finally:
             await end_containers(options.folder)
 
 
+class _Screen:
+    """What of the log is shown where the command was given: nothing that is as it should be before the cluster is ready."""
+
+    def __init__(self, is_off: bool) -> None:
+        self._is_off = is_off
+        self.is_ready = False
+
+    def show(self, component: str, line: str) -> None:
+        if not self._is_off and (self.is_ready or line.startswith(("W ", "E ", "error: ", "hint: "))):
+            talk(f"[{component}] {line}")
+
+
 class _Cluster:
-    def __init__(self, options: UpOptions, instance: Instance, logs: ComponentLogs, clock: Clock) -> None:
+    def __init__(
+        self, options: UpOptions, instance: Instance, logs: ComponentLogs, clock: Clock, screen: _Screen
+    ) -> None:
         self._options = options
         self._instance = instance
         self._logs = logs
         self._clock = clock
+        self._screen = screen
         self._children: list[Child] = []
         self._plane: ControlPlane
         self._own_node: OwnNode | None = None
@@ -158,6 +174,7 @@ class _Cluster:
         self._state = msgspec.structs.replace(self._state, ready=True)
         self._changed()
         announce(self._state, in_background=False)
+        self._screen.is_ready = True
         settle()
 
     # --- nodes ---

@@ -35,9 +35,10 @@ _BY_TASK = {"": PROCESS, SCHEDULER_NAME: SCHEDULER, "informers": API_SERVER}
 
 
 class ComponentLogs(logging.Handler):
-    """Takes the records of this process and the lines of others. shows: takes each line of the one log, too."""
+    """Takes the records of this process and the lines of others. shows: takes each line of the one log, too,
+    with the part that it is of."""
 
-    def __init__(self, folder: Path, clock: Clock, shows: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, folder: Path, clock: Clock, shows: Callable[[str, str], None] = lambda *_: None) -> None:
         super().__init__(logging.INFO)
         self.folder = folder
         self._clock = clock
@@ -74,7 +75,7 @@ class ComponentLogs(logging.Handler):
             self._file(component).write_entry(time, text)
         for line in text.split("\n"):
             self._all.write(f"{time} [{component}] {line}")
-            self._shows(f"[{component}] {line}")
+            self._shows(component, line)
 
     def _file(self, component: str) -> ContainerLog:
         file = self._files.get(component)

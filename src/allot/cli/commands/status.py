@@ -13,8 +13,9 @@ from allot.cli.instance import Instance, InstanceState
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
 from allot.cli.serving import ADMIN_KUBECONFIG, EXIT_UNREACHABLE, data_dir_option
 from allot.cli.snapshots import SnapshotSource, read_snapshot
+from allot.core.advice.explain.world import World
+from allot.core.advice.usage.devices import By, device_usage
 from allot.core.model.core_v1 import Node, Pod
-from allot.core.model.resource_v1 import ResourceClaim, ResourceSlice
 from allot.process.clock import rfc3339
 
 
@@ -63,22 +64,11 @@ def _contents(kubeconfig: Path) -> dict[str, Any]:
     snapshot = read_snapshot(SnapshotSource(kubeconfig=kubeconfig))
     nodes = snapshot.of(Node)
     ready = [each for each in nodes if any(c.type == "Ready" and c.status == "True" for c in each.status.conditions)]
-    devices = {
-        (each.spec.driver, each.spec.pool.name, device.name)
-        for each in snapshot.of(ResourceSlice)
-        for device in each.spec.devices or ()
-    }
-    used = {
-        (result.driver, result.pool, result.device)
-        for claim in snapshot.of(ResourceClaim)
-        if claim.status.allocation is not None
-        for result in claim.status.allocation.devices.results
-        if not result.admin_access
-    }
+    rows = device_usage(World(snapshot), By.DRIVER).rows
     phases = Counter(each.status.phase or "Pending" for each in snapshot.of(Pod))
     return {
         "nodes": {"total": len(nodes), "ready": len(ready)},
-        "devices": {"total": len(devices), "free": len(devices - used)},
+        "devices": {"total": sum(row.total for row in rows), "free": sum(row.free for row in rows)},
         "pods": {"total": phases.total(), "byPhase": dict(sorted(phases.items()))},
     }
 
