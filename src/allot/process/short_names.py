@@ -1,7 +1,7 @@
 """Short names of folders: a socket's path may have 107 bytes, and a user's folder may be deep in others.
 
-A folder that is too deep is reached through a link in the machine's folder for temporary files as long as somebody needs it. What
-is in it stays where it is.
+A folder that is too deep is reached through a link in a folder for temporary files as long as somebody needs it. What is in it stays
+where it is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 
 # sun_path of Linux: 108 bytes with the NUL at the end.
 SOCKET_BYTES_MAX = 107
+_SHORT = Path("/tmp")
+_PREFIX, _LINK = "allot-", "n"
 
 
 @contextmanager
@@ -23,11 +25,23 @@ def short_name(folder: Path, below: int) -> Iterator[Path]:
     if len(bytes(folder)) + below <= SOCKET_BYTES_MAX:
         yield folder
         return
-    # Nobody else can put something in the place of the link: the folder is ours alone.
-    own = Path(tempfile.mkdtemp(prefix="allot-", dir=None if len(tempfile.gettempdir()) < 8 else "/tmp"))
+    target = folder.absolute()
+    _remove_links(target)
+    # Nobody else can put something in the place of the link: the folder around it is ours alone.
+    own = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHORT))
     try:
-        link = own / "n"
-        link.symlink_to(folder.absolute(), target_is_directory=True)
+        link = own / _LINK
+        link.symlink_to(target, target_is_directory=True)
         yield link
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def _remove_links(target: Path) -> None:
+    """What a process that was killed has left; only one at a time works in a folder."""
+    for link in _SHORT.glob(f"{_PREFIX}*/{_LINK}"):
+        try:
+            if link.readlink() == target:
+                shutil.rmtree(link.parent, ignore_errors=True)
+        except OSError:
+            continue  # somebody else's
