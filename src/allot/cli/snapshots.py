@@ -34,6 +34,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE = "default"
 _LISTS_AT_ONCE = 4
+# Somebody waits for the answer: a server that is away should be told soon.
+_TRIES_MAX = 3
 _KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
 
 
@@ -181,38 +183,48 @@ async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]
     from allot.process.ids import SystemIds
 
     clock = SystemClock()
-    client = Client(HttpTransport(connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot"))
+    transport = HttpTransport(
+        connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot", tries_max=_TRIES_MAX
+    )
+    client = Client(transport)
     try:
         await client.discovery()
         taken_at = clock.seconds()
-        with progress("reading the cluster", len(KINDS)) as advance:
-            turns = asyncio.Semaphore(_LISTS_AT_ONCE)
-
-            async def read(kind: SnapshotKind) -> list[dict[str, Any]]:
-                async with turns:
-                    listed = await _list(client, kind, connection.namespace)
-                    advance()
-                    return listed
-
-            async with asyncio.TaskGroup() as tasks:
-                lists = [tasks.create_task(read(kind)) for kind in KINDS]
-        return taken_at, [value for listed in lists for value in listed.result()]
-    except (ApiError, BaseExceptionGroup) as raised:
-        error = _first(raised)
-        if isinstance(error, Unreachable | Unauthorized):
-            hint = "kubectl version shows whether it can be reached"
-            raise CannotRun(f"API server {connection.server}: {error.message}", hint) from None
-        if isinstance(error, ApiError):
-            raise Refused(f"API server {connection.server}: {error}") from None
-        raise error from None
+        values: list[dict[str, Any]] = []
+        for found in await _all_lists(client, connection.namespace):
+            if isinstance(found, Exception):
+                raise found
+            values += found
+        return taken_at, values
+    except (Unreachable, Unauthorized) as error:
+        hint = "kubectl version shows whether it can be reached"
+        raise CannotRun(f"API server {connection.server}: {error.message}", hint) from None
+    except ApiError as error:
+        raise Refused(f"API server {connection.server}: {error}") from None
     finally:
         await client.close()
 
 
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+async def _all_lists(client: Client, namespace: str) -> list[list[dict[str, Any]] | Exception]:
+    """The objects of each kind, a few kinds at once. One that fails does not cut the others short: their connections would be
+    left half open."""
+    from allot.client.errors import ApiError
+
+    turns = asyncio.Semaphore(_LISTS_AT_ONCE)
+    with progress("reading the cluster", len(KINDS)) as advance:
+
+        async def read(kind: SnapshotKind) -> list[dict[str, Any]] | Exception:
+            async with turns:
+                try:
+                    return await _list(client, kind, namespace)
+                except (ApiError, Refused) as error:
+                    return error
+                finally:
+                    advance()
+
+        async with asyncio.TaskGroup() as tasks:
+            lists = [tasks.create_task(read(kind)) for kind in KINDS]
+    return [task.result() for task in lists]
 
 
 async def _list(client: Client, kind: SnapshotKind, namespace: str) -> list[dict[str, Any]]:

@@ -1,0 +1,208 @@
+"""`allot explain` and `allot snapshot` as commands: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.command import allot
+from core.advice.explain.clusters import (
+    asks,
+    claim,
+    device_class,
+    gpus,
+    holding,
+    node,
+    pool,
+    running,
+    templated,
+)
+
+CLUSTER: list[dict[str, Any]] = [
+    node("n"),
+    pool("n", gpus(1)),
+    device_class(),
+    claim("held", asks(), status=holding("n", "gpu-0", users=("other",))),
+    running("other", "n", "held"),
+    *templated("train", asks()),
+]
+CAUSE = (
+    "default/train is pending because the only device of class gpu is in use by claim default/held (pod default/other)"
+)
+
+
+def listed(items: list[dict[str, Any]]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> str:
+    path = tmp_path / "dump.yaml"
+    path.write_text(listed(CLUSTER))
+    return str(path)
+
+
+@pytest.mark.parametrize("target", [("train",), ("pod/train",), ("pods/train",), ("pod", "train"), ("Pod/train",)])
+def test_the_first_line_is_the_cause(dump: str, target: tuple[str, ...]) -> None:
+    result = allot("explain", *target, "-f", dump)
+    assert result.code == 1
+    assert result.stdout.splitlines()[0] == CAUSE
+
+
+def test_the_rest_tells_what_would_help_requests_nodes_and_the_nearest_miss(dump: str) -> None:
+    lines = allot("explain", "train", "-f", dump).stdout.splitlines()
+    assert "  1. wait for or delete pod default/other on node n   -> node n" in lines
+    assert 'Request "gpu" of claim default/train-gpu-x needs 1 device of class gpu:' in lines
+    assert "Nodes (1 in the cluster):" in lines
+    assert "Nearest miss: node n, device gpu.nvidia.com/n/gpu-0" in lines
+
+
+def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None:
+    (found,) = allot("explain", "train", "-f", dump, "-o", "json").lines
+    assert found["cause"] == CAUSE
+    assert set(found) == {
+        "kind",
+        "namespace",
+        "name",
+        "state",
+        "reason",
+        "cause",
+        "details",
+        "changes",
+        "requests",
+        "nodes",
+        "nodeCount",
+        "nearest",
+        "schedulerSaid",
+        "node",
+        "devices",
+    }
+    assert found["changes"][0] == {
+        "text": "wait for or delete pod default/other on node n",
+        "verified": True,
+        "node": "n",
+        "patches": [{"action": "delete", "kind": "Pod", "namespace": "default", "name": "other"}],
+        "expression": "",
+    }
+
+
+def test_yaml_says_the_same_as_json(dump: str) -> None:
+    (found,) = allot("explain", "train", "-f", dump, "-o", "json").lines
+    assert yaml.safe_load(allot("explain", "train", "-f", dump, "-o", "yaml").stdout) == found
+
+
+def test_claims_are_explained_too(dump: str) -> None:
+    waiting = allot("explain", "claim/train-gpu-x", "-f", dump)
+    assert waiting.code == 1
+    assert waiting.stdout.startswith("claim default/train-gpu-x has no devices yet: ")
+    held = allot("explain", "resourceclaim/held", "-f", dump)
+    assert (held.code, held.stdout.splitlines()[0]) == (
+        0,
+        "claim default/held is allocated: device gpu.nvidia.com/n/gpu-0, used by pod default/other",
+    )
+
+
+def test_without_a_name_every_pod_that_waits_is_told_in_a_line(dump: str) -> None:
+    result = allot("explain", "-A", "-f", dump)
+    assert (result.code, result.stdout) == (1, f"{CAUSE}\n")
+    assert allot("explain", "-n", "ml", "-f", dump).stdout == "no pod waits in namespace ml\n"
+    assert [line["name"] for line in allot("explain", "-f", dump, "-o", "json").lines] == ["train"]
+
+
+def test_a_pod_that_runs_is_no_failure(dump: str) -> None:
+    result = allot("explain", "other", "-f", dump)
+    assert (result.code, result.stdout.splitlines()[0]) == (
+        0,
+        "default/other runs on node n with device gpu.nvidia.com/n/gpu-0",
+    )
+
+
+def test_what_is_not_there_is_refused_with_a_hint(dump: str) -> None:
+    result = allot("explain", "trian", "-f", dump)
+    assert result.code == 1
+    assert result.stderr == "error: pod default/trian: not found\nhint: did you mean train?\n"
+
+
+def test_a_kind_that_cannot_be_explained(dump: str) -> None:
+    result = allot("explain", "node/n", "-f", dump)
+    assert result.code == 2
+    assert result.stderr.startswith("error: kind 'node' cannot be explained: expected pod, claim or podgroup\n")
+
+
+def test_a_dump_may_come_from_stdin_in_several_files_and_in_old_versions(tmp_path: Path) -> None:
+    old = next(each for each in CLUSTER if each["kind"] == "ResourceClaimTemplate")
+    request = old["spec"]["spec"]["devices"]["requests"][0]
+    flat = {"name": "gpu", **request["exactly"]}
+    beta = {**old, "apiVersion": "resource.k8s.io/v1beta1", "spec": {"spec": {"devices": {"requests": [flat]}}}}
+    rest = [each for each in CLUSTER if each is not old]
+    path = tmp_path / "template.json"
+    path.write_text(json.dumps(beta))
+    result = allot("explain", "train", "-f", str(path), "-f", "-", stdin=listed(rest))
+    assert result.stdout.splitlines()[0] == CAUSE
+
+
+def test_objects_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "dump.yaml"
+    extra = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
+    path.write_text(listed([*CLUSTER, extra]))
+    result = allot("explain", "train", "-f", str(path))
+    assert result.stdout.splitlines()[0] == CAUSE
+    assert result.stderr == "note: passed over, as they do not matter here: 1 ConfigMap\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("kind: ConfigMap\napiVersion: v1\n", "nothing of a cluster's state is in there"),
+        ("[", "while parsing a flow node"),
+        ("{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: 7}}", "spec.containers"),
+    ],
+)
+def test_a_dump_that_cannot_be_read(tmp_path: Path, text: str, error: str) -> None:
+    path = tmp_path / "dump.yaml"
+    path.write_text(text)
+    result = allot("explain", "p", "-f", str(path))
+    assert result.code == 2
+    assert error in result.stderr
+
+
+@pytest.mark.slow
+def test_a_cluster_that_cannot_be_reached(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {}}]
+    config = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"}
+    kubeconfig.write_text(json.dumps(config))
+    result = allot("explain", "p", "--kubeconfig", str(kubeconfig))
+    assert result.code == 3
+    assert result.stderr.startswith("error: API server http://127.0.0.1:1: ")
+
+
+# --- snapshot ---
+
+
+def test_a_snapshot_has_what_explain_needs_and_nothing_private(tmp_path: Path, dump: str) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "secret"}}
+    raw = tmp_path / "raw.yaml"
+    private = json.loads(json.dumps(CLUSTER))
+    private[4]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "secret"}]
+    raw.write_text(listed([*private, secret]))
+    result = allot("snapshot", "-f", str(raw))
+    assert (result.code, result.stderr) == (0, "note: 8 objects\n")
+    assert "secret" not in result.stdout
+    again = allot("explain", "train", "-f", "-", stdin=result.stdout)
+    assert again.stdout == allot("explain", "train", "-f", dump).stdout
+
+
+def test_a_snapshot_is_the_same_in_whatever_order_objects_come(tmp_path: Path) -> None:
+    texts = []
+    for number, items in enumerate((CLUSTER, CLUSTER[::-1])):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(listed(items))
+        texts.append(allot("snapshot", "-f", str(path), "-o", "json").stdout)
+    assert texts[0] == texts[1]
