@@ -15,7 +15,7 @@ from allot.core.features import ALL_GATES
 from allot.core.model import apps_v1, core_v1, observed_v1, policy_v1, resource_v1, scheduling_v1, storage_v1
 from allot.core.model.codec import decode_served
 from allot.core.model.convert import to_hub
-from allot.core.model.kinds import is_kind_type, kind_of_type
+from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.meta import APIStruct
 from allot.core.validation.defaults import with_defaults
 
@@ -126,9 +126,12 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
         raise NotInSnapshots(f"{name!r} in {api_version!r}")
     plain = _without_managed_fields(dict(value))
     if is_kind_type(kind.type):
-        plain = with_defaults(plain, gates=ALL_GATES, now=None)
-        if version != kind.versions[0]:
-            plain = to_hub(plain)
+        try:
+            plain = with_defaults(plain, gates=ALL_GATES, now=None)
+            if version != kind.versions[0]:
+                plain = to_hub(plain)
+        except UnknownKind as error:
+            raise NotInSnapshots(str(error)) from None
     plain = _in_default_namespace(plain) if kind.namespaced else plain
     return decode_served(plain, kind.type)
 
