@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test check lint bench docs site format clean
 
 help:
-	@echo "make demo    allocate the example cluster in examples/ and show what each claim gets"
+	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
 	@echo "make test    all tests"
 	@echo "make check   format, lint, types, import rules, fast tests"
 	@echo "make lint    the same without tests"
@@ -36,7 +36,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
+	@PATH="$(CURDIR)/$(BIN):$$PATH" allot demo
 
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
 test: $(READY)

@@ -34,6 +34,7 @@ _COMMANDS = (
     "completion",
     "controllers",
     "convert",
+    "demo",
     "down",
     "driver",
     "explain",

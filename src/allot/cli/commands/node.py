@@ -50,6 +50,7 @@ _DEFAULT_PROFILE = "n2-standard-4"
 _DECLARED = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 # At least a hundredth of a second: nothing is done without a pause.
 _SECONDS = re.compile(r"0\.0[1-9]|0\.[1-9][0-9]?|[1-9][0-9]{0,4}(\.[0-9]{1,2})?")
+_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # Who asks for the version of a node expects one of Kubernetes.
 _VERSION = f"v1.37.0+allot-{__version__}"
@@ -476,7 +477,9 @@ def _cannot_listen(error: OSError, options: NodeArguments) -> CannotRun:
 def _environment(host: str, port: int) -> dict[str, str]:
     """What an image would set, and where the API server is: there is no service network."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    kept.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+    # Drivers mount programs where every image looks, which need not be where this process does.
+    own = kept.get("PATH", "").split(os.pathsep)
+    kept["PATH"] = os.pathsep.join([*filter(None, own), *(folder for folder in _FOLDERS if folder not in own)])
     return {**kept, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
 
 

@@ -1,0 +1,200 @@
+"""`allot demo`: guided demonstrations on a cluster of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from allot.cli.demos.catalogue import DEMOS, ONE_GPU
+from allot.cli.demos.script import Demo
+from allot.cli.errors import Unreadable
+from allot.cli.output import OutputFormat, output_option, write_table, write_value, yaml_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_BY_NAME = {demo.name: demo for demo in DEMOS}
+_WIDTH = 110
+
+
+@click.command(short_help="Show what dynamic resource allocation does, step by step.")
+@click.argument("name", default=ONE_GPU.name, metavar="[NAME]")
+@click.option("--list", "lists", is_flag=True, help="Show which demonstrations there are, and exit.")
+@click.option("--pause", "pauses", is_flag=True, help="Wait for Enter before each step.")
+@click.option("--keep", is_flag=True, help="Leave the cluster running afterwards, and say how to use it.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Use this cluster, which has to have the nodes that the demonstration needs.  [default: one of its own]",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.svg",
+    help="Also write what is shown as a picture of a terminal.",
+)
+@output_option
+def demo(
+    name: str,
+    lists: bool,
+    pauses: bool,
+    keep: bool,
+    kubeconfig: Path | None,
+    record: Path | None,
+    output: OutputFormat,
+) -> None:
+    """Show what dynamic resource allocation does: a cluster with simulated devices is started, and every step is explained and run for
+    real. Nothing but allot is needed; with kubectl installed, kubectl is used.
+
+    \b
+    Examples:
+      allot demo                  two pods, one GPU
+      allot demo --list
+      allot demo mig --pause
+      allot demo gang --keep
+    """
+    if lists:
+        _list(output)
+        return
+    chosen = _BY_NAME.get(name)
+    if chosen is None:
+        raise Unreadable(
+            f"demonstration {name!r}: expected one of {', '.join(_BY_NAME)}", "allot demo --list shows them"
+        )
+    # Imported late: it takes longer than most commands run.
+    from rich.console import Console
+
+    fits_a_terminal = record is None and sys.stdout.isatty()
+    console = Console(record=record is not None, highlight=False, width=None if fits_a_terminal else _WIDTH)
+    with _folder(chosen, keep) as folder:
+        if kubeconfig is not None:
+            _play(chosen, console, folder, kubeconfig.absolute(), pauses)
+        else:
+            with _cluster(chosen, console, folder, keep) as own:
+                _play(chosen, console, folder, own, pauses)
+        _end(chosen, console, folder if keep and kubeconfig is None else None)
+    if record is not None:
+        _save(console, record, f"allot demo {name}")
+
+
+def _save(console: Console, record: Path, title: str) -> None:
+    from rich._export_format import CONSOLE_SVG_FORMAT
+
+    # A picture that fetches fonts from elsewhere would not be one.
+    own = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    console.save_svg(str(record), title=title, code_format=own)
+
+
+def _list(output: OutputFormat) -> None:
+    if output is OutputFormat.TABLE:
+        write_table(("NAME", "WHAT IT SHOWS"), [[each.name, each.title] for each in DEMOS])
+    else:
+        for each in DEMOS:
+            write_value({"name": each.name, "title": each.title}, output)
+
+
+@contextmanager
+def _folder(chosen: Demo, keep: bool) -> Iterator[Path]:
+    """A folder with the manifests of the demonstration."""
+    from allot.cli.demos.stage import MANIFESTS
+
+    folder = Path(tempfile.mkdtemp(prefix=f"allot-demo-{chosen.name}-"))
+    try:
+        for manifest in MANIFESTS.glob(f"{chosen.name}*.yaml"):
+            shutil.copy(manifest, folder)
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _cluster(chosen: Demo, console: Console, folder: Path, keep: bool) -> Iterator[Path]:
+    """The kubeconfig of a cluster of its own, which ends with the demonstration."""
+    (folder / "nodes.yaml").write_text(yaml_text({"nodes": list(chosen.nodes)}))
+    kubeconfig, data = folder / "kubeconfig", folder / "data"
+    started = ["up", "--detach", "--port", "0", "--node", "nodes.yaml", "--feature-gates", chosen.feature_gates]
+    try:
+        with console.status("starting a cluster"):
+            _allot(folder, *started, "--data-dir", str(data), "--kubeconfig", str(kubeconfig))
+        yield kubeconfig
+    finally:
+        if not keep:
+            _allot(folder, "down", "--data-dir", str(data), check=False)
+
+
+def _allot(folder: Path, *arguments: str, check: bool = True) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "allot", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if check and done.returncode:
+        from allot.cli.demos.stage import DemoFailed
+
+        raise DemoFailed(f"allot {arguments[0]}: {done.stderr.strip().removeprefix('error: ')}")
+
+
+def _play(chosen: Demo, console: Console, folder: Path, kubeconfig: Path, pauses: bool) -> None:
+    from allot.cli.demos.commands import Commands
+    from allot.cli.demos.stage import Stage
+    from allot.cli.snapshots import SnapshotSource, connection_of
+    from allot.client.api import Client
+    from allot.client.http import HttpTransport
+    from allot.process.clock import SystemClock
+    from allot.process.ids import SystemIds
+
+    clock = SystemClock()
+    connection = connection_of(SnapshotSource(kubeconfig=kubeconfig))
+
+    async def play() -> None:
+        client = Client(HttpTransport(connection, clock, SystemIds(), environ=os.environ, user_agent="allot-demo"))
+        try:
+            commands = Commands(folder, kubeconfig, client)
+            console.rule(f"[bold]{chosen.title}", align="left")
+            if not commands.has_kubectl:
+                console.print(
+                    "kubectl is not installed: its commands are shown, and done by allot's own client", style="dim"
+                )
+            await Stage(console, commands, client, clock, _wait_for_enter if pauses else None).play(chosen)
+        finally:
+            await client.close()
+
+    asyncio.run(play())
+
+
+def _wait_for_enter() -> None:
+    click.pause("")
+
+
+def _end(chosen: Demo, console: Console, kept: Path | None) -> None:
+    console.print()
+    console.rule("[bold]what to try next", align="left")
+    if kept is not None:
+        console.print(f"export KUBECONFIG={kept / 'kubeconfig'}", soft_wrap=True)
+        console.print(f"allot down --data-dir {kept / 'data'}   ends the cluster", soft_wrap=True)
+    place = DEMOS.index(chosen) + 1
+    following = DEMOS[place % len(DEMOS)]
+    rows = (
+        (f"allot demo {following.name}", following.title),
+        ("allot demo --list", "all demonstrations"),
+        ("allot up", "a cluster to play with: 8 simulated H100s"),
+        ("allot explain pod/NAME", "why a pod waits, on any cluster"),
+    )
+    width = max(len(command) for command, _ in rows)
+    for command, meaning in rows:
+        console.print(f"  [cyan]{command:<{width}}[/cyan]   {meaning}")

@@ -1,0 +1,142 @@
+"""Plays a demonstration: says what happens, runs its commands, waits for what has to come true, and shows all of it.
+
+Waiting is looking: a step goes on as soon as the pods are in the state that it names, and fails with what was seen instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from allot.cli.demos.commands import Commands, Ran
+from allot.cli.demos.script import Demo, Run, Say, Show, Step, Wait
+from allot.cli.errors import CommandError
+from allot.client.api import Client
+from allot.process.clock import Clock
+
+MANIFESTS = Path(__file__).parent / "manifests"
+STATE_S_MAX = 60.0
+_LOG_S_MAX = 10.0
+_POLL_S = 0.1
+_ACCENTS = {"Running": "green", "Pending": "yellow", "Error": "red", "Failed": "red"}
+_LEFT_OUT = "  …"
+
+
+class DemoFailed(CommandError):
+    """The cluster did not do what the demonstration is about."""
+
+    exit_code = 1
+
+
+class Stage:
+    """Where a demonstration is played. pause: called between steps, if the audience wants that."""
+
+    def __init__(
+        self,
+        console: Console,
+        commands: Commands,
+        client: Client,
+        clock: Clock,
+        pause: Callable[[], None] | None = None,
+    ) -> None:
+        self._console = console
+        self._commands = commands
+        self._client = client
+        self._clock = clock
+        self._pause = pause
+
+    async def play(self, demo: Demo) -> None:
+        """From the first step to the last."""
+        for step in demo.steps:
+            await self._step(demo, step)
+
+    async def _step(self, demo: Demo, step: Step) -> None:
+        match step:
+            case Say(text):
+                if self._pause is not None:
+                    self._pause()
+                self._console.print()
+                self._console.print(Text(text, style="bold"), soft_wrap=not self._console.record)
+            case Show(kind, name):
+                self._show(_object(demo, kind, name))
+            case Run():
+                await self._run(step)
+            case Wait(pods, state):
+                await self._wait(demo.namespace, pods, state)
+
+    def _show(self, value: Mapping[str, Any]) -> None:
+        for line in yaml.safe_dump(value, sort_keys=False, width=1000).rstrip("\n").split("\n"):
+            text = Text(f"  {line}")
+            text.highlight_regex(r"[\w./-]+(?=:( |$))", "blue")
+            self._console.print(text, soft_wrap=not self._console.record)
+
+    async def _run(self, step: Run) -> None:
+        self._console.print(Text.assemble(("$ ", "dim"), (step.command, "cyan")))
+        ran = await self._commands.run(step.command)
+        if step.command.startswith("kubectl logs"):
+            ran = await self._until_it_says_something(step, ran)
+        lines = ran.text.rstrip("\n").split("\n")
+        shown = lines[: step.lines_max] if step.lines_max else lines
+        for line in shown:
+            self._console.print(_accented(line), soft_wrap=not self._console.record)
+        if len(shown) < len(lines):
+            self._console.print(Text(_LEFT_OUT, style="dim"))
+        if ran.code != step.code:
+            raise DemoFailed(f"{step.command}: ended with {ran.code}, expected {step.code}")
+
+    async def _until_it_says_something(self, step: Run, ran: Ran) -> Ran:
+        """A container that runs may not have come to speak."""
+        until = self._clock.monotonic() + _LOG_S_MAX
+        while ran.code == 0 and not ran.text.strip() and self._clock.monotonic() < until:
+            await self._clock.sleep(_POLL_S)
+            ran = await self._commands.run(step.command)
+        return ran
+
+    async def _wait(self, namespace: str, names: Sequence[str], state: str) -> None:
+        pods = self._client.resource("", "v1", "pods", namespaced=True)
+        whom = names[0] if len(names) == 1 else f"{len(names)} pods"
+        seen: dict[str, str] = {}
+        try:
+            with self._console.status(f"waiting for {whom}: {state}"):
+                async with asyncio.timeout(STATE_S_MAX):
+                    while True:
+                        found = (await pods.list(namespace)).items
+                        seen = {pod["metadata"]["name"]: _state(pod) for pod in found}
+                        if all(seen.get(name, "Gone") == state for name in names):
+                            return
+                        await self._clock.sleep(_POLL_S)
+        except TimeoutError:
+            states = ", ".join(f"{name} {seen.get(name, 'Gone')}" for name in names)
+            raise DemoFailed(
+                f"{whom}: not {state} after {STATE_S_MAX:g} s: {states}",
+                f"allot demo --keep leaves the cluster running, to look at with kubectl describe pod -n {namespace}",
+            ) from None
+
+
+def _state(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status") or {}
+    phase: str = status.get("phase") or "Pending"
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    if phase == "Pending" and (conditions.get("PodScheduled") or {}).get("reason") == "Unschedulable":
+        return "Unschedulable"
+    return phase
+
+
+def _object(demo: Demo, kind: str, name: str) -> Mapping[str, Any]:
+    """The object without what says nothing about it."""
+    documents = yaml.safe_load_all((MANIFESTS / f"{demo.name}.yaml").read_text())
+    found = next(each for each in documents if each["kind"] == kind and each["metadata"]["name"] == name)
+    return {"kind": kind, "metadata": {"name": name}, "spec": found["spec"]}
+
+
+def _accented(line: str) -> Text:
+    text = Text(line)
+    for word, style in _ACCENTS.items():
+        text.highlight_words([word], style)
+    return text

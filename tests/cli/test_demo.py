@@ -1,0 +1,83 @@
+"""Demonstrations are played for real: a cluster of their own, with simulated hardware."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from allot.cli.demos.catalogue import DEMOS
+from allot.cli.demos.script import Demo, Run, Show
+from allot.cli.demos.stage import MANIFESTS
+from allot.cli.main import run
+from allot.devices.catalogue import find_profile
+
+NAMES = [demo.name for demo in DEMOS]
+
+
+def play(name: str, tmp_path: Path, *options: str, path: str | None = None) -> str:
+    environment = {**os.environ, "NO_COLOR": "1", "TMPDIR": str(tmp_path)}
+    if path is not None:
+        environment["PATH"] = path
+    command = [sys.executable, "-m", "allot", "demo", name, *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(tmp_path.glob("allot-demo-*")), "the demonstration cleans up"
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_demonstration_plays_to_its_end(name: str, tmp_path: Path) -> None:
+    shown = play(name, tmp_path)
+    assert "what to try next" in shown
+
+
+@pytest.mark.slow
+def test_without_kubectl_the_same_is_shown_by_our_own_client(tmp_path: Path) -> None:
+    others = tmp_path / "bin"
+    others.mkdir()
+    for folder in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(folder).glob("*"):
+            if not program.name.startswith("kubectl"):
+                (others / program.name).unlink(missing_ok=True)
+                (others / program.name).symlink_to(program)
+    shown = play("one-gpu", tmp_path, path=str(others))
+    assert "kubectl is not installed" in shown
+    assert "GPU 0: Tesla T4" in shown
+    assert "pod2 is pending because the only device of class gpu.nvidia.com is in use" in shown
+
+
+@pytest.mark.slow
+def test_a_demonstration_can_be_recorded_as_a_picture(tmp_path: Path) -> None:
+    picture = tmp_path / "demo.svg"
+    play("share-in-pod", tmp_path, "--record", str(picture))
+    assert "nvidia-smi" in picture.read_text()
+    assert str(tmp_path) not in picture.read_text()
+
+
+def test_the_list_has_every_demonstration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == NAMES
+
+
+def test_an_unknown_demonstration_names_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "juggling"]) == 2
+    assert "expected one of one-gpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("demo", DEMOS, ids=NAMES)
+def test_a_demonstration_names_nodes_files_and_objects_that_there_are(demo: Demo) -> None:
+    for node in demo.nodes:
+        assert find_profile(str(node["profile"]))
+    for step in demo.steps:
+        if isinstance(step, Run):
+            assert all((MANIFESTS / word).exists() for word in step.command.split() if word.endswith(".yaml"))
+        elif isinstance(step, Show):
+            documents = yaml.safe_load_all((MANIFESTS / f"{demo.name}.yaml").read_text())
+            assert (step.kind, step.name) in [(each["kind"], each["metadata"]["name"]) for each in documents]
