@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from allot.client.errors import ApiError
-from e2e.scenarios.world import World, container
+from e2e.scenarios.objects import container
+from e2e.scenarios.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -353,7 +354,7 @@ async def test_42_quotas_count_claims_devices_and_extended_resources(world: Worl
     of_class = f"{world.class_name}.deviceclass.resource.k8s.io/devices"
     hard = {"count/resourceclaims.resource.k8s.io": "2", of_class: "5", f"requests.{resource}": "5"}
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
-    await world._make("resourcequotas", body)
+    await world.make("resourcequotas", body)
 
     async def used_is(*amounts: str) -> None:
         async def ask() -> bool:
@@ -395,11 +396,12 @@ async def test_43_pods_of_a_group_share_the_groups_claim(world: World, by_templa
             "metadata": {"name": group},
             "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "gpu", **source}]},
         }
-        await world._make("podgroups", body)
+        await world.make("podgroups", body)
         for number in (1, 2):
             kind = "templates" if by_template else "claims"
             name = "shared" if by_template else f"c-{group}"
-            await world.pod(f"{group}-p{number}", **{kind: {"gpu": name}}, schedulingGroup={"podGroupName": group})
+            entry: dict[str, Any] = {kind: {"gpu": name}}
+            await world.pod(f"{group}-p{number}", **entry, schedulingGroup={"podGroupName": group})
     await world.running("g1-p1", "g1-p2", "g2-p1", "g2-p2")
     devices = {pod: await world.devices_of(pod) for pod in ("g1-p1", "g1-p2", "g2-p1", "g2-p2")}
     assert devices["g1-p1"] == devices["g1-p2"] != devices["g2-p1"] == devices["g2-p2"]

@@ -49,18 +49,10 @@ async def test_a_wrong_answer_is_an_event_on_the_pod(world: World, around: Any, 
 
 async def test_a_plugin_that_registers_twice_is_refused_the_second_time(world: World) -> None:
     plugin = await one_plugin(world)
-
-    async def first() -> bool:
-        return bool(plugin.statuses)
-
-    await world.until(first, "the first registration")
+    await world.until(lambda: plugin.statuses, "the first registration")
     second = world.plugin(instance="-2", endpoint=plugin.endpoint)
     await second.start_registration()
-
-    async def told() -> bool:
-        return bool(second.statuses)
-
-    await world.until(told, "the refusal")
+    await world.until(lambda: second.statuses, "the refusal")
     is_registered, error = second.statuses[0]
     assert not is_registered and f"already registered for DRA driver plugin {world.driver}" in error
     await world.pod("p1", claims={"gpu": "c"})
@@ -86,18 +78,10 @@ async def test_a_plugin_that_says_late_who_it_is_registers_when_it_is_quicker(wo
     # The agent waits for a second, as the kubelet does.
     plugin.info_delay_s = 1.5
     await plugin.start()
-
-    async def asked_again() -> bool:
-        return plugin.infos >= 2
-
-    await world.until(asked_again, "a second question")
+    await world.until(lambda: plugin.infos >= 2, "a second question")
     assert plugin.statuses == []
     plugin.info_delay_s = 0.0
-
-    async def registered() -> bool:
-        return plugin.statuses == [(True, "")]
-
-    await world.until(registered, "the registration")
+    await world.until(lambda: plugin.statuses == [(True, "")], "the registration")
 
 
 async def test_a_plugin_that_vanishes_while_it_is_asked(world: World) -> None:
@@ -105,11 +89,7 @@ async def test_a_plugin_that_vanishes_while_it_is_asked(world: World) -> None:
 
     plugin.around = hang
     await world.pod("p1", claims={"gpu": "c"})
-
-    async def asked() -> bool:
-        return bool(plugin.calls)
-
-    await world.until(asked, "the call")
+    await world.until(lambda: plugin.calls, "the call")
     await plugin.stop()
     await world.events("p1", FAILED, "NodePrepareResources: rpc error: code = ")
     await goes_on(world)

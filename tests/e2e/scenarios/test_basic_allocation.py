@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.scenarios.world import RESOURCE, World, container, uses
+from e2e.scenarios.objects import RESOURCE, container, uses
+from e2e.scenarios.world import World
 from node.dra.plugin import BOTH, DriverOnSockets
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

@@ -60,7 +60,8 @@ async def test_63_what_a_driver_tells_of_devices_is_in_the_claim(world: World) -
     await world.running("p1")
 
     async def told() -> list[dict[str, Any]] | None:
-        return (await world.get("resourceclaims", "c"))["status"].get("devices")
+        found: list[dict[str, Any]] | None = (await world.get("resourceclaims", "c"))["status"].get("devices")
+        return found
 
     [device] = await world.until(told, "the status of the device")
     assert device["data"] == {"some": ["data", 1]} and device["networkData"] == network

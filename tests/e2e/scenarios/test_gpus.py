@@ -15,7 +15,8 @@ from allot.devices.gpu.classes import mig_profile_class
 from allot.devices.gpu.simulated import inject, parse_fault
 from devices.gpu.world import mig_request, opaque, request
 from e2e.scenarios.device_process import DeviceProcess
-from e2e.scenarios.world import World, container, uses
+from e2e.scenarios.objects import container, uses
+from e2e.scenarios.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -115,7 +116,7 @@ async def test_28_two_containers_have_an_instance_each(world: World) -> None:
 
 async def test_45_cards_and_instances_as_extended_resources(world: World) -> None:
     await cards(world, "h100x2", *DYNAMIC)
-    await world._make("deviceclasses", msgspec.to_builtins(encode(mig_profile_class("1g.10gb"))))
+    await world.make("deviceclasses", msgspec.to_builtins(encode(mig_profile_class("1g.10gb"))))
     for name, resource in (("whole", "nvidia.com/gpu"), ("part", "nvidia.com/mig-1g.10gb")):
         amounts = {resource: "1"}
         await world.pod(name, resources={"requests": amounts, "limits": amounts}, script=LIST)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from e2e.scenarios.world import World, container, uses
+from e2e.scenarios.objects import container, uses
+from e2e.scenarios.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 

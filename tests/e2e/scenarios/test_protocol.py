@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,15 +17,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
 FAILED = "FailedPrepareDynamicResources"
-
-
-async def until(world: World, what: str, look: Callable[[], Any]) -> None:
-    """Wait for something that needs no request."""
-
-    async def ask() -> Any:
-        return look()
-
-    await world.until(ask, what)
 
 
 async def one_gpu(world: World) -> DriverHandle:
@@ -50,7 +41,7 @@ async def one_plugin(world: World) -> DriverOnSockets:
 
 async def test_65_a_driver_is_registered_and_publishes_its_devices(world: World) -> None:
     plugin = await world.plugin(driver=f"{world.namespace}.bare.example.com").start()
-    await until(world, "the registration", lambda: plugin.statuses)
+    await world.until(lambda: plugin.statuses, "the registration")
     assert (plugin.infos, plugin.statuses) == (1, [(True, "")])
     await world.gpus("n1", 2)
     [made] = await world.slices_of("n1")
@@ -64,11 +55,11 @@ async def test_65_a_driver_is_registered_and_publishes_its_devices(world: World)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 async def test_66_drivers_are_registered_again_when_the_agent_comes_back(world: World, number: int) -> None:
     plugin = await world.plugin().start()
-    await until(world, "the registration", lambda: plugin.statuses)
+    await world.until(lambda: plugin.statuses, "the registration")
     agent = world.site.agents["n1"]
     agent.stop(number)
     agent.start()
-    await until(world, "the second registration", lambda: plugin.statuses == [(True, "")] * 2)
+    await world.until(lambda: plugin.statuses == [(True, "")] * 2, "the second registration")
 
 
 async def test_67_a_driver_that_comes_back_is_registered_again(world: World) -> None:
@@ -89,7 +80,7 @@ async def test_67_a_driver_that_was_killed_still_knows_what_it_has_prepared(worl
     await world.running("p1")
     host.kill()
     host.start()
-    await until(world, "the second registration", lambda: len(driver.said("registered")) == 2)
+    await world.until(lambda: len(driver.said("registered")) == 2, "the second registration")
     await world.delete_pod("p1")
     assert [each.claim for each in driver.said("unprepare")] == ["c"]
 
@@ -99,7 +90,7 @@ async def test_68_and_69_a_registration_that_fails_is_tried_again(world: World, 
     plugin = world.plugin()
     setattr(plugin, failing, 2)
     await plugin.start()
-    await until(world, "the registration", lambda: plugin.infos >= 3 and plugin.statuses[-1:] == [(True, "")])
+    await world.until(lambda: plugin.infos >= 3 and plugin.statuses[-1:] == [(True, "")], "the registration")
     await world.slice_("n1", [{"name": "gpu-0"}])
     await world.device_class()
     await world.claim("c")
@@ -111,7 +102,7 @@ async def test_68_and_69_a_registration_that_fails_is_tried_again(world: World, 
 async def test_80_the_service_may_come_after_the_registration(world: World, common_socket: bool) -> None:
     plugin = world.plugin(common_socket=common_socket)
     await plugin.start_registration()
-    await until(world, "the registration", lambda: plugin.statuses == [(True, "")])
+    await world.until(lambda: plugin.statuses == [(True, "")], "the registration")
     await world.slice_("n1", [{"name": "gpu-0"}])
     await world.device_class()
     await world.claim("c")
@@ -159,7 +150,7 @@ async def test_71_a_driver_that_does_not_answer_holds_up_its_pod_and_no_other(wo
     driver = await one_gpu(world)
     driver.want(blocks=True)
     await world.pod("p1", claims={"gpu": "c"})
-    await until(world, "the call", lambda: driver.said("prepare"))
+    await world.until(lambda: driver.said("prepare"), "the call")
     await world.pod("other", nodeName="n1")
     await world.running("other")
     await world.stays_pending("p1", 1.0)
@@ -195,14 +186,14 @@ async def test_76_what_was_deleted_while_the_agent_was_away_is_not_prepared_agai
 
     plugin.around = forever
     await world.pod("p1", claims={"gpu": "c"})
-    await until(world, "the call", lambda: plugin.asked(PREPARE))
+    await world.until(lambda: plugin.asked(PREPARE), "the call")
     agent = world.site.agents["n1"]
     agent.stop(signal.SIGKILL)
     await world.delete_pod("p1", grace_s=0)
     plugin.around = None
     agent.start()
     # What was begun is undone.
-    await until(world, "the undoing", lambda: plugin.asked(UNPREPARE))
+    await world.until(lambda: plugin.asked(UNPREPARE), "the undoing")
     assert len(plugin.asked(PREPARE)) == 1
 
 
@@ -228,7 +219,7 @@ async def test_74_a_pod_is_over_when_its_devices_are_given_back(world: World, re
     driver = await one_gpu(world)
     driver.want(refuses_unprepare="still busy")
     await world.pod("p1", claims={"gpu": "c"}, script="true", restartPolicy="Never")
-    await until(world, "the first try", lambda: driver.said("unprepare"))
+    await world.until(lambda: driver.said("unprepare"), "the first try")
     await world.events("p1", "FailedToUnprepareDynamicResources", "still busy")
     pod = await world.get("pods", "p1")
     assert pod["status"]["phase"] not in ("Succeeded", "Failed")
@@ -248,7 +239,7 @@ async def test_75_a_deleted_pod_gives_its_devices_back_whenever_that_works(world
     await world.running("p1")
     driver.want(refuses_unprepare="still busy")
     await world.delete_pod("p1", grace_s=grace_s, wait=False)
-    await until(world, "two tries", lambda: len(driver.said("unprepare")) >= 2)
+    await world.until(lambda: len(driver.said("unprepare")) >= 2, "two tries")
     assert world.site.agents["n1"].claims(world.namespace) == ["c"]
     assert (await world.find("pods", "p1") is None) == (grace_s == 0)
     driver.want(refuses_unprepare="")
@@ -261,7 +252,7 @@ async def test_77_a_force_deleted_pod_gives_its_devices_back(world: World) -> No
     await world.pod("p1", claims={"gpu": "c"})
     await world.running("p1")
     await world.delete_pod("p1", grace_s=0)
-    await until(world, "the call", lambda: driver.said("unprepare"))
+    await world.until(lambda: driver.said("unprepare"), "the call")
     await world.no_claims_on(world.site.agents["n1"])
 
 
@@ -296,7 +287,7 @@ async def test_77_what_a_pod_left_is_given_back_although_agent_and_driver_were_k
     await world.delete_pod("goes", grace_s=0)
     host.start()
     agent.start()
-    await until(world, "one claim less", lambda: agent.claims(world.namespace) == ["stays"])
+    await world.until(lambda: agent.claims(world.namespace) == ["stays"], "one claim less")
     [pod] = await world.running("stays")
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
     assert len(agent.cdi_files(world.driver)) == 1
@@ -335,7 +326,7 @@ async def test_83_one_of_two_drivers_may_fail_for_a_while(world: World, failing:
         drivers[1].want(**{failing: "not today"})
     await world.pod("p1", claims={"both": "c"}, script="true", restartPolicy="Never")
     step = "unprepare" if failing == "refuses_unprepare" else "prepare"
-    await until(world, "the call", lambda: drivers[1].said(step))
+    await world.until(lambda: drivers[1].said(step), "the call")
     if restarts:
         agent = world.site.agents["n1"]
         agent.stop(signal.SIGKILL)
@@ -369,7 +360,7 @@ async def test_84_metrics_tell_how_many_claims_each_driver_has_in_use(world: Wor
 async def test_86_devices_that_need_no_node_operations_need_no_plugin(
     world: World, skipped: list[str], runs: bool
 ) -> None:
-    more = {"skipNodeOperations": skipped} if skipped else {}
+    more: dict[str, Any] = {"skipNodeOperations": skipped} if skipped else {}
     await world.slice_("n1", [{"name": "gpu-0"}], **more)
     await world.device_class()
     await world.claim("c")

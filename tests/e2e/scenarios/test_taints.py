@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from e2e.scenarios.world import RESOURCE, World
+from e2e.scenarios.objects import RESOURCE
+from e2e.scenarios.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -22,7 +23,7 @@ async def taint_rule(world: World, effect: str) -> dict[str, Any]:
     taint = {"key": "example.com/broken", "value": "yes", "effect": effect}
     body = {"apiVersion": RESOURCE, "kind": "DeviceTaintRule", "metadata": {"name": world.name("rule")}}
     spec = {"deviceSelector": {"driver": world.driver}, "taint": taint}
-    return await world._make("devicetaintrules", {**body, "spec": spec})
+    return await world.make("devicetaintrules", {**body, "spec": spec})
 
 
 async def test_52_tainted_devices_are_not_allocated(world: World) -> None:

@@ -18,18 +18,15 @@ from allot.client.api import Client, PatchType, ResourceClient
 from allot.client.errors import ApiError, NotFound
 from allot.core.model.codec import encode
 from e2e.scenarios.device_process import DeviceProcess
+from e2e.scenarios.objects import END, KINDS, RESOURCE, SHOW, Object, container
 from e2e.scenarios.site import Agent, DriverHandle, DriverHost, Site
 from e2e.scenarios.wanted import Wanted
 from node.dra.plugin import DriverOnSockets
 
-Object = dict[str, Any]
-
 WAIT_S = 20.0
 _POLL_S = 0.05
-RESOURCE = "resource.k8s.io/v1"
-_END = "that is all"
-# What containers do unless told otherwise: show their variables, and stay.
-SHOW = f"env; echo {_END}; exec sleep 600"
+# Variables that drivers give.
+_OWN = ("user_", "admin_", "claim_", "container_", "device_", "capacity_")
 
 
 class World:
@@ -52,10 +49,11 @@ class World:
 
     def kind(self, plural: str) -> ResourceClient:
         """Access to a kind of resource.k8s.io or of the core."""
-        group, version, namespaced = _KINDS[plural]
+        group, version, namespaced = KINDS[plural]
         return self.client.resource(group, version, plural, namespaced=namespaced)
 
-    async def _make(self, plural: str, object_: Object) -> Object:
+    async def make(self, plural: str, object_: Object) -> Object:
+        """Create an object; one outside of namespaces is deleted when the test ends."""
         resource = self.kind(plural)
         if resource.is_namespaced:
             return await resource.create(object_, self.namespace)
@@ -126,11 +124,7 @@ class World:
 
     async def no_claims_on(self, agent: Agent) -> None:
         """Until no claim of the namespace is prepared on a node."""
-
-        async def none() -> bool:
-            return not agent.claims(self.namespace)
-
-        await self.until(none, f"the end of all prepared claims on {agent.name}")
+        await self.until(lambda: not agent.claims(self.namespace), f"the end of all prepared claims on {agent.name}")
 
     # --- making ---
 
@@ -154,7 +148,7 @@ class World:
             **more,
         }
         metadata = {"generateName": f"{self.name(node)}-"}
-        return await self._make(
+        return await self.make(
             "resourceslices", {"apiVersion": RESOURCE, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
         )
 
@@ -214,7 +208,7 @@ class World:
         """A driver of `allot.devices`, with its classes, until the test ends."""
         module = import_module(f"allot.devices.{kind}.classes")
         for each in module.device_classes():
-            await self._make("deviceclasses", msgspec.to_builtins(encode(each)))
+            await self.make("deviceclasses", msgspec.to_builtins(encode(each)))
         made = DeviceProcess(self.site, self.site.agents[node], kind, options)
         name = import_module(f"allot.devices.{kind}.inventory").DRIVER_NAME
         self._devices.append((made, name))
@@ -234,7 +228,7 @@ class World:
         """The class of this test's devices, or another one."""
         text = expression or f'device.driver == "{self.driver}"'
         name = f"{self.class_name}{short}"
-        return await self._make(
+        return await self.make(
             "deviceclasses",
             {
                 "apiVersion": RESOURCE,
@@ -252,7 +246,7 @@ class World:
         """A claim, for one device unless said otherwise."""
         spec = {"devices": {"requests": list(requests) or [self.request()], **devices}}
         body = {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
-        return await self._make("resourceclaims", body)
+        return await self.make("resourceclaims", body)
 
     async def template(self, name: str, *requests: Object, **devices: Any) -> Object:
         """A template, for one device unless said otherwise."""
@@ -263,7 +257,7 @@ class World:
             "metadata": {"name": name},
             "spec": {"spec": spec},
         }
-        return await self._make("resourceclaimtemplates", body)
+        return await self.make("resourceclaimtemplates", body)
 
     async def pod(
         self,
@@ -293,7 +287,7 @@ class World:
         }
         if entries:
             body["spec"]["resourceClaims"] = entries
-        return await self._make("pods", body)
+        return await self.make("pods", body)
 
     async def delete_pod(self, name: str, *, grace_s: int | None = None, wait: bool = True) -> None:
         """Delete a pod and wait until it is gone."""
@@ -327,12 +321,14 @@ class World:
         """All objects of a kind in the namespace."""
         return list((await self.kind(plural).list(self.namespace)).items)
 
-    async def until(self, ask: Callable[[], Awaitable[Any]], what: str) -> Any:
-        """The first answer that is true."""
+    async def until(self, ask: Callable[[], Any], what: str) -> Any:
+        """The first answer that is true. ask: a question, or one that has to be awaited."""
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:
-                    found = await ask()
+                    found = ask()
+                    if isinstance(found, Awaitable):
+                        found = await found
                     if found:
                         return found
                     await asyncio.sleep(_POLL_S)
@@ -383,7 +379,7 @@ class World:
 
     async def variables(self, name: str, container_name: str = "main") -> dict[str, str]:
         """The variables of a container that shows them, but for those that every container has."""
-        lines = (await self.says(name, _END, container_name)).splitlines()
+        lines = (await self.says(name, END, container_name)).splitlines()
         found = dict(line.split("=", 1) for line in lines if "=" in line)
         return {key: value for key, value in found.items() if key.startswith(_OWN)}
 
@@ -454,36 +450,3 @@ class World:
 
         found: list[Object] = await self.until(ask, f"event {reason} about {name}")
         return found
-
-
-def container(name: str, script: str = SHOW, **more: Any) -> Object:
-    """A container that runs a script of this machine's shell."""
-    return {"name": name, "image": "example.com/main:1", "command": ["sh", "-c", script], **more}
-
-
-def uses(*entries: str | tuple[str, str]) -> Object:
-    """The resources of a container that uses claims, or single requests of them."""
-    claims = [{"name": each} if isinstance(each, str) else {"name": each[0], "request": each[1]} for each in entries]
-    return {"claims": claims}
-
-
-# Variables that drivers give.
-_OWN = ("user_", "admin_", "claim_", "container_", "device_", "capacity_")
-_KINDS = {
-    **{
-        plural: ("resource.k8s.io", "v1", namespaced)
-        for plural, namespaced in (
-            ("resourceclaims", True),
-            ("resourceclaimtemplates", True),
-            ("resourceslices", False),
-            ("deviceclasses", False),
-            ("devicetaintrules", False),
-        )
-    },
-    "pods": ("", "v1", True),
-    "serviceaccounts": ("", "v1", True),
-    "resourcequotas": ("", "v1", True),
-    "nodes": ("", "v1", False),
-    "events": ("events.k8s.io", "v1", True),
-    "podgroups": ("scheduling.k8s.io", "v1beta1", True),
-}
