@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from cli.command import allot
 
@@ -76,14 +71,3 @@ def test_scenarios_are_answered() -> None:
     assert devices(fits) == [("gpu", "gpu-0")]
     assert does_not["results"] is None
     assert does_not["reasons"]
-
-
-@pytest.mark.slow
-def test_the_demo_runs() -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", str(EXAMPLES / "demo.sh")], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "ml/finetune" in done.stdout
-    assert "does not fit" in done.stdout
