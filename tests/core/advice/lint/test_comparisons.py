@@ -113,3 +113,14 @@ def test_a_capacity_that_must_be_exact_is_warned_of() -> None:
 def test_a_capacity_that_a_known_device_has_exactly_may_be_asked_for() -> None:
     text = claim('device.capacity["gpu.nvidia.com"].memory == quantity("143771Mi")')
     assert not by_rule(text, "capacity-equality", hardware("h200"))
+
+
+def test_a_value_that_is_almost_that_of_a_known_device_is_taken_for_misspelt() -> None:
+    found = the(_gpu("==", "NVIDIA H100 80GB", "productName"), "unknown-value", hardware("h100"))
+    assert found.fix is not None
+    assert found.fix.text == 'did you mean "NVIDIA H100 80GB HBM3"?'
+
+
+@pytest.mark.parametrize("value", ["NVIDIA H100 80GB HBM3", "Tesla T4"])
+def test_values_that_known_devices_have_or_other_devices_could_have_are_fine(value: str) -> None:
+    assert not by_rule(_gpu("==", value, "productName"), "unknown-value", hardware("h100"))

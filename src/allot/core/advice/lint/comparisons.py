@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from allot.core.advice.convert.drivers import Type, driver_named
@@ -13,6 +13,7 @@ from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.expressions import ATTRIBUTES, CAPACITY, Comparison, read_expression
 from allot.core.advice.lint.finding import Fix, Severity
 from allot.core.advice.lint.selectors import Located, compile_problem, located, right_expression
+from allot.core.advice.nearest import nearest
 from allot.core.cel.device import DeviceView
 from allot.core.cel.selector import EvaluationError, compile_selector
 from allot.core.quantity import Quantity, QuantityError
@@ -28,6 +29,8 @@ _NUMBER = re.compile(r"[0-9]+")
 _EXAMPLE_SIZES = (8, 141, 24, 9, 80, 40, 192, 16, 4, 2, 1, 1000)
 _EXAMPLE_VERSIONS = ("9.0", "12.4", "10.0", "7.5", "8.9", "100.0", "2.0")
 _DEVICES_SHOWN_MAX = 3
+# How like a known value another one has to be to count as misspelt.
+_SLIP = 0.85
 
 
 def check(context: Context) -> None:
@@ -43,6 +46,8 @@ def check(context: Context) -> None:
 def _check_comparison(context: Context, selector: Located, comparison: Comparison) -> None:
     if comparison.read.kind == CAPACITY and comparison.relation == "==":
         _check_equality(context, selector, comparison)
+    if comparison.read.kind == ATTRIBUTES and comparison.relation == "==":
+        _check_value(context, selector, comparison)
     what = comparison.orders_text
     if not what:
         return
@@ -200,18 +205,34 @@ def _shown(names: list[str]) -> str:
 # --- equality ---
 
 
-def _check_equality(context: Context, selector: Located, comparison: Comparison) -> None:
+def _known_values(context: Context, selector: Located, comparison: Comparison) -> Iterator[object]:
+    """What known devices have where a comparison looks."""
     read = comparison.read
+    domain = read.domain or selector.driver or ""
+    for device in context.knowledge.devices:
+        found = device.view.attributes if read.kind == ATTRIBUTES else device.view.capacity
+        value = found.get(domain, {}).get(read.name)
+        if value is not None:
+            yield value
+
+
+def _check_value(context: Context, selector: Located, comparison: Comparison) -> None:
+    """A text that no known device has, and that looks like one that some have."""
+    wanted = comparison.literal
+    values = {value for value in _known_values(context, selector, comparison) if isinstance(value, str)}
+    if not isinstance(wanted, str) or wanted in values:
+        return
+    meant = nearest(wanted, values, likeness_min=_SLIP)
+    if meant is not None:
+        text = f'no known device has {comparison.read.name} "{wanted}"'
+        context.report(selector.subject, "unknown-value", selector.path, text, f'did you mean "{meant}"?')
+
+
+def _check_equality(context: Context, selector: Located, comparison: Comparison) -> None:
     wanted = _quantity(str(comparison.literal))
     if wanted is None or not comparison.is_quantity:
         return
-    domain = read.domain or selector.driver or ""
-    values = {
-        str(value)
-        for device in context.knowledge.devices
-        for value in [device.view.capacity.get(domain, {}).get(read.name)]
-        if value is not None
-    }
+    values = {str(value) for value in _known_values(context, selector, comparison)}
     if any(_quantity(value) == wanted for value in values):
         return
     found = f"; known devices have {', '.join(sorted(values)[:_DEVICES_SHOWN_MAX])}" if values else ""

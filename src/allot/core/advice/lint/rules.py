@@ -50,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     Rule("unknown-domain", _WARNING, _SELECTORS, "no known device has anything in the domain"),
     Rule("unknown-attribute", _WARNING, _SELECTORS, "no known device of the driver has the attribute"),
     Rule("unknown-capacity", _WARNING, _SELECTORS, "no known device of the driver has the capacity"),
+    Rule("unknown-value", _WARNING, _SELECTORS, "no known device has the value, but some have one like it"),
     Rule("unknown-driver", _WARNING, _NAMES, "no known device has the driver"),
     Rule("unknown-device-class", _WARNING, _NAMES, "a request names a device class that is not known"),
     Rule("unknown-template", _NOTE, _NAMES, "a pod names a claim template that is not known"),
