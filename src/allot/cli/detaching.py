@@ -14,8 +14,8 @@ from allot.cli.output import talk
 from allot.process.clock import SystemClock
 
 IN_BACKGROUND = "--in-background"
-# Nodes that take longer are announced as missing by then.
-READY_S = 120.0
+# Thousands of nodes take their time; those that take longer still are announced as missing by then.
+READY_S = 1200.0
 
 
 class NotStarted(CommandError):

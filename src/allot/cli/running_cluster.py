@@ -25,6 +25,7 @@ from allot.cli.gates import gates_text
 from allot.cli.instance import Instance, InstanceState, Part, began_at
 from allot.cli.kubeconfigs import merge_context
 from allot.cli.local_node import LocalNode, LocalOptions
+from allot.cli.node_readiness import wait_for_nodes
 from allot.cli.node_sets import Nodes, keep_nodes, kept_nodes
 from allot.cli.output import talk
 from allot.cli.serving import ADMIN_KUBECONFIG, ServerOptions, make_data_dir, serving
@@ -35,20 +36,16 @@ from allot.controlplane.own_node import IMAGE, OwnNode
 from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
-from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
+from allot.core.model.resource_v1 import DeviceClass
 from allot.devices.simulation import driver_pod_name
-from allot.node import registration
 from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.process.children import Child
-from allot.process.clock import Clock, SystemClock, rfc3339
+from allot.process.clock import Clock, SystemClock
 from allot.process.interpreter import settle
 from allot.process.signals import stop_on_signals
 
 _api_log = logging.getLogger("allot.apiserver")
 
-# Nodes that are not ready by then are told of, and the cluster is announced without them.
-_NODES_WAIT_S = 60.0
-_POLL_S = 0.02
 _SIMULATED = "simulated-nodes"
 _LOCAL = "local-node"
 _DRIVER_PODS = "pods of drivers"
@@ -170,7 +167,9 @@ class _Cluster:
             self._plane.start(OWN_NODE, self._own_node.run)
         await self._start_nodes()
         self._changed()
-        await self._wait_for_nodes()
+        if self._own_node is not None:
+            await self._own_node.is_ready.wait()
+        await wait_for_nodes(self._plane, options.nodes, self._state.since)
         self._state = msgspec.structs.replace(self._state, ready=True)
         self._changed()
         announce(self._state, in_background=False)
@@ -225,33 +224,6 @@ class _Cluster:
                 await client.create(each)
             except AlreadyExists:
                 continue
-
-    async def _wait_for_nodes(self) -> None:
-        """Until all nodes are ready, and have published their devices. What an earlier run left does not count: their agents must
-        have renewed their leases."""
-        if self._own_node is not None:
-            await self._own_node.is_ready.wait()
-        wanted = self._options.nodes
-        all_of_them = set(wanted.all_names)
-        with_devices = {name for name, drivers in wanted.drivers.items() if drivers}
-        informers, began = self._plane.informers, rfc3339(int(self._state.since))
-        nodes, slices = informers.typed(Node), informers.typed(ResourceSlice)
-        leases = informers.dynamic(
-            "coordination.k8s.io", "v1", "leases", namespaced=True, namespace=registration.LEASE_NAMESPACE
-        )
-        until = self._clock.monotonic() + _NODES_WAIT_S
-        while True:
-            missing = all_of_them - {each.metadata.name for each in nodes.cache if _is_ready(each)}
-            missing |= all_of_them - {
-                each["metadata"]["name"] for each in leases.cache if each["spec"].get("renewTime", "") >= began[:-1]
-            }
-            missing |= with_devices - {each.spec.node_name or "" for each in slices.cache}
-            if not missing:
-                return
-            if self._clock.monotonic() > until:
-                talk(f"not ready yet: {len(missing)} nodes such as {min(missing)}; the log says why")
-                return
-            await self._clock.sleep(_POLL_S)
 
     # --- how it is ---
 
@@ -319,7 +291,3 @@ def _store_of(options: UpOptions) -> str:
     if options.etcd is not None:
         return "etcd"
     return "memory" if options.server.memory else ", ".join(options.server.etcd_servers) or str(options.folder)
-
-
-def _is_ready(node: Node) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)

@@ -1,0 +1,61 @@
+"""Waits until the nodes of a starting cluster are ready and have published their devices.
+
+What an earlier run left in the API does not count: agents must have renewed their leases since this one began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from allot.cli.node_sets import Nodes
+from allot.cli.output import progress, talk
+from allot.controlplane.plane import ControlPlane
+from allot.core.model.core_v1 import Node
+from allot.core.model.resource_v1 import ResourceSlice
+from allot.node.registration import LEASE_NAMESPACE
+from allot.process.clock import rfc3339
+
+# Nodes that are not ready by then are told of, and the cluster is announced without them.
+_WAIT_S, _WAIT_PER_NODE_S = 60.0, 0.05
+_PAUSE_S, _PAUSE_PER_NODE_S = 0.03, 0.0001
+
+
+async def wait_for_nodes(plane: ControlPlane, wanted: Nodes, began: float) -> None:
+    """Not for ever. began: seconds since 1970."""
+    names = set(wanted.all_names)
+    clock, nodes = plane.clock, _NodesReady(plane, wanted, rfc3339(int(began)))
+    until = clock.monotonic() + _WAIT_S + _WAIT_PER_NODE_S * len(names)
+    missing = names
+    with progress("starting nodes", len(names)) as advance:
+        while missing and clock.monotonic() < until:
+            await clock.sleep(_PAUSE_S + _PAUSE_PER_NODE_S * len(names))
+            before, missing = missing, names - nodes.names()
+            for _ in before - missing:
+                advance()
+    if missing:
+        talk(f"not ready yet: {len(missing)} nodes such as {min(missing)}; the log says why")
+
+
+class _NodesReady:
+    def __init__(self, plane: ControlPlane, wanted: Nodes, began: str) -> None:
+        informers = plane.informers
+        self._nodes, self._slices = informers.typed(Node), informers.typed(ResourceSlice)
+        self._leases = informers.dynamic(
+            "coordination.k8s.io", "v1", "leases", namespaced=True, namespace=LEASE_NAMESPACE
+        )
+        # Without the Z at the end, so that fractions of the same second compare as later.
+        self._began = began.removesuffix("Z")
+        self._without_drivers = set(wanted.all_names) - {name for name, kinds in wanted.drivers.items() if kinds}
+
+    def names(self) -> Set[str]:
+        """Of all nodes that are ready."""
+        alive = {
+            each["metadata"]["name"] for each in self._leases.cache if each["spec"].get("renewTime", "") >= self._began
+        }
+        published = {each.spec.node_name or "" for each in self._slices.cache}
+        ready = {each.metadata.name for each in self._nodes.cache if _is_ready(each)}
+        return ready & alive & (published | self._without_drivers)
+
+
+def _is_ready(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
