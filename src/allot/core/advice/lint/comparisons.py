@@ -12,7 +12,7 @@ from allot.core.advice.convert.expressions import version_text
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.expressions import ATTRIBUTES, CAPACITY, Comparison, read_expression
 from allot.core.advice.lint.finding import Fix, Severity
-from allot.core.advice.lint.selectors import Located, compile_problem, located, right_expression
+from allot.core.advice.lint.selectors import Located, compile_problem, expression_fix, located, right_expression
 from allot.core.advice.nearest import nearest
 from allot.core.cel.device import DeviceView
 from allot.core.cel.selector import EvaluationError, compile_selector
@@ -92,10 +92,8 @@ def _report(context: Context, selector: Located, comparison: Comparison, kind: s
 
 def _right(selector: Located, comparison: Comparison, kind: str, what: str) -> str | None:
     """The whole expression as it should be."""
-    fix = right_expression(selector)
-    if kind != "string" and fix is not None:
-        return fix.text.removeprefix("write ")
-    return _by_conversion(selector, comparison, kind, what)
+    right = right_expression(selector) if kind != "string" else None
+    return right or _by_conversion(selector, comparison, kind, what)
 
 
 def _by_conversion(selector: Located, comparison: Comparison, kind: str, what: str) -> str | None:
@@ -120,12 +118,9 @@ def _by_conversion(selector: Located, comparison: Comparison, kind: str, what: s
 
 
 def _fix(selector: Located, right: str | None, kind: str) -> Fix | None:
-    if right is None:
-        return None
     # Where nothing is known about the attribute it may be text after all.
-    safe = kind in ("quantity", "version", "int")
-    old, new = selector.expression.strip(), right.strip()
-    return Fix(f"write {new}", selector.subject.replacement(selector.path, old, new) if safe else ())
+    is_safe = kind in ("quantity", "version", "int")
+    return expression_fix(selector, right, is_safe=is_safe) if right is not None else None
 
 
 def _examples(comparison: Comparison, what: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from allot.core.advice.convert.changes import Confidence
 from allot.core.advice.convert.drivers import DRIVERS, driver_named, driver_of_class
-from allot.core.advice.convert.expressions import translate
+from allot.core.advice.convert.expressions import Translated, translate
 from allot.core.advice.lint.claims import CLASS, GROUP, Selector, claims, class_selectors
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.expressions import ATTRIBUTES, CAPACITY, Read, Reading, read_expression
@@ -108,7 +108,7 @@ def _report_problem(context: Context, selector: Located, problem: str) -> None:
         return
     match = _CEL_PLACE.search(problem)
     line = _line_in(subject, path, int(match[1])) if match is not None else None
-    context.report(subject, "cel-error", path, problem, right_expression(selector), line=line)
+    context.report(subject, "cel-error", path, problem, right_fix(selector), line=line)
 
 
 def _quotes_fix(subject: Subject, path: Path) -> Fix:
@@ -126,16 +126,30 @@ def _quotes_fix(subject: Subject, path: Path) -> Fix:
     return Fix("write the quotes of the keyboard", edits)
 
 
-def right_expression(selector: Located) -> Fix | None:
-    """What the expression should be, if that can be told. Replacing what does not compile is safe unless it is a guess."""
-    translated = translate(selector.expression, selector.driver)
-    if translated.problems or translated.text == selector.expression:
+def right_expression(selector: Located) -> str | None:
+    """What the expression should be, if that can be told and is something else."""
+    translated = _translated(selector)
+    return translated.text if translated is not None else None
+
+
+def right_fix(selector: Located) -> Fix | None:
+    """The same as a fix. To replace what does not compile, or fails, is safe unless it is a guess."""
+    translated = _translated(selector)
+    if translated is None:
         return None
-    edits: tuple[Edit, ...] = ()
-    if translated.confidence is not Confidence.GUESS:
-        old, new = selector.expression.strip(), translated.text.strip()
-        edits = selector.subject.replacement(selector.path, old, new)
-    return Fix(f"write {translated.text.strip()}", edits)
+    is_safe = translated.confidence is not Confidence.GUESS
+    return expression_fix(selector, translated.text, is_safe=is_safe)
+
+
+def _translated(selector: Located) -> Translated | None:
+    translated = translate(selector.expression, selector.driver)
+    return None if translated.problems or translated.text == selector.expression else translated
+
+
+def expression_fix(selector: Located, right: str, *, is_safe: bool) -> Fix:
+    """Another expression instead."""
+    old, new = selector.expression.strip(), right.strip()
+    return Fix(f"write {new}", selector.subject.replacement(selector.path, old, new) if is_safe else ())
 
 
 def _line_in(subject: Subject, path: Path, line: int) -> int | None:
@@ -217,7 +231,7 @@ def _report_unknown(context: Context, selector: Located, read: Read, domain: str
 def _report_other_kind(context: Context, selector: Located, read: Read, domain: str) -> None:
     text = f"{read.name} is {_ARTICLES[_OTHER[read.kind]]} of {domain}, not {_ARTICLES[read.kind]}"
     rule = f"unknown-{_KINDS[read.kind]}"
-    context.report(selector.subject, rule, selector.path, text, right_expression(selector))
+    context.report(selector.subject, rule, selector.path, text, right_fix(selector))
 
 
 def _check_by_table(context: Context, selector: Located, read: Read, domain: str, *, told: bool) -> None:

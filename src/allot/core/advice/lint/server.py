@@ -6,30 +6,20 @@ The server's own words are kept; what is added is where it is, and what was perh
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from allot.core.advice.convert.objects import at
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.finding import Edit, Fix, Severity
-from allot.core.advice.lint.old_forms import OldForms, report_old_forms
+from allot.core.advice.lint.old_forms import OldForms
 from allot.core.advice.lint.source import Subject
+from allot.core.advice.lint.unserved import CONVERT, check_unserved
 from allot.core.advice.nearest import did_you_mean, nearest
 from allot.core.advice.places import Path
 from allot.core.model.kinds import deprecation_of
 from allot.core.schema import Schema, check_fields, prune
 from allot.core.validation.fields import FORBIDDEN, INVALID, NOT_FOUND, REQUIRED, FieldError
 
-_CONVERT = "allot convert writes it in the current version"
-_POD_GROUPS = {
-    "scheduling.x-k8s.io": "the scheduler-plugins project",
-    "scheduling.sigs.k8s.io": "the scheduler-plugins project",
-    "scheduling.run.ai": "KAI Scheduler",
-    "scheduling.volcano.sh": "Volcano",
-}
-_FORMER_GROUPS = ("extensions",)
-# How like a served group another one has to be to count as misspelt.
-_SLIP = 0.93
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _WRONG_TYPE = re.compile(r"cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type (\S+)")
 _GO_TYPES = {"bool": "bool", "number": "int", "string": "str", "object": "dict", "array": "list"}
@@ -49,11 +39,11 @@ def check(context: Context, forms: OldForms) -> None:
 def _check_object(context: Context, forms: OldForms, subject: Subject) -> None:
     served = context.server.kinds()
     if (subject.group, subject.version, subject.kind) not in served:
-        _check_unserved(context, forms, subject, served)
+        check_unserved(context, forms, subject, served)
         return
     warning = deprecation_of(subject.api_version, subject.kind)
     if warning is not None:
-        context.report(subject, "old-api-version", ("apiVersion",), warning, _CONVERT)
+        context.report(subject, "old-api-version", ("apiVersion",), warning, CONVERT)
     schema = context.server.schema(subject.group, subject.version, subject.kind)
     value = subject.value
     unknown: tuple[str, ...] = ()
@@ -68,64 +58,6 @@ def _check_object(context: Context, forms: OldForms, subject: Subject) -> None:
             return
         value = prune(subject.value, schema)
     _check_values(context, subject, value, tuple(resolved(subject.value, field)[:-1] for field in unknown))
-
-
-def _check_unserved(
-    context: Context, forms: OldForms, subject: Subject, served: Sequence[tuple[str, str, str]]
-) -> None:
-    group, kind = subject.group, subject.kind
-    if kind == "PodGroup" and group in _POD_GROUPS:
-        text = f"{group} PodGroup is that of {_POD_GROUPS[group]}: other schedulers place its pods one by one"
-        context.report(
-            subject, "foreign-pod-group", ("apiVersion",), text,
-            "Kubernetes' own is scheduling.k8s.io PodGroup, which pods name in spec.schedulingGroup; allot convert --gangs "
-            "makes it",
-        )  # fmt: skip
-        return
-    versions = [version for each_group, version, each_kind in served if (each_group, each_kind) == (group, kind)]
-    if versions:
-        text = f"{subject.api_version} {kind} is not served: expected {' or '.join(_joined(group, each) for each in versions)}"
-        fix = _CONVERT if forms.changes(subject) else f"write it in {_joined(group, versions[0])}"
-        context.report(subject, "old-api-version", ("apiVersion",), text, fix, severity=Severity.ERROR)
-        report_old_forms(context, forms, subject)
-        return
-    if group == "resource.k8s.io" and kind in _GONE:
-        text = f"{subject.api_version} {kind} does not exist any more: {_GONE[kind]}"
-        context.report(subject, "old-api-version", ("apiVersion",), text, _CONVERT, severity=Severity.ERROR)
-        report_old_forms(context, forms, subject)
-        return
-    meant = _group_meant(group, served)
-    if meant is not None:
-        text = f'no matches for kind "{kind}" in version "{subject.api_version}"'
-        context.report(subject, "unknown-kind", ("kind",), text, _kind_meant(meant, kind, served))
-
-
-def _kind_meant(group: str, kind: str, served: Sequence[tuple[str, str, str]]) -> str:
-    others = sorted({f"{_joined(g, v)} {k}" for g, v, k in served if k == kind})
-    if others:
-        return f"{kind} is in {' or '.join(others)}"
-    return did_you_mean(kind, {k for g, _, k in served if g == group} or {k for _, _, k in served})
-
-
-_GONE = {
-    "ResourceClass": "it became DeviceClass",
-    "ResourceClassParameters": "parameters became selectors and config of a DeviceClass",
-    "ResourceClaimParameters": "parameters became requests, selectors and config of the claim",
-    "PodSchedulingContext": "the scheduler allocates by itself",
-}
-
-
-def _joined(group: str, version: str) -> str:
-    return f"{group}/{version}" if group else version
-
-
-def _group_meant(group: str, served: Sequence[tuple[str, str, str]]) -> str | None:
-    """The group of the API server that is meant. Other groups are of custom resources and of files for Kubernetes' programs, of
-    which nothing is known."""
-    groups = {each for each, _, _ in served}
-    if group in groups or group in _FORMER_GROUPS:
-        return group
-    return nearest(group, groups - {""}, likeness_min=_SLIP) if group.endswith((".k8s.io", ".io")) else None
 
 
 # --- unknown fields ---
