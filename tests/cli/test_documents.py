@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -262,3 +263,27 @@ def test_json_has_places_too_also_several_values_in_a_row() -> None:
 
 def test_without_being_asked_nothing_is_noted() -> None:
     assert parse_documents(b"a: 1", "f.yaml")[0].places == {}
+
+
+_KEYS = st.text(alphabet="abé–: #'", min_size=1, max_size=4)
+_TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet="ab é–:#'\"{}[]\n|>&*!%@`", max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(_KEYS, _TREES, min_size=1, max_size=3), st.sampled_from([True, False, None]))
+def test_the_text_at_a_place_is_the_value_of_the_field(tree: dict[str, Any], flow: bool | None) -> None:
+    text = yaml.safe_dump(tree, allow_unicode=True, default_flow_style=flow, sort_keys=False)
+    document = placed(text)
+    for path, place in document.places.items():
+        value = document.value
+        for step in path:
+            value = value[step]
+        raw = text[slice(*place.value)]
+        # A block of lines has its meaning only with its indentation.
+        if isinstance(value, str) and raw[:1] not in "|>" and "\n" not in raw:
+            assert values(raw or '""') == [value]
+        if place.key is not None and "\n" not in text[slice(*place.key)]:
+            assert list(values(f"{text[slice(*place.key)]}: 1")[0]) == [path[-1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,21 @@ def test_what_is_valid_has_no_errors(file: Path) -> None:
     assert [finding for finding in found if finding.severity is Severity.ERROR] == []
 
 
+_YAML_BLOCK = re.compile(r"^ *```ya?ml\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def _pages() -> list[Path]:
+    """Pages with manifests; that of the rules shows what is wrong."""
+    pages = [*_PROJECT.glob("*.md"), *_PROJECT.glob("docs/**/*.md"), *_PROJECT.glob("examples/**/*.md")]
+    return sorted(page for page in pages if page.name != "lint.md" and _YAML_BLOCK.search(page.read_text()))
+
+
+@pytest.mark.parametrize("page", _pages(), ids=lambda page: page.name)
+def test_manifests_on_pages_have_no_errors(page: Path) -> None:
+    blocks = [block for block in _YAML_BLOCK.findall(page.read_text()) if "apiVersion:" in block]
+    assert [found for block in blocks for found in findings(block) if found.severity is Severity.ERROR] == []
+
+
 @pytest.mark.slow
 def test_what_is_valid_has_no_errors_together() -> None:
     sources = [read_source(file.read_bytes(), str(file)) for file in _valid_files()]
@@ -79,6 +95,7 @@ def test_what_is_valid_has_no_errors_together() -> None:
 _TEXTS = st.text(alphabet="abc:-–—{}[]\"'“”\u00a0\t\n |>&*!#%@,.0", max_size=60)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(_TEXTS)
 def test_any_text_gives_findings_and_no_failure(text: str) -> None:
@@ -107,7 +124,8 @@ _KINDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(_KINDS, _VALUES)
 def test_objects_of_any_form_give_findings_and_no_failure(kind: tuple[str, str], spec: object) -> None:
     text = json.dumps({"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "x"}, "spec": spec})
