@@ -34,6 +34,7 @@ from .world import (
     board,
     claim,
     device_class,
+    gpu,
     gpus,
     held,
     model_is,
@@ -264,8 +265,16 @@ def test_where_nodes_depend_on_each_other_the_maximum_is_a_bound_unless_it_is_re
     parts += [node("c", labels={"zone": "y"}), slices("c", gpus(1))]
     pods = pod("p", templates=("t",), topologySpreadConstraints=[spread])
     outcome = plan(snapshot(*parts), template("t"), _workload("Deployment", pods))
-    assert (outcome.scheduled, outcome.maximum.copies, outcome.maximum.is_exact) == (3, 5, False)
-    assert "topology spread" in outcome.maximum.reason
+    assert (outcome.scheduled, outcome.maximum.copies, outcome.maximum.is_exact) == (3, 3, True)
+
+
+def test_what_cannot_be_told_exactly_is_a_bound_with_the_reason() -> None:
+    shared = gpu("shared", "S", allowMultipleAllocations=True, capacity={"units": {"value": "3"}})
+    cluster = snapshot(device_class(), node("a"), node("b"), slices("net", [shared], allNodes=True))
+    asked = request(capacity={"requests": {"units": "2"}})
+    outcome = plan(cluster, template("t", asked), pod("p", templates=("t",)))
+    assert (outcome.scheduled, outcome.maximum.copies, outcome.maximum.is_exact) == (1, 2, False)
+    assert outcome.maximum.reason == "several nodes can use the same devices"
 
 
 def test_devices_of_several_nodes_give_a_bound_that_is_exact_when_it_is_reached() -> None:

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Copy
 from allot.core.allocation import claim_id
-from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 
 def cluster_bounds(world: World, copy: Copy) -> Iterator[int]:
     """How many copies there cannot be more of, each for a reason of its own."""
     yield from _by_devices(world, copy)
-    yield from _by_domains(world, copy)
     yield from _by_reservations(world, copy)
 
 
@@ -27,24 +25,6 @@ def _by_devices(world: World, copy: Copy) -> Iterator[int]:
         if not index.has_shareable and index.constraint is None and not index.signature.admin_access:
             free = index.shared + sum(index.count(name) - index.shared for name in world.cluster.nodes)
             yield free // needed
-
-
-def _by_domains(world: World, copy: Copy) -> Iterator[int]:
-    """Pods that keep off each other within a domain: one for each."""
-    for pod in copy.pods:
-        profile = world.cluster.profiles.of(pod)
-        labels = world.cluster.neighbours.namespace_labels(profile.namespace)
-        for term in profile.anti_affinity_terms:
-            if not term.matches(pod.metadata.namespace, pod.metadata.labels, labels):
-                continue
-            values = [info.labels.get(term.topology_key) for info in world.cluster.nodes.values()]
-            # On nodes without the label they do not keep off each other.
-            if None not in values:
-                yield len(set(values)) // _count(copy, pod)
-
-
-def _count(copy: Copy, pod: core_v1.Pod) -> int:
-    return sum(other.metadata.labels == pod.metadata.labels for other in copy.pods)
 
 
 def _by_reservations(world: World, copy: Copy) -> Iterator[int]:

@@ -22,6 +22,7 @@ from allot.core.advice.planning.connections import (
     what_connects_nodes,
 )
 from allot.core.advice.planning.copies import Copy, Manifest
+from allot.core.advice.planning.domains import domain_bounds
 from allot.core.advice.planning.filling import Filled
 from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
 from allot.core.allocation import ClaimID
@@ -74,9 +75,11 @@ def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit:
     copies = min((limit, *cluster_bounds(world, copy)))
     all_meet = all_meet_on_one_node(world.claims, copy)
     for kind, count in enumerate(wanted):
-        most = [rooms.most(info, kind, placed.get((info.name, kind), 0), copies * count) for info in nodes]
-        total = max(most, default=0) if all_meet else sum(most)
+        most = {info.name: rooms.most(info, kind, placed.get((info.name, kind), 0), copies * count) for info in nodes}
+        total = max(most.values(), default=0) if all_meet else sum(most.values())
         copies = min(copies, total // count)
+        if len(copy.pods) == count:
+            copies = min((copies, *(bound // count for bound in domain_bounds(world, copy.pods[0], most))))
     if len(kinds) > 1 and not reason:
         best = _best_combination(rooms, nodes, wanted, copies)
         if best is None:
