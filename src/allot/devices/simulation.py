@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,16 @@ class SimulatedDrivers:
 
     @asynccontextmanager
     async def running(
-        self, node: str, root: Path, state: Path, client: Client, clock: Clock, ids: Ids
+        self,
+        node: str,
+        root: Path,
+        state: Path,
+        client: Client,
+        clock: Clock,
+        ids: Ids,
+        publish: Callable[[str, tuple[Pool, ...]], None],
     ) -> AsyncIterator[None]:
-        """All drivers, as long as the context is open; DriverFailed if one cannot start.
+        """All drivers, as long as the context is open; DriverFailed if one cannot start. publish: told what each driver has.
 
         root: the kubelet's folder, by a name that is short enough for sockets. state: the same folder, by the name that containers and
         the next start know it by.
@@ -189,7 +197,8 @@ class SimulatedDrivers:
                 options = Options(node_name=node, kubelet_root=root, cdi_directory=state / "cdi")
                 # What the driver starts inherits it.
                 log_owner.set(driver_pod_name(self.kinds[name], node))
-                await stack.enter_async_context(running(driver, client, options, clock=clock, ids=ids))
+                runs = running(driver, client, options, clock=clock, ids=ids, publish=partial(publish, name))
+                await stack.enter_async_context(runs)
             yield
 
 

@@ -36,7 +36,7 @@ from allot.driver.inventory import Inventory
 from allot.driver.metadata import MetadataFiles
 from allot.driver.metrics import DriverMetrics
 from allot.driver.preparing import ClaimName, Outcome, Preparer
-from allot.driver.publishing import REPAIR_DELAY_S, SlicePublisher
+from allot.driver.publishing import REPAIR_DELAY_S, Publish, SlicePublisher
 from allot.driver.service import (
     HEALTH_V1,
     HEALTH_V1ALPHA1,
@@ -93,7 +93,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Plugin:
     """A driver that runs on a node. Use `running`."""
 
-    def __init__(self, driver: Driver, client: Client, options: Options, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        client: Client,
+        options: Options,
+        clock: Clock,
+        ids: Ids,
+        publish: Publish | None = None,
+    ) -> None:
         problems = check_driver_name(driver.name, "name")
         if problems:
             raise DriverFailed(f"driver {driver.name!r}: {problems[0].error}")
@@ -127,6 +135,7 @@ class Plugin:
             ids,
             cluster_pool=driver.cluster_pool,
             repair_delay_s=options.repair_delay_s,
+            publish=publish,
         )
         self._status = StatusWriter(client, driver.name, self.metrics, clock, ids)
         self.board = HealthBoard(driver, options.node_name, self.metrics, clock)
@@ -404,10 +413,16 @@ def as_pools(answer: Any, node_name: str, is_cluster_wide: bool = False) -> tupl
 
 @asynccontextmanager
 async def running(
-    driver: Driver, client: Client, options: Options, *, clock: Clock | None = None, ids: Ids | None = None
+    driver: Driver,
+    client: Client,
+    options: Options,
+    *,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    publish: Publish | None = None,
 ) -> AsyncIterator[Plugin]:
-    """A driver that runs while the context is open. DriverFailed if it cannot."""
-    plugin = Plugin(driver, client, options, clock or SystemClock(), ids or SystemIds())
+    """A driver that runs while the context is open. DriverFailed if it cannot. publish: who writes its slices in its place."""
+    plugin = Plugin(driver, client, options, clock or SystemClock(), ids or SystemIds(), publish)
     async with plugin.start(), AsyncExitStack() as stack:
         served = endpoint(
             options.address, options.port, plugin.registry, plugin.registration_path, plugin.service_path, driver.name

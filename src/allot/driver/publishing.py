@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,8 @@ from allot.process.ids import Ids
 
 _log = logging.getLogger("allot.driver")
 
+Publish = Callable[[tuple[Pool, ...]], None]
+
 REPAIR_DELAY_S = 30.0
 # Device fields that a server drops while their feature is off.
 _GATES = {
@@ -45,7 +47,8 @@ _GATES = {
 
 
 class SlicePublisher:
-    """Publishes the pools of one driver. cluster_pool: this pool on any node, instead of the pools of the node."""
+    """Publishes the pools of one driver. cluster_pool: this pool on any node, instead of the pools of the node. publish: who does it
+    instead, for many drivers at once; is told of new pools."""
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class SlicePublisher:
         *,
         cluster_pool: str = "",
         repair_delay_s: float = REPAIR_DELAY_S,
+        publish: Publish | None = None,
     ) -> None:
         self._client = client
         self._driver = driver
@@ -67,6 +71,7 @@ class SlicePublisher:
         self._ids = ids
         self._cluster_pool = cluster_pool
         self._repair_delay_s = repair_delay_s
+        self._publish = publish
         self._backoff = Backoff(clock, ids)
         self._pools: tuple[Pool, ...] | None = None
         self._owner: OwnerReference | None = None
@@ -95,6 +100,10 @@ class SlicePublisher:
         if self.problems:
             return
         self._pools = wanted
+        if self._publish is not None:
+            self._publish(wanted)
+            self.synced.set()
+            return
         self.synced.clear()
         self.sync_after(0.0)
 
@@ -105,6 +114,8 @@ class SlicePublisher:
 
     async def run(self) -> None:
         """Publish and repair until cancelled."""
+        if self._publish is not None:
+            return
         typed = await self._resource()
         informer: Informer[None] = Informer(
             typed.resource, lambda _object: None, self._clock, self._ids, field_selector=self._field_selector()

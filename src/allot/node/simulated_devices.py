@@ -14,6 +14,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from allot.core.model.resource_v1 import DeviceClass
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.devices import PrepareFailed
 from allot.node.dra.checkpoint import CLAIMS_FILE, CheckpointCorrupt
-from allot.node.dra.manager import DeviceManager
+from allot.node.dra.manager import DeviceManager, Periods
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import answer_or_failure
@@ -38,6 +39,8 @@ IDLE_S = 30.0
 WAKING_MAX = 16
 # How long drivers may take to be registered.
 WAKE_S = 30.0
+# Drivers and agent share a process, which may have thousands of other things to do.
+_PERIODS = Periods(info_s=10.0)
 _LOOK_S = 1.0
 _USABLE_LOOK_S = 0.01
 # So many folders are looked at in a second.
@@ -68,9 +71,17 @@ class Drivers(Protocol):
         """Whether devices want to be looked after, claims or not."""
 
     def running(
-        self, node: str, root: Path, state: Path, client: Client, clock: Clock, ids: Ids
+        self,
+        node: str,
+        root: Path,
+        state: Path,
+        client: Client,
+        clock: Clock,
+        ids: Ids,
+        publish: Callable[[str, tuple[Pool, ...]], None],
     ) -> AbstractAsyncContextManager[None]:
-        """All drivers, as long as the context is open. root and state are the same folder; root is short enough for sockets."""
+        """All drivers, as long as the context is open. root and state are the same folder; root is short enough for sockets. publish:
+        told the pools of a driver each time they have changed."""
 
 
 class _Asleep(Exception):
@@ -117,6 +128,7 @@ class SimulatedDevices:
     """The devices of all simulated nodes (`node.devices.Devices`); run it, or nothing is prepared.
 
     root: where each node has a folder; short_root: the same by a short name. active_pods: of a node, None as long as not known.
+    publish: told the node, the driver and its pools each time they have changed.
     """
 
     def __init__(
@@ -127,6 +139,7 @@ class SimulatedDevices:
         root: Path,
         drivers: Mapping[str, Drivers],
         active_pods: Callable[[str], frozenset[str] | None],
+        publish: Callable[[str, str, tuple[Pool, ...]], None],
         gates: FeatureGates,
         awake_max: int = AWAKE_MAX,
     ) -> None:
@@ -137,6 +150,7 @@ class SimulatedDevices:
         self.short_root = root
         self._drivers = drivers
         self._active_pods = active_pods
+        self._publish = publish
         self._gates = gates
         self._awake_max = awake_max
         self._nodes: dict[str, _NodeDevices] = {}
@@ -246,17 +260,22 @@ class SimulatedDevices:
         node.users += 1
         try:
             if not node.is_awake.is_set() or node.sleep.is_set():
-                async with self._waking, asyncio.timeout(WAKE_S):
-                    await self._woken(node)
+                await self._ensure_awake(node)
             yield node
-        except (_Asleep, TimeoutError, CheckpointCorrupt) as error:
-            text = "the node's drivers did not register in time" if isinstance(error, TimeoutError) else str(error)
-            raise PrepareFailed(f"prepare dynamic resources: {text}") from error
         finally:
             node.users -= 1
             node.used_at = self._clock.monotonic()
 
-    async def _woken(self, node: _NodeDevices) -> None:
+    async def _ensure_awake(self, node: _NodeDevices) -> None:
+        try:
+            async with self._waking, asyncio.timeout(WAKE_S):
+                await self._until_awake(node)
+        except TimeoutError:
+            raise PrepareFailed("prepare dynamic resources: the node's drivers did not register in time") from None
+        except (_Asleep, CheckpointCorrupt) as error:
+            raise PrepareFailed(f"prepare dynamic resources: {error}") from error
+
+    async def _until_awake(self, node: _NodeDevices) -> None:
         if node.life is not None and node.sleep.is_set():
             # On its way to bed.
             await asyncio.wait((node.life,))
@@ -295,7 +314,8 @@ class SimulatedDevices:
 
     async def _run_drivers(self, node: _NodeDevices) -> None:
         manager = node.renew_manager()
-        drivers = node.drivers.running(node.name, node.root, node.state, self._client, self._clock, self._ids)
+        publish = partial(self._publish, node.name)
+        drivers = node.drivers.running(node.name, node.root, node.state, self._client, self._clock, self._ids, publish)
         async with drivers, asyncio.TaskGroup() as tasks:
             # The drivers are there before anybody looks for them: they are found at the first look.
             running = [tasks.create_task(manager.run()), tasks.create_task(self._follow_health(manager))]
@@ -334,6 +354,7 @@ class SimulatedDevices:
                     self._ids,
                     active_pods=lambda: self._active_pods(name),
                     gates=self._gates,
+                    periods=_PERIODS,
                     wipes_slices=False,
                 )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,8 @@ from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
-from allot.core.lifecycle.slice_publishing import plan_writes
-from allot.core.model.meta import OwnerReference
 from allot.core.model.pods_v1 import Container, HttpAction, Pod, SocketAction
-from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
+from allot.core.model.resource_v1 import DeviceClass
 from allot.node.actions import Actions
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.containers import ContainerSpecs
@@ -36,6 +35,7 @@ from allot.node.reports import Reports
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
 from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices
+from allot.node.simulated_slices import SimulatedSlices
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
@@ -150,7 +150,6 @@ class SimulatedNodes:
             cdi_of=self.cdi_of,
         )
         self.listing = self.runtime
-        self._slices = client.typed(ResourceSlice)
         self._classes = client.typed(DeviceClass)
         self._set_of = {name: each for each in options.sets for name in each.names}
         self._registrations = {
@@ -160,6 +159,13 @@ class SimulatedNodes:
             for name, each in self._set_of.items()
         }
         self._registered: set[str] = set()
+        self._slices = SimulatedSlices(
+            client,
+            clock,
+            ids,
+            {name: partial(each.drivers.pools, name) for name, each in self._set_of.items()},
+            lambda name: self._registrations[name].uid,
+        )
         self._devices = SimulatedDevices(
             client,
             clock,
@@ -167,6 +173,7 @@ class SimulatedNodes:
             options.root / "nodes",
             {name: each.drivers for name, each in self._set_of.items()},
             self._active,
+            self._slices.changed,
             gates,
             options.awake_max,
         )
@@ -218,6 +225,7 @@ class SimulatedNodes:
             await self._create_classes()
             await self._register_all(status)
             self.are_ready.set()
+            tasks.create_task(supervise("slices", self._slices.run, self._clock))
             tasks.create_task(supervise("devices", self._devices.run, self._clock))
             tasks.create_task(self._follow_health())
             tasks.create_task(supervise("states", self._keep_states, self._clock))
@@ -240,7 +248,7 @@ class SimulatedNodes:
                 _log.warning("DeviceClass %s: %s", name, error)
 
     async def _register_all(self, status: RuntimeStatus) -> None:
-        existing = await self._published()
+        existing = await self._slices.published()
 
         async def register(name: str) -> None:
             registration = self._registrations[name]
@@ -248,35 +256,9 @@ class SimulatedNodes:
             await registration.renew()
             self._registered.add(name)
             self._set_of[name].drivers.lay_out(name, self._devices.folder(name))
-            await self._publish(name, existing.get(name, ()))
+            await self._slices.publish(name, existing.get(name, ()))
 
         await _each(self._set_of, register)
-
-    async def _published(self) -> dict[str, list[ResourceSlice]]:
-        """The slices of our nodes that are there."""
-        found: dict[str, list[ResourceSlice]] = {}
-        for each in (await self._slices.list()).items:
-            if each.spec.node_name in self._registrations:
-                found.setdefault(each.spec.node_name, []).append(each)
-        return found
-
-    async def _publish(self, name: str, existing: Sequence[ResourceSlice]) -> None:
-        """Make the slices of a node what its pools say; what fails is tried again in the next round of states."""
-        owner = OwnerReference(
-            api_version="v1", kind="Node", name=name, uid=self._registrations[name].uid, controller=True
-        )
-        for driver, pool in self._set_of[name].drivers.pools(name):
-            own = [each for each in existing if each.spec.driver == driver and each.spec.pool.name == pool.name]
-            writes = plan_writes(driver, pool, own, owner)
-            try:
-                for each in writes.deletes:
-                    await self._slices.delete(each.metadata.name)
-                for update in writes.updates:
-                    await self._slices.update(msgspec.structs.replace(update.slice, spec=update.spec))
-                for created in writes.creates:
-                    await self._slices.create(created)
-            except ApiError as error:
-                _log.warning("node %s: slices not published: %s", name, error)
 
     async def _keep_leases(self) -> None:
         """All leases, a part of them at a time."""
@@ -292,7 +274,7 @@ class SimulatedNodes:
     async def _refresh(self, name: str) -> None:
         if await self._registrations[name].refresh(await self.runtime.status()):
             # Who removes a node removes its slices, too.
-            await self._publish(name, ())
+            await self._slices.publish(name, ())
 
     async def _in_turns(self, seconds: float, act: Callable[[str], Awaitable[None]]) -> None:
         """Do something for each node once in so many seconds, spread evenly."""

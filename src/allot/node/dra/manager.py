@@ -48,7 +48,7 @@ from allot.node.dra.checkpoint import CLAIMS_FILE, StateFile, decode_claims, enc
 from allot.node.dra.health import LOOK_S, REDIAL_S, HealthBook
 from allot.node.dra.metrics import DraMetrics
 from allot.node.dra.plugins import CALL_TIMEOUT_S, CallFailed, NotUsable, Plugin, Plugins, choose_service, socket_target
-from allot.node.dra.registration import PAUSE_FIRST_S, PERIOD_S, Registry
+from allot.node.dra.registration import INFO_TIMEOUT_S, PAUSE_FIRST_S, PERIOD_S, Registry
 from allot.node.dra.slices import DELAY_S, SliceWiper
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -69,6 +69,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
     call_s: float = CALL_TIMEOUT_S
     registration_s: float = PERIOD_S
     registration_pause_s: float = PAUSE_FIRST_S
+    info_s: float = INFO_TIMEOUT_S
     reconcile_s: float = RECONCILE_S
     look_s: float = LOOK_S
     wipe_s: float = DELAY_S
@@ -119,6 +120,7 @@ class DeviceManager:
             clock,
             period_s=periods.registration_s,
             pause_first_s=periods.registration_pause_s,
+            info_s=periods.info_s,
         )
         self._changes: asyncio.Queue[str] = asyncio.Queue(CHANGES_MAX)
         self._health = HealthBook(

@@ -153,12 +153,14 @@ class Registry:
         *,
         period_s: float = PERIOD_S,
         pause_first_s: float = PAUSE_FIRST_S,
+        info_s: float = INFO_TIMEOUT_S,
     ) -> None:
         self._folder = folder
         self._handlers = handlers
         self._clock = clock
         self._period_s = period_s
         self._pause_first_s = pause_first_s
+        self._info_s = info_s
         self._actual: dict[str, Registered] = {}
         self._failing: dict[str, Failing] = {}
         self._busy: set[str] = set()
@@ -261,7 +263,7 @@ class Registry:
 
     async def _get_info(self, channel: grpc.aio.Channel, path: str) -> wire.PluginInfo:
         try:
-            return await call(channel, f"{_SERVICE}/GetInfo", wire.InfoRequest(), wire.PluginInfo, INFO_TIMEOUT_S)
+            return await call(channel, f"{_SERVICE}/GetInfo", wire.InfoRequest(), wire.PluginInfo, self._info_s)
         except CallFailed as error:
             text = "RegisterPlugin error -- failed to get plugin info using RPC GetInfo"
             raise RegistrationFailed(f"{text} at socket {path}, err: {error}") from error
