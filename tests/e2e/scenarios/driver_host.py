@@ -38,6 +38,7 @@ from allot.driver import (
     DeviceHealth,
     DeviceStatus,
     Driver,
+    DriverFailed,
     Edits,
     Health,
     Options,
@@ -146,6 +147,15 @@ def _variables(claim: Claim, device: AllocatedDevice) -> Iterator[tuple[str, str
 
 
 async def _run(paper: Paper, client: Client, is_over: asyncio.Event, is_changed: asyncio.Event) -> None:
+    try:
+        await _serve(paper, client, is_over, is_changed)
+    except DriverFailed as error:
+        # The others of this process go on.
+        sys.stderr.write(f"{error}\n")
+    paper.say("stopped")
+
+
+async def _serve(paper: Paper, client: Client, is_over: asyncio.Event, is_changed: asyncio.Event) -> None:
     wanted = paper.wanted
     type_ = type("OneDriver", (ConventionDriver,), {"name": wanted.driver, "has_device_metadata": wanted.has_metadata})
     driver = type_()
@@ -170,7 +180,6 @@ async def _run(paper: Paper, client: Client, is_over: asyncio.Event, is_changed:
                 is_changed.clear()
                 plugin.changed()
             await asyncio.sleep(_POLL_S)
-    paper.say("stopped")
 
 
 class _Runner:

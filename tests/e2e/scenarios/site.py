@@ -184,18 +184,8 @@ class Site:
         self._plane = AllotProcess(
             folder,
             "up",
-            *(
-                "up",
-                "--node",
-                "none",
-                "--port",
-                "0",
-                "--memory",
-                "--data-dir",
-                str(self.data),
-                "--kubeconfig",
-                str(self.kubeconfig),
-            ),
+            *("up", "--node", "none", "--port", "0", "--memory"),
+            *("--data-dir", str(self.data), "--kubeconfig", str(self.kubeconfig)),
             *("--feature-gates", GATES),
         )
         self.agents = {name: Agent(self, name) for name in NODES}
@@ -216,13 +206,6 @@ class Site:
 
     def __exit__(self, *_: object) -> None:
         self._ends.close()
-
-    def another_host(self, name: str) -> DriverHost:
-        """A process for drivers that a test wants to kill."""
-        made = DriverHost(self, name)
-        made.start()
-        self._ends.callback(made.kill)
-        return made
 
     def start_again(self) -> None:
         """What a test has stopped."""

@@ -71,7 +71,7 @@ async def test_67_a_driver_that_comes_back_is_registered_again(world: World) -> 
 
 
 async def test_67_a_driver_that_was_killed_still_knows_what_it_has_prepared(world: World) -> None:
-    host = world.site.another_host(f"{world.namespace}-host")
+    host = world.host()
     driver = world.driver_on("n1", host=host, pools=({"devices": [{"name": "gpu-0"}]},))
     driver.start()
     await world.device_class()
@@ -273,7 +273,7 @@ async def test_78_a_claim_of_the_same_name_waits_for_the_one_before(world: World
 
 
 async def test_77_what_a_pod_left_is_given_back_although_agent_and_driver_were_killed(world: World) -> None:
-    host = world.site.another_host(f"{world.namespace}-host")
+    host = world.host()
     driver = world.driver_on("n1", host=host, pools=({"devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]},))
     driver.start()
     await world.device_class()

@@ -101,7 +101,7 @@ async def test_92_an_update_moves_calls_to_the_newer_instance_and_keeps_the_slic
 async def test_93_after_a_failed_update_the_old_instance_serves(world: World) -> None:
     old = world.driver_on("n1", instance="old", pools=_ONE)
     old.start()
-    host = world.site.another_host(f"{world.namespace}-host")
+    host = world.host()
     new = world.driver_on("n1", instance="new", pools=_ONE, host=host)
     new.start()
     host.kill()

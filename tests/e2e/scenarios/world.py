@@ -41,6 +41,7 @@ class World:
         self.folder = site.folder / namespace
         self._cluster_objects: list[tuple[ResourceClient, str]] = []
         self._drivers: dict[tuple[str, str, str], DriverHandle] = {}
+        self._hosts: list[DriverHost] = []
         self._plugins: list[DriverOnSockets] = []
         self._devices: list[tuple[DeviceProcess, str]] = []
         self._amounts: dict[str, Object] = {}
@@ -92,6 +93,8 @@ class World:
             for driver in self._drivers.values():
                 if driver.is_wanted:
                     driver.stop()
+            for host in self._hosts:
+                host.kill()
             for plugin in self._plugins:
                 await plugin.stop()
             for process, driver_name in self._devices:
@@ -151,6 +154,13 @@ class World:
         return await self.make(
             "resourceslices", {"apiVersion": RESOURCE, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
         )
+
+    def host(self) -> DriverHost:
+        """A process of its own for drivers that the test wants to kill."""
+        made = DriverHost(self.site, f"{self.namespace}-host-{len(self._hosts)}")
+        self._hosts.append(made)
+        made.start()
+        return made
 
     def driver_on(
         self, node: str, *, driver: str = "", instance: str = "", host: DriverHost | None = None, **wanted: Any
