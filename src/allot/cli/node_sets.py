@@ -80,7 +80,7 @@ def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:
     try:
         find_profile(profile)
     except UnknownProfile as error:
-        raise Unreadable(f"{option} {error}", f"{hint_for(error)}; allot up --list-profiles shows all") from None
+        raise Unreadable(f"{option}: {error}", f"{hint_for(error)} (allot up --list-profiles shows all)") from None
     return (NodeSet(profile=profile, name=default_name(profile), count=count),)
 
 
