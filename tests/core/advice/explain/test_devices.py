@@ -117,12 +117,13 @@ def test_a_new_generation_that_is_incomplete_hides_the_old_one() -> None:
     assert "1 slice of generation 1 does not count any more" in found.cause
 
 
-def test_a_tainted_device_can_be_tolerated() -> None:
+def test_a_device_that_its_driver_tainted_is_repaired_rather_than_tolerated() -> None:
     taint = {"key": "example.com/broken", "effect": "NoSchedule"}
     found = explained(node("n"), pool("n", [gpu(taints=[taint])]), device_class(), templated("train", asks()))
     assert found.reason is Reason.TAINT
     assert "example.com/broken:NoSchedule" in found.cause
-    assert found.changes[0].text.startswith("tolerate taint example.com/broken")
+    assert found.changes[0].text.startswith("get device gpu-0 of node n into order")
+    assert found.changes[1].text.startswith("tolerate taint example.com/broken")
 
 
 def test_a_taint_rule_is_named() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
 
 from allot.core.advice.explain.diagnosis import Diagnosis
-from allot.core.advice.explain.report import Change
+from allot.core.advice.explain.report import Change, Patch
 from allot.core.advice.explain.trial import Subject, would_help
 from allot.core.advice.explain.world import World
+from allot.core.model import core_v1
 
 CHANGES_MAX = 4
 # Of changes of one kind.
@@ -15,12 +18,17 @@ _PER_RANK_MAX = 2
 _TRIES_MAX = 40
 # On a large cluster a try takes long.
 _LARGE_NODES_MIN = 500
-_LARGE_TRIES_MAX = 6
+_LARGE_TRIES_MAX = 4
+_NEAR_MAX = 32
 
 
-def helpful(world: World, subject: Subject, diagnosis: Diagnosis) -> tuple[Change, ...]:
-    """Candidates that were tried and help, the smallest first; and advice that cannot be tried."""
-    tries = _LARGE_TRIES_MAX if len(world.cluster.nodes) >= _LARGE_NODES_MIN else _TRIES_MAX
+def helpful(world: World, subject: Subject, diagnosis: Diagnosis, near: Sequence[str] = ()) -> tuple[Change, ...]:
+    """Candidates that were tried and help, the smallest first; and advice that cannot be tried. near: the nodes that come
+    closest; on a large cluster only some of these are looked at, some others, and those that are changed."""
+    is_large = len(world.cluster.nodes) >= _LARGE_NODES_MIN
+    tries = _LARGE_TRIES_MAX if is_large else _TRIES_MAX
+    names = list(world.cluster.nodes)
+    some = (*near[:_NEAR_MAX], *names[:: len(names) // _NEAR_MAX or 1])
     found: list[Change] = []
     tried: set[bytes] = set()
     helped: dict[int, int] = {}
@@ -31,7 +39,8 @@ def helpful(world: World, subject: Subject, diagnosis: Diagnosis) -> tuple[Chang
         if len(found) >= CHANGES_MAX or len(tried) >= tries:
             break
         tried.add(key)
-        outcome = would_help(world, subject, candidate.patches)
+        among = {*some, *_touched(world, candidate.patches)} if is_large else None
+        outcome = would_help(world, subject, candidate.patches, among)
         if outcome is None or not outcome.schedulable:
             continue
         helped[candidate.rank] = helped.get(candidate.rank, 0) + 1
@@ -45,3 +54,16 @@ def helpful(world: World, subject: Subject, diagnosis: Diagnosis) -> tuple[Chang
             )
         )
     return (*found, *(Change(text=text) for text in diagnosis.advice))
+
+
+def _touched(world: World, patches: Sequence[Patch]) -> Iterator[str]:
+    """Nodes that patches change, make, or take pods from."""
+    for patch in patches:
+        if patch.object is not None and patch.object.get("kind") == "Node":
+            yield str(patch.object["metadata"]["name"])
+        elif patch.kind == "Node":
+            yield patch.name
+        elif patch.kind == "Pod":
+            pod = world.get(core_v1.Pod, patch.name, patch.namespace)
+            if pod is not None and pod.spec.node_name:
+                yield pod.spec.node_name

@@ -12,6 +12,7 @@ from allot.core.advice.explain.report import NodeGroup, Reason
 from allot.core.advice.explain.world import SETTINGS, World
 from allot.core.model import core_v1
 from allot.core.quantity import Format, Quantity
+from allot.core.scheduling.devices import PLUGIN
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plugins import (
     node_affinity,
@@ -21,7 +22,7 @@ from allot.core.scheduling.plugins import (
 )
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.questions import DeviceQuestion
-from allot.core.scheduling.status import Verdict
+from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.surroundings import Surroundings, spreads_of
 from allot.core.selectors import tolerates
 
@@ -52,10 +53,18 @@ class Shortage(msgspec.Struct, frozen=True):
 class NodeChecks:
     """All nodes of a world, asked about one pod."""
 
-    def __init__(self, world: World, pod: core_v1.Pod, question: DeviceQuestion | None) -> None:
+    def __init__(
+        self,
+        world: World,
+        pod: core_v1.Pod,
+        question: DeviceQuestion | None,
+        refusals: Mapping[str, Status] | None = None,
+    ) -> None:
+        """refusals: what nodes have said already; of devices they need not be asked again."""
         self._world = world
         self._pod = pod
         self._question = question
+        self._refusals = refusals or {}
         cluster = world.cluster
         self.profile = cluster.profiles.of(pod)
         spreads = spreads_of(self.profile, cluster.owners, SETTINGS)
@@ -100,11 +109,12 @@ class NodeChecks:
                 checks.append(device)
         return checks
 
-    @staticmethod
-    def _devices(info: NodeInfo, question: DeviceQuestion) -> Check | None:
-        status = question.quick(info)
-        if status is None:
-            status = question.exact(info)
+    def _devices(self, info: NodeInfo, question: DeviceQuestion) -> Check | None:
+        status = self._refusals.get(info.name)
+        if status is None or status.plugin != PLUGIN:
+            status = question.quick(info)
+            if status is None:
+                status = question.exact(info)
         if status is None:
             return None
         reason = Reason.SELECTOR_ERROR if status.verdict is Verdict.ERROR else Reason.NO_DEVICES

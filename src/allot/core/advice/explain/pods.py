@@ -59,7 +59,7 @@ def _pending(world: World, pod: core_v1.Pod, briefly: bool) -> Explanation:
     return replace(
         first,
         details=diagnosis.details,
-        changes=helpful(world, subject, diagnosis),
+        changes=helpful(world, subject, diagnosis, placing.near if placing is not None else ()),
         requests=placing.requests() if placing is not None else (),
         nodes=placing.groups() if placing is not None else (),
         node_count=len(world.cluster.nodes),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from allot.core.advice.explain.aftermath import settle
@@ -86,8 +88,8 @@ def _stop(plugin: str, text: str) -> Status:
     return Status(verdict=Verdict.UNRESOLVABLE, plugin=plugin, reasons=(text,))
 
 
-def try_out(world: World, subject: Subject) -> Outcome:
-    """The decision on the world as it is."""
+def try_out(world: World, subject: Subject, among: Collection[str] | None = None) -> Outcome:
+    """The decision on the world as it is. among: the only nodes to look at for a lone pod."""
     pods = [pod for namespace, name in subject.pods if (pod := world.get(core_v1.Pod, name, namespace)) is not None]
     for pod in pods:
         if pod.spec.node_name:
@@ -98,7 +100,7 @@ def try_out(world: World, subject: Subject) -> Outcome:
     if not pods:
         return Outcome(schedulable=False)
     if subject.group is None:
-        found = attempt(world.cluster, pods[0], None, SETTINGS, world.now)
+        found = attempt(world.cluster, pods[0], None, SETTINGS, world.now, among)
         if isinstance(found, Placement):
             return Outcome(schedulable=unready(world, pods[0]) is None, placements=(found,))
         return Outcome(schedulable=False, failure=found)
@@ -110,14 +112,16 @@ def try_out(world: World, subject: Subject) -> Outcome:
     return Outcome(schedulable=bool(decision.placements) and enough, placements=decision.placements, decision=decision)
 
 
-def would_help(world: World, subject: Subject, patches: tuple[Patch, ...]) -> Outcome | None:
-    """The decision after changes; None if they cannot be made."""
+def would_help(
+    world: World, subject: Subject, patches: tuple[Patch, ...], among: Collection[str] | None = None
+) -> Outcome | None:
+    """The decision after changes; None if they cannot be made. among: the only nodes to look at for a lone pod."""
 
     def after(changed: World, journal: Journal) -> None:
         settle(changed, journal, list(subject.pods))
 
     try:
         with world.changed(patches, after) as changed:
-            return try_out(changed, subject)
+            return try_out(changed, subject, among)
     except (PatchError, KeyError, ValueError):
         return None

@@ -44,7 +44,7 @@ class Placing:
         self.pod = pod
         self.failure = failure
         self.question = failure.question if isinstance(failure.question, DeviceQuestion) else None
-        self.node_checks = NodeChecks(world, pod, self.question)
+        self.node_checks = NodeChecks(world, pod, self.question, failure.refusals)
         self.checks = self.node_checks.checks
         self.survey: DeviceSurvey | None = None
         if self.question is not None:
@@ -56,6 +56,11 @@ class Placing:
     def wanted(self) -> list[Wanted]:
         """Requests that need devices."""
         return self.survey.wanted if self.survey is not None else []
+
+    @property
+    def near(self) -> list[str]:
+        """Names of the nodes that come closest."""
+        return [info.name for info in self.nearest]
 
     # --- which node comes closest ---
 

@@ -56,6 +56,8 @@ def device_taint(world: World, place: ClaimPlace | None, wanted: Wanted) -> Iter
         yield Candidate(
             rank=Rank.ADMIN, text=f"delete DeviceTaintRule {name}", patches=(delete_of("DeviceTaintRule", name),)
         )
+    repaired = list(_repaired(world, wanted))
+    yield from repaired
     taints = _taints(world, wanted)
     if place is None or not taints:
         return
@@ -64,10 +66,35 @@ def device_taint(world: World, place: ClaimPlace | None, wanted: Wanted) -> Iter
     path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/tolerations"
     shown = named("taint", [taint.key for taint in taints])
     yield Candidate(
-        rank=Rank.TOLERATE,
+        # What a driver taints is broken.
+        rank=Rank.GATE if repaired else Rank.TOLERATE,
         text=f"tolerate {shown} in request {wanted.leaf.full_name} of {place.spoken}",
         patches=(place.patch({"op": "add", "path": path, "value": tolerations}),),
     )
+
+
+def _repaired(world: World, wanted: Wanted) -> Iterator[Candidate]:
+    """Devices that their driver has tainted, without the taints."""
+    by_slice: dict[str, list[str]] = {}
+    for tally in wanted.found.of(Obstacle.TAINT):
+        for device in tally.devices:
+            for entry in world.claims.inventory.devices_named(device_id(device)):
+                if entry.device.taints:
+                    by_slice.setdefault(entry.slice.metadata.name, []).append(entry.device.name)
+    for name, devices in by_slice.items():
+        slice_ = world.get(api.ResourceSlice, name)
+        assert slice_ is not None, "devices are in slices"
+        operations = [
+            {"op": "remove", "path": f"/spec/devices/{index}/taints"}
+            for index, device in enumerate(slice_.spec.devices or ())
+            if device.name in devices and device.taints
+        ]
+        where = f" of node {slice_.spec.node_name}" if slice_.spec.node_name else ""
+        yield Candidate(
+            rank=Rank.NODE,
+            text=f"get {named('device', devices)}{where} into order, so that driver {slice_.spec.driver} takes the taint away",
+            patches=(patch_of("ResourceSlice", name, *operations),),
+        )
 
 
 # --- pools and slices ---

@@ -234,4 +234,6 @@ def _for_new_node(slice_: dict[str, Any]) -> dict[str, Any]:
     spec = slice_["spec"]
     pool = {**spec["pool"], "name": f"{spec['pool']['name']}-{_NEW_NODE}"}
     name = f"{_NEW_NODE}-{slice_['metadata']['name']}"
-    return {**slice_, "metadata": {"name": name}, "spec": {**spec, "nodeName": _NEW_NODE, "pool": pool}}
+    devices = [{key: part for key, part in each.items() if key != "taints"} for each in spec.get("devices", [])]
+    new = {**spec, "nodeName": _NEW_NODE, "pool": pool, **({"devices": devices} if devices else {})}
+    return {**slice_, "metadata": {"name": name}, "spec": new}
