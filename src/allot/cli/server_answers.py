@@ -64,7 +64,10 @@ def _named(value: dict[str, Any], resource: Resource) -> dict[str, Any]:
     """With the namespace that the request would have, and the name and uid that the server would make."""
     metadata = value.get("metadata")
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
-    if resource.namespaced and not metadata.get("namespace"):
+    if not resource.namespaced:
+        # The server clears it, as the request has none.
+        metadata.pop("namespace", None)
+    elif not metadata.get("namespace"):
         metadata["namespace"] = DEFAULT_NAMESPACE
     prefix = metadata.get("generateName")
     if not metadata.get("name") and isinstance(prefix, str) and prefix:
