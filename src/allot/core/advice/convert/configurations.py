@@ -11,7 +11,7 @@ from allot.core.advice.places import Path
 
 RULE = "driver-config"
 _STRATEGIES = ("TimeSlicing", "MPS")
-_OLD_GROUP = "gpu.resource.nvidia.com"
+_OLD_GROUPS = ("gpu.resource.nvidia.com", "gpu.nvidia.com")
 _NEW_VERSION = "resource.nvidia.com/v1beta1"
 _KINDS = frozenset(("GpuConfig", "MigDeviceConfig"))
 
@@ -49,7 +49,7 @@ def _converted(entry: Any, path: Path, book: Notebook) -> Any:
     opaque = mapping(mapping(entry).get("opaque"))
     parameters = mapping(opaque.get("parameters"))
     api_version, kind = text(parameters.get("apiVersion")), text(parameters.get("kind"))
-    is_old = api_version.partition("/")[0] == _OLD_GROUP and kind in _KINDS
+    is_old = api_version.partition("/")[0] in _OLD_GROUPS and kind in _KINDS
     is_new = api_version == _NEW_VERSION and kind in _KINDS
     if not is_old and not is_new:
         return entry

@@ -143,7 +143,7 @@ DRIVERS: tuple[Driver, ...] = (
         attributes={"model": Type.TEXT, "pciId": Type.TEXT, "pciAddress": Type.TEXT},
         capacities=("memory", "millicores"),
         class_name="gpu.intel.com",
-        parameter_groups=("gpu.resource.intel.com",),
+        parameter_groups=("gpu.resource.intel.com", "gpu.dra.intel.com"),
         memory_unit="Mi",
         extended_resources=("gpu.intel.com/i915", "gpu.intel.com/xe"),
     ),

@@ -128,6 +128,14 @@ class _Reading:
         expression = f"{member(self.driver.name, 'profile', capacity=False)} == {quoted(text)}"
         self._selected(path, value, expression, f"MIG devices are of class {MIG_CLASS}", Confidence.CERTAIN)
 
+    def _parent(self, value: Any, path: Path) -> None:
+        self.book.error(
+            path,
+            f"{path[-1]}: {shown(value)} puts MIG devices of several claims on one GPU, which only one claim can say now",
+            rule=RULE,
+            hint="ask for all of them in one claim, with constraints: [{matchAttribute: gpu.nvidia.com/parentUUID}]",
+        )
+
     def _shareable(self, value: Any, path: Path) -> None:
         if value is False and not self.of_template:
             self.book.warning(
@@ -295,4 +303,6 @@ _KEYS: dict[str, Callable[[_Reading, Any, Path], None]] = {
     "migProfile": _Reading._profile,
     "shareable": _Reading._shareable,
     "sharable": _Reading._shareable,
+    "gpuClaimName": _Reading._parent,
+    "gpuClaimParametersName": _Reading._parent,
 }

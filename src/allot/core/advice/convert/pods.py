@@ -21,6 +21,8 @@ _REFERENCES = {
     "resourceClaim": "resourceClaimName",
     "claimName": "resourceClaimName",
 }
+# Mappings around the reference that there were, and until when.
+_WRAPPERS = {"source": "1.31", "claim": "1.26"}
 _NOT_LOOKED_INTO = frozenset(("data", "stringData", "binaryData", "status", "managedFields"))
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _AFFINITY: Path = ("affinity", "nodeAffinity", _REQUIRED)
@@ -77,19 +79,20 @@ def _with_claims(spec: dict[str, Any], path: Path, found: Object) -> dict[str, A
 
 
 def _entry(entry: dict[str, Any], path: Path, found: Object) -> dict[str, Any]:
-    """One of the pod's claims: without the wrapper `source`, and with the right name of the field."""
+    """One of the pod's claims: without `source` around it, and with the right name of the field."""
     result = entry
-    if "source" in entry:
-        source = entry["source"]
-        inner = mapping(source)
+    for wrapper in _WRAPPERS:
+        if wrapper not in entry:
+            continue
+        inner = mapping(entry[wrapper])
         if not inner or set(inner) & set(entry):
-            found.book.error((*path, "source"), f"source is {shown(source)}: expected a claim or a template", rule=RULE)
+            message = f"{wrapper} is {shown(entry[wrapper])}: expected a claim or a template"
+            found.book.error((*path, wrapper), message, rule=RULE)
             return entry
-        found.book.change(
-            (*path, "source"), {"source": source}, inner, "source was removed in Kubernetes 1.31", rule="claim-source"
-        )
-        path = (*path, "source")
-        result = {**without(entry, "source"), **inner}
+        why = f"{wrapper} was removed in Kubernetes {_WRAPPERS[wrapper]}"
+        found.book.change((*path, wrapper), {wrapper: entry[wrapper]}, inner, why, rule="claim-source")
+        path = (*path, wrapper)
+        result = {**without(entry, wrapper), **inner}
     if "template" in result:
         found.book.error(
             (*path, "template"),
