@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -261,6 +263,24 @@ def test_other_nodes_take_the_place_of_those_before_and_a_merged_kubeconfig_is_r
     done = up.allot("reset", "--yes")
     assert str(others) in done.stderr
     assert yaml.safe_load(others.read_text()) == before
+
+
+def test_this_machine_can_be_a_node() -> None:
+    # Sockets have short names only.
+    with tempfile.TemporaryDirectory(prefix="a-") as folder:
+        up = Up(Path(folder))
+        try:
+            up.start("--node", "local", "--memory")
+            own = socket.gethostname().lower()
+            assert up.names("nodes") == {"allot-control-plane", own}
+            eventually("CPUs are published", lambda: f"dra.cpu-{own}" in " ".join(up.names("resourceslices")))
+            up.kubectl("run", "hello", "--image=none", "--command", "--", "sleep", up.seconds)
+            eventually("a pod runs", lambda: up.programs())
+            assert f"dra.cpu: ready on {own}" in up.log(f"cpu-kubelet-plugin-{own}")
+        finally:
+            done = up.allot("reset", "--yes")
+            assert done.returncode == 0, done.stderr
+        assert up.programs() == []
 
 
 @pytest.mark.skipif(find_etcd() is None, reason=MISSING)

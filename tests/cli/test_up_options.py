@@ -11,6 +11,7 @@ import pytest
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_text, parse_gates
 from allot.cli.instance import AlreadyRunning, Instance, InstanceState, began_at
+from allot.cli.local_node import LocalNode, LocalOptions
 from allot.cli.node_sets import Nodes, keep_nodes, kept_nodes, parse_specs
 from cli.command import allot
 
@@ -91,6 +92,11 @@ def test_the_set_of_nodes_is_kept(tmp_path: Path) -> None:
 def test_nodes_without_devices_are_not_waited_for() -> None:
     assert parse_specs(("n2-standard-4", "t4")).drivers == {"n2-standard-4": (), "t4": ("gpu",)}
     assert Nodes().all_names == ()
+
+
+def test_a_data_directory_that_is_too_deep_for_sockets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="longer names than the machine allows"):
+        LocalNode(LocalOptions(), tmp_path / ("deep" * 20), tmp_path / "kubeconfig", "default")
 
 
 # --- other options ---
