@@ -19,7 +19,8 @@ from allot.core.advice.typography import Piece, Slip, has_typographic_quotes, is
 _TEMPLATE = re.compile(r"^[^#\n]*\{\{.*\}\}", re.MULTILINE)
 _TAB = re.compile(r"^ *\t", re.MULTILINE)
 _FENCE = re.compile(r"^```", re.MULTILINE)
-_RULES_TEXT, _RULES_SEPARATOR, _RULES_CHARACTER = "not-yaml", "document-separator", "typographic-character"
+_TEXT_RULE, _SEPARATOR_RULE, _CHARACTER_RULE = "not-yaml", "document-separator", "typographic-character"
+DOCUMENTS_MAX = 200_000
 
 
 def read_source(data: bytes, name: str) -> Source:
@@ -32,10 +33,13 @@ def read_source(data: bytes, name: str) -> Source:
             return Source(name, text, (), (_flaw(error, text, 1),))
         except Unreadable as error:
             message = error.message.removeprefix(f"{name}: ")
-            return Source(name, text, (), (Flaw(rule=_RULES_TEXT, line=1, column=1, message=message),))
+            return Source(name, text, (), (Flaw(rule=_TEXT_RULE, line=1, column=1, message=message),))
     documents: list[Written] = []
     flaws: list[Flaw] = []
-    for piece in pieces(text):
+    found_pieces = pieces(text)
+    if len(found_pieces) > DOCUMENTS_MAX:
+        raise Unreadable(f"{name}: more than {DOCUMENTS_MAX} documents: expected fewer in one file")
+    for piece in found_pieces:
         if piece.odd_separator is not None:
             flaws.append(_separator_flaw(piece, text))
         found, wrong = _read_piece(piece, name)
@@ -61,7 +65,7 @@ def _read_piece(piece: Piece, name: str) -> tuple[list[Document], list[Flaw]]:
         for path, place in document.places.items()
         if path and isinstance(path[-1], str) and is_odd_start(path[-1])
     }
-    found = [slip for slip in found if piece.line + piece.text.count("\n", 0, slip.start) in odd_lines]
+    found = [slip for slip in found if piece.line + slip.line in odd_lines]
     return _read_mended(piece, found, name) or (documents, [])
 
 
@@ -82,12 +86,11 @@ def _documents(piece: Piece, text: str, name: str) -> list[Document]:
 
 def _slip_flaws(piece: Piece, found: list[Slip]) -> Iterator[Flaw]:
     for slip in found:
-        line_start = piece.text.rfind("\n", 0, slip.start) + 1
         edit = Edit(piece.start + slip.start, piece.start + slip.end, slip.right)
         yield Flaw(
-            rule=_RULES_CHARACTER,
-            line=piece.line + piece.text.count("\n", 0, slip.start),
-            column=slip.start - line_start + 1,
+            rule=_CHARACTER_RULE,
+            line=piece.line + slip.line,
+            column=slip.column,
             message=slip.what,
             fix=Fix("use the characters of the keyboard: a hyphen, a space", (edit,)),
         )
@@ -97,8 +100,9 @@ def _separator_flaw(piece: Piece, text: str) -> Flaw:
     assert piece.odd_separator is not None
     start, end = piece.odd_separator
     return Flaw(
-        rule=_RULES_SEPARATOR,
-        line=text.count("\n", 0, start) + 1,
+        rule=_SEPARATOR_RULE,
+        # The piece begins right after its separator.
+        line=piece.line,
         column=1,
         message=f"{text[start:end]!r} is written with a dash that is no hyphen: it does not separate documents",
         fix=Fix("write ---", (Edit(start, end, "---"),)),
@@ -108,7 +112,7 @@ def _separator_flaw(piece: Piece, text: str) -> Flaw:
 def _flaw(error: NotYAML, text: str, first_line: int) -> Flaw:
     cause = error.hint or _likely_cause(text, first_line)
     return Flaw(
-        rule=_RULES_TEXT,
+        rule=_TEXT_RULE,
         line=error.line,
         column=error.column,
         message=error.problem,

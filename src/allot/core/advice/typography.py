@@ -31,38 +31,47 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Slip(msgspec.Struct, frozen=True):
-    """A character that is not what it looks like."""
+    """A character that is not what it looks like. Its line counts from 0 in the piece, its column from 1."""
 
     start: int
     end: int
     right: str
     what: str
+    line: int
+    column: int
 
 
 def pieces(text: str) -> list[Piece]:
     """The stream cut at its separators. A normal separator stays with the piece that it begins; an odd one does not."""
     cuts = [match for match in _SEPARATOR.finditer(text) if match.start() > 0 or match.group() != "---"]
     found: list[Piece] = []
-    start, odd = 0, None
+    start, line, odd = 0, 1, None
     for cut in [*cuts, None]:
         end = cut.start() if cut is not None else len(text)
-        found.append(Piece(text[start:end], start, text.count("\n", 0, start) + 1, odd))
+        found.append(Piece(text[start:end], start, line, odd))
         if cut is None:
             break
         is_odd = cut.group() != "---"
+        # Separators have no end of a line in them.
+        line += text.count("\n", start, end)
         start, odd = (cut.end(), cut.span()) if is_odd else (cut.start(), None)
     return found
 
 
 def slips(text: str) -> list[Slip]:
     """Bullets and indentation in characters that YAML does not take for them. Same length each."""
-    found = [
-        Slip(match.start(1), match.end(1), "-", "a bullet that is no hyphen") for match in _ODD_BULLET.finditer(text)
-    ]
+    wrong = [(match.span(1), "-", "a bullet that is no hyphen") for match in _ODD_BULLET.finditer(text)]
     for match in _INDENTATION.finditer(text):
-        length = match.end() - match.start()
-        found.append(Slip(*match.span(), " " * length, "indentation with a space that is not the normal one"))
-    return sorted(found, key=lambda slip: slip.start)
+        right = " " * (match.end() - match.start())
+        wrong.append((match.span(), right, "indentation with a space that is not the normal one"))
+    found: list[Slip] = []
+    line = seen = 0
+    for (start, end), right, what in sorted(wrong):
+        line += text.count("\n", seen, start)
+        seen = start
+        column = start - (text.rfind("\n", 0, start) + 1) + 1
+        found.append(Slip(start, end, right, what, line, column))
+    return found
 
 
 def is_odd_start(text: str) -> bool:

@@ -80,10 +80,13 @@ class Context:
 
     def named(self, kind: str, namespace: str | None = None) -> dict[str, Subject]:
         """Objects of resource.k8s.io in the input, by name."""
-        return {
-            subject.name: subject
-            for subject in self.subjects
-            if subject.kind == kind
-            and subject.group == "resource.k8s.io"
-            and (namespace is None or subject.home == namespace)
-        }
+        return self._named.get((kind, namespace), {})
+
+    @cached_property
+    def _named(self) -> dict[tuple[str, str | None], dict[str, Subject]]:
+        found: dict[tuple[str, str | None], dict[str, Subject]] = {}
+        for subject in self.subjects:
+            if subject.group == "resource.k8s.io":
+                for namespace in (None, subject.home):
+                    found.setdefault((subject.kind, namespace), {})[subject.name] = subject
+        return found
