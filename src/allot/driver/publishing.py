@@ -48,7 +48,7 @@ _GATES = {
 
 class SlicePublisher:
     """Publishes the pools of one driver. cluster_pool: this pool on any node, instead of the pools of the node. publish: who does it
-    instead, for many drivers at once; is told of new pools."""
+    instead, for many drivers at once; is told of new pools as they are."""
 
     def __init__(
         self,
@@ -93,6 +93,11 @@ class SlicePublisher:
         wanted = tuple(pools)
         if wanted == self._pools:
             return
+        if self._publish is not None:
+            self._pools = wanted
+            self._publish(wanted)
+            self.synced.set()
+            return
         self.problems = check_pools(self._driver, wanted)
         for problem in self.problems:
             _log.error("not published: %s", problem)
@@ -100,10 +105,6 @@ class SlicePublisher:
         if self.problems:
             return
         self._pools = wanted
-        if self._publish is not None:
-            self._publish(wanted)
-            self.synced.set()
-            return
         self.synced.clear()
         self.sync_after(0.0)
 

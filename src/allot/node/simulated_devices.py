@@ -120,9 +120,6 @@ class _NodeDevices:
         self._manager = None
         return self.manager
 
-    def needs_drivers(self) -> bool:
-        return bool(self.manager.records) or self.drivers.are_needed(self.state)
-
 
 class SimulatedDevices:
     """The devices of all simulated nodes (`node.devices.Devices`); run it, or nothing is prepared.
@@ -155,6 +152,8 @@ class SimulatedDevices:
         self._awake_max = awake_max
         self._nodes: dict[str, _NodeDevices] = {}
         self._tasks: asyncio.TaskGroup | None = None
+        # How many nodes have their drivers running, and leave to wake more.
+        self._awake = 0
         self._waking = asyncio.Semaphore(WAKING_MAX)
         self._changes: asyncio.Queue[str] = asyncio.Queue()
 
@@ -164,14 +163,14 @@ class SimulatedDevices:
         """Make the devices of a pod ready; PrepareFailed."""
         if not _has_claims(pod):
             return
-        async with self._awake(_node_of(pod)) as node:
+        async with self._with_drivers(_node_of(pod)) as node:
             await node.manager.prepare(pod)
 
     async def unprepare(self, pod: Mapping[str, Any]) -> None:
         """Give the devices back; PrepareFailed."""
         if not _has_claims(pod):
             return
-        async with self._awake(_node_of(pod)) as node:
+        async with self._with_drivers(_node_of(pod)) as node:
             await node.manager.unprepare(pod)
 
     def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
@@ -230,31 +229,30 @@ class SimulatedDevices:
         ):
             return
         node = self._node(name)
-        is_pausing = bool(node.failure) and self._clock.monotonic() - node.used_at < IDLE_S
-        if node.life is not None or is_pausing or self._awake_count() >= self._awake_max:
+        has_faults = node.drivers.are_needed(node.state)
+        if node.life is not None or (self._awake >= self._awake_max and not has_faults):
+            return
+        if node.failure and self._clock.monotonic() - node.used_at < IDLE_S:
             return
         try:
-            if node.needs_drivers():
+            if has_faults or node.manager.records:
                 self._wake(node)
         except CheckpointCorrupt as error:
             self._failed(node, str(error))
 
-    def _awake_count(self) -> int:
-        return sum(node.life is not None for node in self._nodes.values())
-
     def _send_to_sleep(self) -> None:
         now = self._clock.monotonic()
+        awake = (node for node in self._nodes.values() if node.is_awake.is_set() and not node.users)
         idle = sorted(
-            (node for node in self._nodes.values() if node.is_awake.is_set() and not node.users),
-            key=lambda node: node.used_at,
+            (node for node in awake if not node.drivers.are_needed(node.state)), key=lambda node: node.used_at
         )
-        too_many = self._awake_count() - self._awake_max
+        too_many = self._awake - self._awake_max
         for number, node in enumerate(idle):
-            if number < too_many or (now - node.used_at > IDLE_S and not node.needs_drivers()):
+            if number < too_many or (now - node.used_at > IDLE_S and not node.manager.records):
                 node.sleep.set()
 
     @asynccontextmanager
-    async def _awake(self, name: str) -> AsyncIterator[_NodeDevices]:
+    async def _with_drivers(self, name: str) -> AsyncIterator[_NodeDevices]:
         """A node whose drivers run; PrepareFailed if they cannot."""
         node = self._node(name)
         node.users += 1
@@ -297,6 +295,7 @@ class SimulatedDevices:
             raise _Asleep("the agent is shutting down")
         node.sleep.clear()
         node.life = self._tasks.create_task(self._live(node))
+        self._awake += 1
 
     async def _live(self, node: _NodeDevices) -> None:
         try:
@@ -304,6 +303,7 @@ class SimulatedDevices:
         finally:
             node.is_awake.clear()
             node.life = None
+            self._awake -= 1
         node.failure = ""
         if failure is not None:
             self._failed(node, _first(failure))
