@@ -8,7 +8,7 @@ from allot.core.advice.convert.changes import Confidence, Notebook, shown
 from allot.core.advice.convert.configurations import convert_configs
 from allot.core.advice.convert.drivers import Driver, driver_named
 from allot.core.advice.convert.expressions import translate
-from allot.core.advice.convert.objects import RESOURCE_V1, Object, at, mapping, members, text, without
+from allot.core.advice.convert.objects import RESOURCE_V1, Object, at, leaves, mapping, members, text, without
 from allot.core.advice.convert.parameters import parameters_of, wanted
 from allot.core.advice.convert.surroundings import NodeRequirement, Surroundings, class_driver
 from allot.core.advice.places import Path
@@ -116,7 +116,7 @@ class _Class:
             why = "the scheduler always allocates; drivers publish ResourceSlices"
             self.book.change(path, f"structuredParameters: {shown(value)}", None, why, rule=RULE)
             return
-        for leaf, item in _nested(value, path):
+        for leaf, item in leaves(value, path):
             if leaf[-1] == "driverName" and not self._has_other_driver_name():
                 self._driver_name(leaf, item, Confidence.LIKELY)
             elif item is None:
@@ -205,12 +205,6 @@ class _Class:
                 parameters.book.change(path, {name: item}, None, "every claim can be shared", rule=RULE)
             else:
                 parameters.book.error(path, f"{name}: {shown(item)} has no equivalent in a class", rule=RULE)
-
-
-def _nested(value: Any, path: Path) -> list[tuple[Path, Any]]:
-    if not isinstance(value, dict) or not value:
-        return [(path, value)]
-    return [leaf for key, item in value.items() for leaf in _nested(item, (*path, key))]
 
 
 def class_expression(driver: Driver, class_name: str) -> str:

@@ -19,10 +19,7 @@ from allot.core.advice.convert.slices import convert_slice
 from allot.core.advice.convert.surroundings import CLAIM_PARAMETERS, CLASS_PARAMETERS, Surroundings
 from allot.core.advice.convert.taint_rules import convert_taint_rule
 
-_GONE = {
-    "PodSchedulingContext": "the scheduler no longer talks to drivers through it; it made and removed these objects itself",
-    "PodScheduling": "the scheduler no longer talks to drivers through it; it made and removed these objects itself",
-}
+_GONE = frozenset(("PodSchedulingContext", "PodScheduling"))
 _VENDOR_PARAMETERS = ("ClaimParameters", "ClassParameters")
 
 
@@ -150,7 +147,8 @@ def _convert(found: Object, around: Surroundings) -> None:
         case "DeviceTaintRule":
             convert_taint_rule(found)
         case kind if kind in _GONE:
-            found.book.change((), kind, None, _GONE[kind], rule="removed-kind")
+            why = "the scheduler no longer talks to drivers through it; it made and removed these objects itself"
+            found.book.change((), kind, None, why, rule="removed-kind")
             found.value = None
 
 

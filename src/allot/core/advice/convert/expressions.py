@@ -32,10 +32,10 @@ _SMALLEST_BYTES = 1024 * 1024
 
 
 class Note(msgspec.Struct, frozen=True):
-    """One thing about an expression: what was done and why, or, as a problem, what could not be done."""
+    """Why something was done to an expression, and how sure that is."""
 
     why: str
-    confidence: Confidence | None = None
+    confidence: Confidence
 
 
 class Translated(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Translated(msgspec.Struct, frozen=True):
     @property
     def confidence(self) -> Confidence:
         """How sure all changes together are."""
-        given = [note.confidence for note in self.changes if note.confidence is not None]
+        given = [note.confidence for note in self.changes]
         return max(given, key=lambda confidence: confidence.doubt, default=Confidence.CERTAIN)
 
     @property
@@ -160,7 +160,6 @@ class _Access(msgspec.Struct, frozen=True):
     start: int
     end: int
     text: str
-    domain: str
     name: str
     type: Type | None
 
@@ -355,7 +354,7 @@ class _Edits:
         text = self.parsed.source[start:end]
         if is_capacity != (container.field == "capacity"):
             text = member(domain, node.field, capacity=is_capacity)
-        return _Access(start, end, text, domain, node.field, type_)
+        return _Access(start, end, text, node.field, type_)
 
     def _is_capacity(self, driver: Driver, name: str, compared: Literal | None) -> bool:
         if name in driver.attributes:
@@ -385,7 +384,7 @@ class _Edits:
     def _as_access(self, name: str, is_capacity: bool, type_: Type | None) -> _Access:
         assert self.driver_name is not None, "a published name is of a driver"
         text = member(self.driver_name, identifier(name), capacity=is_capacity)
-        return _Access(0, 0, text, self.driver_name, name, type_)
+        return _Access(0, 0, text, name, type_)
 
     # --- spans ---
 
