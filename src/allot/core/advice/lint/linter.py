@@ -44,8 +44,8 @@ def lint(sources: Sequence[Source], knowledge: Knowledge, api_server: Server) ->
     findings = [*_flaws(sources), *_no_objects(sources), *context.findings]
     ignored = {source.name: _ignored(source.text) for source in sources}
     order = {source.name: index for index, source in enumerate(sources)}
-    kept = {finding for finding in findings if not _is_ignored(finding, ignored.get(finding.source, {}))}
-    return tuple(sorted(kept, key=lambda finding: (order[finding.source], finding.order)))
+    kept = [finding for finding in findings if not _is_ignored(finding, ignored.get(finding.source, {}))]
+    return tuple(sorted(dict.fromkeys(kept), key=lambda finding: (order[finding.source], finding.order)))
 
 
 def _told(context: Context) -> Iterator[APIStruct]:
