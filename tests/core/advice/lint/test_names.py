@@ -58,6 +58,11 @@ def test_a_slip_in_the_name_of_a_template_is_a_warning() -> None:
     assert found.fix.text == 'did you mean "gpu-template"?'
 
 
+def test_names_that_differ_in_their_numbers_are_no_slips() -> None:
+    text = _TEMPLATE.replace("gpu-template", "gpu-1") + _POD.replace("gpu-template", "gpu-2")
+    assert the(text, "unknown-template").severity is Severity.NOTE
+
+
 def test_a_template_in_another_namespace_does_not_help() -> None:
     text = _TEMPLATE.replace("{name: gpu-template}", "{name: gpu-template, namespace: other}") + _POD
     fix = the(text, "unknown-template").fix

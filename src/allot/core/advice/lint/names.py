@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from allot.core.advice.lint.claims import (
@@ -22,6 +23,10 @@ from allot.core.advice.lint.source import Subject
 from allot.core.advice.nearest import did_you_mean, nearest
 from allot.core.advice.places import Path
 from allot.core.model.plain import plain_text
+
+# How like a known name another one has to be to count as misspelt.
+_SLIP = 0.8
+_DIGITS = re.compile("[0-9]+")
 
 
 def check(context: Context) -> None:
@@ -72,7 +77,7 @@ def _check_class(context: Context, subject: Subject, path: Path, name: str) -> N
     message = f'device class "{name}" is not known'
     if context.knowledge.is_cluster:
         message = f'device class "{name}" does not exist: the pod would wait for it'
-    elif not context.knowledge.is_given and nearest(name, known, likeness_min=0.8) is None:
+    elif not context.knowledge.is_given and not _is_slip(name, known):
         # Without a cluster it is only known to be missing if it looks like a slip.
         return
     context.report(subject, "unknown-device-class", path, message, did_you_mean(name, known), severity=context.certain)
@@ -104,11 +109,17 @@ def _check_reference(context: Context, subject: Subject, path: Path, kind: str, 
     fix = did_you_mean(name, known)
     if elsewhere:
         fix = f"{kind} {name} is in namespace {', '.join(elsewhere)}: a pod uses claims of its own namespace"
-    slip = bool(elsewhere) or nearest(name, known, likeness_min=0.8) is not None
+    slip = bool(elsewhere) or _is_slip(name, known)
     severity = Severity.ERROR if context.knowledge.is_cluster else Severity.WARNING if slip else None
     where = "in the cluster or the input" if context.knowledge.is_cluster else "in the input"
     message = f'{noun} "{name}" of namespace {namespace} is not {where}'
     context.report(subject, rule, path, message, fix, severity=severity)
+
+
+def _is_slip(name: str, known: Iterable[str]) -> bool:
+    """Whether a name looks like a misspelt one. Names that differ only in their numbers are neighbours."""
+    meant = nearest(name, known, likeness_min=_SLIP)
+    return meant is not None and _DIGITS.sub("", meant) != _DIGITS.sub("", name)
 
 
 def _known(context: Context, kind: str) -> Iterable[tuple[str, str]]:

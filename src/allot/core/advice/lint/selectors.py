@@ -26,6 +26,8 @@ from allot.core.cel.selector import SelectorCompileError, compile_selector
 
 _CEL_PLACE = re.compile(r"<input>:(\d+):(\d+)")
 _DRIVER_NAMES = frozenset(driver.name for driver in DRIVERS)
+# How like a well-known name another one has to be to count as misspelt, where no devices are known.
+_SLIP = 0.88
 _KINDS = {ATTRIBUTES: "attribute", CAPACITY: "capacity"}
 _ARTICLES = {ATTRIBUTES: "an attribute", CAPACITY: "a capacity"}
 _OTHER = {ATTRIBUTES: CAPACITY, CAPACITY: ATTRIBUTES}
@@ -181,7 +183,7 @@ def check_driver(context: Context, subject: Subject, path: Path, driver: str) ->
         text = f'no known device has driver "{driver}"'
         context.report(subject, "unknown-driver", path, text, did_you_mean(driver, known))
         return
-    meant = nearest(driver, _DRIVER_NAMES, likeness_min=0.9)
+    meant = nearest(driver, _DRIVER_NAMES, likeness_min=_SLIP)
     if meant is not None:
         context.report(subject, "unknown-driver", path, f'driver "{driver}" is not known', f'did you mean "{meant}"?')
 
@@ -245,7 +247,7 @@ def _check_by_table(context: Context, selector: Located, read: Read, domain: str
         if not told:
             _report_other_kind(context, selector, read, domain)
         return
-    meant = nearest(read.name, kinds[read.kind], likeness_min=0.8)
+    meant = nearest(read.name, kinds[read.kind], likeness_min=_SLIP)
     if meant is not None:
         text = f'driver {domain} has no {_KINDS[read.kind]} "{read.name}" as far as known: {listed(kinds[read.kind])}'
         context.report(selector.subject, rule, selector.path, text, f'did you mean "{meant}"?')
