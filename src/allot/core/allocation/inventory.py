@@ -18,7 +18,7 @@ from allot.core.allocation.index import AvailabilityIndex
 from allot.core.allocation.ledger import Ledger
 from allot.core.allocation.plan import ClaimPlan, ConstraintPlan, plan_claim
 from allot.core.allocation.pools import NodeView, PoolID, SliceEntry, gather, is_relevant
-from allot.core.allocation.signature import Signature
+from allot.core.allocation.signature import REJECTED, Signature, Verdict
 from allot.core.features import DEFAULT_GATES
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node
@@ -312,6 +312,13 @@ class Inventory:
         for slice_entry in self._by_pool.get(pool, {}).values():
             if is_relevant(slice_entry, node):
                 yield from slice_entry.devices
+
+    def judged(self, signature: Signature) -> Iterator[tuple[DeviceEntry, Verdict]]:
+        """Published devices that a signature does not reject, with the verdict on each."""
+        for slice_entry in self._slices.values():
+            for entry, verdict in zip(slice_entry.devices, slice_entry.judge(signature) or (), strict=False):
+                if verdict != REJECTED:
+                    yield entry, verdict
 
     def devices_named(self, id_: DeviceID) -> Sequence[DeviceEntry]:
         """Published devices with this id: one, unless a pool is invalid or being replaced."""

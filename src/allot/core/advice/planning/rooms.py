@@ -74,7 +74,12 @@ class Rooms:
     def _fits(self, info: NodeInfo, counts: Counts) -> bool:
         if not all(self._welcomes(info, kind) for kind, count in enumerate(counts) if count):
             return False
-        return self._has_enough(info, counts) and self._has_devices(info, counts)
+        claims, plans = self._needed(info, counts)
+        return (
+            self._may_have_devices(info, plans)
+            and self._has_enough(info, counts)
+            and self._has_devices(info, claims, plans)
+        )
 
     def _welcomes(self, info: NodeInfo, kind: int) -> bool:
         """Whether a node takes each such pod alone."""
@@ -107,23 +112,34 @@ class Rooms:
             return Survey(self._cluster, pod, profile, None, self._settings).refusal(info) is not None
         return local_refusal(self._cluster, profile, info, self._settings) is not None
 
-    def _has_devices(self, info: NodeInfo, counts: Counts) -> bool:
-        inventory = self._claims.inventory
+    def _needed(self, info: NodeInfo, counts: Counts) -> tuple[list[api.ResourceClaim], list[ClaimPlan]]:
+        """The claims of all pods together."""
         claims: list[api.ResourceClaim] = []
         plans: list[ClaimPlan] = []
         for kind, count in zip(self._kinds, counts, strict=True):
             own = [*kind.claims, *(found for pod in kind.pods for found in self._special(pod, info))]
-            planned = [inventory.plan(claim.spec) for claim in own]
+            planned = [self._claims.inventory.plan(claim.spec) for claim in own]
             for number in range(count):
                 claims += [_numbered(claim, number) for claim in own]
                 plans += planned
+        return claims, plans
+
+    def _may_have_devices(self, info: NodeInfo, plans: Sequence[ClaimPlan]) -> bool:
+        """A cheap check that never refuses what fits."""
+        needs = self._claims.inventory.needs(plans) if plans else ()
+        return all(index.count(info.name) >= needed for index, needed in needs)
+
+    def _has_devices(self, info: NodeInfo, claims: Sequence[api.ResourceClaim], plans: Sequence[ClaimPlan]) -> bool:
         if not claims:
             return True
-        if any(index.count(info.name) < needed for index, needed in inventory.needs(plans)):
-            return False
         try:
             answer = allocate(
-                inventory, info.node, claims, steps_max=self._claims.steps_max, with_reasons=False, plans=plans
+                self._claims.inventory,
+                info.node,
+                claims,
+                steps_max=self._claims.steps_max,
+                with_reasons=False,
+                plans=plans,
             )
         except AllocationError:
             return False

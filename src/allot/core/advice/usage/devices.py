@@ -20,7 +20,7 @@ from allot.core.advice.usage.published import (
     units_of,
 )
 from allot.core.allocation.devices import ClaimID, DeviceEntry
-from allot.core.allocation.signature import REJECTED, Trouble
+from allot.core.allocation.signature import Trouble
 from allot.core.model import resource_v1 as api
 from allot.core.quantity import Quantity
 from allot.core.scheduling.claims import one_of_class
@@ -137,7 +137,7 @@ def _groups(world: World, pools: Sequence[PublishedPool], by: By) -> Iterator[_G
 
 
 def _class_group(world: World, pools: Sequence[PublishedPool], name: str) -> _Group:
-    members, problem = class_members(world, pools, name)
+    members, problem = class_members(world, name)
     units = [unit for pool in pools for unit in units_of(pool, (e for e in pool.entries if e in members))]
     return name, "", units, problem
 
@@ -151,7 +151,7 @@ _KEYS: dict[By, Callable[[DeviceEntry], tuple[str, str]]] = {
 }
 
 
-def class_members(world: World, pools: Sequence[PublishedPool], name: str) -> tuple[set[DeviceEntry], str]:
+def class_members(world: World, name: str) -> tuple[set[DeviceEntry], str]:
     """Devices of a class, tainted ones included; and what its selectors fail with on some, if so."""
     inventory = world.claims.inventory
     leaf = inventory.plan(one_of_class(name)).requests[0].leaves[0]
@@ -159,13 +159,11 @@ def class_members(world: World, pools: Sequence[PublishedPool], name: str) -> tu
         return set(), leaf.error or "its selectors cannot be used"
     members: set[DeviceEntry] = set()
     problem = ""
-    for pool in pools:
-        for entry in pool.entries:
-            verdict = leaf.signature.verdict(entry)
-            if isinstance(verdict, Trouble):
-                problem = problem or verdict.message
-            elif verdict != REJECTED:
-                members.add(entry)
+    for entry, verdict in inventory.judged(leaf.signature):
+        if isinstance(verdict, Trouble):
+            problem = problem or verdict.message
+        else:
+            members.add(entry)
     return members, problem
 
 

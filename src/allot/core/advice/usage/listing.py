@@ -63,7 +63,7 @@ class DeviceList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def list_devices(world: World, selector: CompiledSelector | None = None, *, only_free: bool = False) -> DeviceList:
     """Devices that the selector takes."""
     pools = published_pools(world)
-    members = {name: class_members(world, pools, name)[0] for name in sorted(world.claims.inventory.classes)}
+    members = {name: class_members(world, name)[0] for name in sorted(world.claims.inventory.classes)}
     rows: list[DeviceRow] = []
     failures: list[str] = []
     for pool in pools:
