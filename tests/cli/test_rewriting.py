@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ values = st.recursive(
 documents = st.dictionaries(keys, values, min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @given(documents, documents)
 def test_the_text_says_the_new_value(old: dict[str, Any], new: dict[str, Any]) -> None:
     text = yaml_text(old)

@@ -110,6 +110,7 @@ def test_a_size_in_an_unknown_drivers_attribute_is_likely_and_in_a_capacity_cert
     assert translate('device.capacity["x.example.com"].memory > "1Gi"', None).confidence is Confidence.CERTAIN
 
 
+@pytest.mark.slow
 @given(st.integers(1, 400), st.integers(1, 400), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), st.booleans())
 def test_a_rewritten_comparison_compares_sizes(has: int, wants: int, operator: str, reverse: bool) -> None:
     access = f'device.capacity["{GPU}"].memory'
