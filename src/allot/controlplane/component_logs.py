@@ -64,15 +64,15 @@ class ComponentLogs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """For `logging`."""
         try:
-            self.hear(_component_of(record), text_of(record))
+            self.hear(_component_of(record), text_of(record), text_of(record, with_head=True))
         except OSError as error:
             sys.stderr.write(f"cannot log: {error}\n")
 
-    def hear(self, component: str, text: str) -> None:
-        """A line that a part has to say."""
+    def hear(self, component: str, text: str, own_text: str | None = None) -> None:
+        """A line that a part has to say. own_text: as its own log has it, if that differs."""
         time = self._clock.now_micro()
         if component != PROCESS:
-            self._file(component).write_entry(time, text)
+            self._file(component).write_entry(time, own_text or text)
         for line in text.split("\n"):
             self._all.write(f"{time} [{component}] {line}")
             self._shows(component, line)

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
 
 from allot.process.clock import Clock
@@ -22,9 +23,16 @@ _LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.
 log_owner = ContextVar("log_owner", default="")
 
 
-def text_of(record: logging.LogRecord) -> str:
-    """A record as a line, or several: a letter for its level, what it says, and where it happened if it is about a failure."""
-    text = f"{_LEVELS.get(record.levelno, 'I')} {record.getMessage()}"
+def text_of(record: logging.LogRecord, *, with_head: bool = False) -> str:
+    """A record as a line, or several: a letter for its level, what it says, and where it happened if it is about a failure.
+
+    with_head: time, process and origin behind the letter, as in the lines of Kubernetes' components.
+    """
+    head = _LEVELS.get(record.levelno, "I")
+    if with_head:
+        when = datetime.fromtimestamp(record.created, UTC)
+        head = f"{head}{when:%m%d %H:%M:%S.%f} {record.process:>7} {record.filename}:{record.lineno}]"
+    text = f"{head} {record.getMessage()}"
     if record.exc_info:
         text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
     return text
@@ -92,7 +100,7 @@ class OwnersLogs(logging.Handler):
             # Opened for each record: owners are many and write seldom.
             log = ContainerLog(self._folder / f"{owner}.log")
             try:
-                log.write_entry(self._clock.now_micro(), text_of(record))
+                log.write_entry(self._clock.now_micro(), text_of(record, with_head=True))
             finally:
                 log.close()
         except OSError as error:
