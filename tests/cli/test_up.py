@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import yaml
 
 from allot.cli.instance import Instance, InstanceState, Part
 from etcd_server import MISSING, find_etcd
+from node.cluster import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -103,13 +103,6 @@ class Up:
         return self.kubectl("logs", "-n", "kube-system", pod, *arguments)
 
 
-def eventually(what: str, is_so: Callable[[], object]) -> None:
-    until = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < until, f"not within 30 s: {what}"
-        time.sleep(0.1)
-
-
 def is_alive(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
@@ -147,13 +140,13 @@ def test_the_parts_of_the_control_plane_are_pods_with_their_own_logs(up: Up) -> 
 
 def test_the_scheduler_logs_a_line_for_each_decision_about_devices(up: Up) -> None:
     up.run_pods("first", "second", "third")
-    eventually("two pods run", lambda: [up.phase("first"), up.phase("second")] == ["Running"] * 2)
+    wait_for("two pods run", lambda: [up.phase("first"), up.phase("second")] == ["Running"] * 2)
 
     def lines() -> list[str]:
         log = up.log("kube-scheduler-allot-control-plane").splitlines()
         return [line for line in log if "DRA" in line]
 
-    eventually("a line for each", lambda: len(lines()) >= 3)
+    wait_for("a line for each", lambda: len(lines()) >= 3)
     placed = next(line for line in lines() if "pod default/first to node t4-" in line)
     assert "gets gpu.nvidia.com/t4-" in placed
     refused = next(line for line in lines() if "pod default/third not placed" in line)
@@ -165,7 +158,7 @@ def test_the_scheduler_logs_a_line_for_each_decision_about_devices(up: Up) -> No
 
 def test_drivers_are_pods_of_their_nodes_and_log_what_they_prepare(up: Up) -> None:
     up.run_pods("first", "second")
-    eventually("pods run", lambda: [up.phase("first"), up.phase("second")] == ["Running"] * 2)
+    wait_for("pods run", lambda: [up.phase("first"), up.phase("second")] == ["Running"] * 2)
     for node in ("t4-0", "t4-1"):
         log = up.log(f"gpu-kubelet-plugin-{node}")
         assert "prepare of ResourceClaim default/" in log
@@ -177,7 +170,7 @@ def test_a_part_that_is_deleted_comes_back(up: Up) -> None:
     get = ("get", "pod", "-n", "kube-system", name, "-o", "jsonpath={.metadata.uid}")
     before = up.kubectl(*get)
     up.kubectl("delete", "pod", "-n", "kube-system", name)
-    eventually("it is back", lambda: name in up.names("pods", "-n", "kube-system"))
+    wait_for("it is back", lambda: name in up.names("pods", "-n", "kube-system"))
     assert up.kubectl(*get) != before
 
 
@@ -209,11 +202,11 @@ def test_a_second_one_on_the_same_data_is_refused(up: Up) -> None:
 
 def test_a_child_that_is_killed_is_started_again_and_its_pods_run_on(up: Up) -> None:
     up.run_pods("first", "second")
-    eventually("pods run", lambda: len(up.programs()) == 2)
+    wait_for("pods run", lambda: len(up.programs()) == 2)
     programs = up.programs()
     os.kill(up.part("simulated-nodes").pid, signal.SIGKILL)
-    eventually("it is started again", lambda: up.part("simulated-nodes").restarts == 1)
-    eventually("it runs", lambda: up.part("simulated-nodes").state == "running")
+    wait_for("it is started again", lambda: up.part("simulated-nodes").restarts == 1)
+    wait_for("it runs", lambda: up.part("simulated-nodes").state == "running")
     assert up.programs() == programs
     assert "simulated-nodes ended with signal SIGKILL; starting it again" in Path(up.state().log).read_text()
 
@@ -221,7 +214,7 @@ def test_a_child_that_is_killed_is_started_again_and_its_pods_run_on(up: Up) -> 
 def test_data_and_nodes_are_kept_and_programs_end_with_the_cluster(up: Up) -> None:
     up.kubectl("create", "configmap", "kept")
     up.run_pods("first", "second")
-    eventually("pods run", lambda: len(up.programs()) == 2)
+    wait_for("pods run", lambda: len(up.programs()) == 2)
     done = up.allot("down")
     assert (done.returncode, done.stderr) == (0, "stopped\n")
     assert up.programs() == []
@@ -229,16 +222,16 @@ def test_data_and_nodes_are_kept_and_programs_end_with_the_cluster(up: Up) -> No
     up.start()
     assert up.names("nodes") == NODES
     assert "kept" in up.names("configmaps")
-    eventually("pods run again", lambda: len(up.programs()) == 2)
+    wait_for("pods run again", lambda: len(up.programs()) == 2)
 
 
 def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
     up.run_pods("first", "second")
-    eventually("pods run", lambda: len(up.programs()) == 2)
+    wait_for("pods run", lambda: len(up.programs()) == 2)
     state = up.state()
     os.kill(state.pid, signal.SIGKILL)
     for part in state.parts:
-        eventually(f"{part.name} ends", lambda pid=part.pid: not is_alive(pid))  # type: ignore[misc]
+        wait_for(f"{part.name} ends", lambda pid=part.pid: not is_alive(pid))  # type: ignore[misc]
     assert up.allot("status").stdout.startswith("not running")
     assert up.allot("down").stderr == "stopped\n"
     assert up.programs() == []
@@ -273,9 +266,9 @@ def test_this_machine_can_be_a_node() -> None:
             up.start("--node", "local", "--memory")
             own = socket.gethostname().lower()
             assert up.names("nodes") == {"allot-control-plane", own}
-            eventually("CPUs are published", lambda: f"dra.cpu-{own}" in " ".join(up.names("resourceslices")))
+            wait_for("CPUs are published", lambda: f"dra.cpu-{own}" in " ".join(up.names("resourceslices")))
             up.kubectl("run", "hello", "--image=none", "--command", "--", "sleep", up.seconds)
-            eventually("a pod runs", lambda: up.programs())
+            wait_for("a pod runs", lambda: up.programs())
             assert f"dra.cpu: ready on {own}" in up.log(f"cpu-kubelet-plugin-{own}")
         finally:
             done = up.allot("reset", "--yes")
@@ -294,8 +287,8 @@ def test_objects_can_be_kept_in_an_etcd_of_its_own(tmp_path: Path) -> None:
         assert "etcd-allot-control-plane" in up.names("pods", "-n", "kube-system")
         up.kubectl("create", "configmap", "kept")
         os.kill(up.part("etcd").pid, signal.SIGKILL)
-        eventually("etcd is started again", lambda: up.part("etcd").restarts == 1 and up.part("etcd").pid)
-        eventually("objects are there", lambda: "kept" in up.names("configmaps"))
+        wait_for("etcd is started again", lambda: up.part("etcd").restarts == 1 and up.part("etcd").pid)
+        wait_for("objects are there", lambda: "kept" in up.names("configmaps"))
     finally:
         up.allot("reset", "--yes")
 

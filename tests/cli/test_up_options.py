@@ -10,9 +10,10 @@ import pytest
 
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_text, parse_gates
-from allot.cli.instance import AlreadyRunning, Instance, InstanceState, began_at
+from allot.cli.instance import AlreadyRunning, Instance, InstanceState
 from allot.cli.local_node import LocalNode, LocalOptions
 from allot.cli.node_sets import Nodes, keep_nodes, kept_nodes, parse_specs
+from allot.node.runtimes.shim import start_time
 from cli.command import allot
 
 
@@ -141,7 +142,7 @@ def test_what_does_not_run_is_told_and_not_ended(tmp_path: Path) -> None:
 def test_only_one_process_can_have_a_data_directory(tmp_path: Path) -> None:
     instance = Instance(tmp_path)
     with instance.held():
-        instance.write(InstanceState(pid=4242, began="", since=0.0))
+        instance.write(InstanceState(pid=4242, began=0, since=0.0))
         with pytest.raises(AlreadyRunning, match="in use by process 4242"), Instance(tmp_path).held():
             pass
     assert instance.running() is None
@@ -151,12 +152,12 @@ def test_a_process_that_merely_has_the_same_number_is_not_ours(tmp_path: Path) -
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         instance = Instance(tmp_path)
-        instance.write(InstanceState(pid=other.pid, began=began_at(other.pid), since=0.0))
+        instance.write(InstanceState(pid=other.pid, began=start_time(other.pid), since=0.0))
         assert instance.running() is None  # nobody holds the lock
         with instance.held():
-            instance.write(InstanceState(pid=other.pid, began="1", since=0.0))
+            instance.write(InstanceState(pid=other.pid, began=1, since=0.0))
             assert instance.running() is None  # it began at another time
-            instance.write(InstanceState(pid=other.pid, began=began_at(other.pid), since=0.0))
+            instance.write(InstanceState(pid=other.pid, began=start_time(other.pid), since=0.0))
             found = instance.running()
             assert found is not None and found.pid == other.pid
     finally:

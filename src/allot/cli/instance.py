@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from allot.cli.errors import CommandError
+from allot.node.runtimes.shim import start_time
 from allot.process.clock import Clock
 
 _LOCK = "up.lock"
@@ -44,8 +45,8 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What is on file about a running instance."""
 
     pid: int
-    # When the process began, by the kernel's count; empty where that cannot be told.
-    began: str
+    # When the process began, in the kernel's ticks; 0 where that cannot be told.
+    began: int
     # Seconds since 1970.
     since: float
     ready: bool = False
@@ -97,7 +98,7 @@ class Instance:
         if not self._is_locked():
             return None
         found = self._read()
-        if found is None or began_at(found.pid) != found.began:
+        if found is None or start_time(found.pid) != found.began:
             return None
         return found
 
@@ -134,13 +135,3 @@ class Instance:
                 return False
             await clock.sleep(POLL_S)
         return True
-
-
-def began_at(pid: int) -> str:
-    """When a process began, in the kernel's count since the machine started; empty if it is gone or nobody can tell."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    # The name of the program, in parentheses, may have anything in it.
-    return text.rpartition(")")[2].split()[19]

@@ -22,7 +22,7 @@ from allot.cli.banner import announce
 from allot.cli.containers_left import end_containers, node_folder
 from allot.cli.driver_pods import DriverPods
 from allot.cli.gates import gates_text
-from allot.cli.instance import Instance, InstanceState, Part, began_at
+from allot.cli.instance import Instance, InstanceState, Part
 from allot.cli.kubeconfigs import merge_context
 from allot.cli.local_node import LocalNode, LocalOptions
 from allot.cli.node_readiness import wait_for_nodes
@@ -38,6 +38,7 @@ from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass
 from allot.devices.simulation import driver_pod_name
+from allot.node.runtimes.shim import start_time
 from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.process.children import Child
 from allot.process.clock import Clock, SystemClock
@@ -113,7 +114,7 @@ class _Cluster:
         self._kubeconfig = options.folder / ADMIN_KUBECONFIG
         self._state = InstanceState(
             pid=os.getpid(),
-            began=began_at(os.getpid()),
+            began=start_time(os.getpid()),
             since=clock.seconds(),
             kubeconfig=str((options.server.kubeconfig or self._kubeconfig).absolute()),
             merged_into=str(options.merge_into) if options.merge_into is not None else "",

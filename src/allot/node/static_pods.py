@@ -106,6 +106,8 @@ class StaticPods:
                 for name in [name for name, due in self._due.items() if due <= now]:
                     del self._due[name]
                     await self._try_to_keep(name)
+                    # Of thousands, most are as they should be, which takes no waiting.
+                    await asyncio.sleep(0)
                 await self._wait()
         finally:
             remove()
