@@ -7,7 +7,9 @@ it then did nothing; anything that never left because no connection could be mad
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -333,6 +335,10 @@ def _reason(error: BaseException) -> str:
         return f"certificate not accepted: {error.certificate_error}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return f"TLS: {error.reason}"
+    number = error.os_error.errno if isinstance(error, aiohttp.ClientConnectorError) else None
+    if number is not None and number in errno.errorcode:
+        # Its own text shows objects of the TLS library.
+        return os.strerror(number).lower()
     return str(error) or type(error).__name__
 
 
