@@ -94,8 +94,17 @@ class _Screen:
         self.is_ready = False
 
     def show(self, component: str, line: str) -> None:
-        if not self._is_off and (self.is_ready or line.startswith(("W ", "E ", "error: ", "hint: "))):
-            talk(f"[{component}] {line}")
+        if self.is_ready or line.startswith(("W ", "E ", "error: ", "hint: ")):
+            self.say(f"[{component}] {line}")
+
+    def say(self, text: str) -> None:
+        if self._is_off:
+            return
+        try:
+            talk(text)
+        except OSError:
+            # The terminal has been closed; the log goes on in its files.
+            self._is_off = True
 
 
 class _Cluster:
@@ -128,7 +137,7 @@ class _Cluster:
             stopping = tasks.create_task(stop.wait())
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
-                talk("stopping")
+                self._screen.say("stopping")
             running.cancel()
             stopping.cancel()
 

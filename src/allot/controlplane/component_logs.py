@@ -7,7 +7,6 @@ the part whose task ran it. What a child process writes belongs to the child. Th
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,18 +62,19 @@ class ComponentLogs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """For `logging`."""
-        try:
-            self.hear(_component_of(record), text_of(record), text_of(record, with_head=True))
-        except OSError as error:
-            sys.stderr.write(f"cannot log: {error}\n")
+        self.hear(_component_of(record), text_of(record))
 
-    def hear(self, component: str, text: str, own_text: str | None = None) -> None:
-        """A line that a part has to say. own_text: as its own log has it, if that differs."""
+    def hear(self, component: str, text: str) -> None:
+        """A line that a part has to say, or several. A disk that is full must not end what is logged."""
         time = self._clock.now_micro()
-        if component != PROCESS:
-            self._file(component).write_entry(time, own_text or text)
+        try:
+            if component != PROCESS:
+                self._file(component).write_entry(time, text)
+            for line in text.split("\n"):
+                self._all.write(f"{time} [{component}] {line}")
+        except OSError as error:
+            self._shows(PROCESS, f"E cannot log: {error}")
         for line in text.split("\n"):
-            self._all.write(f"{time} [{component}] {line}")
             self._shows(component, line)
 
     def _file(self, component: str) -> ContainerLog:
