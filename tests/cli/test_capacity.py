@@ -127,7 +127,9 @@ def test_none_fits_is_an_exit_code(tmp_path: Path) -> None:
     manifest.write_text(json.dumps({**claim, "spec": {"devices": {"requests": [request]}}}))
     result = allot("plan", str(manifest), *DUMP)
     assert result.code == 1
-    assert "0           0" in result.stdout
+    assert "No copy fits. If one were there:" in result.stdout
+    explanation = allot("plan", str(manifest), "-o", "json", *DUMP).lines[0]["explanation"]
+    assert explanation["reason"] == "TooFewDevices"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import click
 import msgspec
@@ -12,6 +11,8 @@ from allot.cli.errors import Refused, Unreadable
 from allot.cli.manifests import read_manifests
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.core.advice.explain.report import Explanation
+from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.world import World
 from allot.core.advice.planning.changes import (
     ChangeError,
@@ -27,6 +28,7 @@ from allot.core.advice.planning.filling import Blocked
 from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.maximum import Maximum
 from allot.core.advice.planning.outcome import Outcome, outcome_of
+from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
 from allot.core.model import core_v1
 from allot.core.model.codec import DecodeError
@@ -113,8 +115,9 @@ def plan(
         now = _outcome(snapshot, (), manifest, limit, settings)
         then = None
         if change.texts:
-            other, displaced = _changed(snapshot, change)
-            then = _outcome(other, displaced, manifest, limit, settings)
+            snapshot, displaced = _changed(snapshot, change)
+            then = _outcome(snapshot, displaced, manifest, limit, settings)
+        why = None if (then or now).scheduled else why_none_fits(snapshot, manifest)
     except (ManifestError, NoTemplate) as error:
         raise Refused(f"{', '.join(manifests)}: {error}") from None
     except (DecodeError, ConversionError) as error:
@@ -124,10 +127,11 @@ def plan(
     for note in manifest.notes:
         talk(f"note: {note}")
     if output is OutputFormat.TABLE:
-        _write(manifest, now, then, change)
+        _write(manifest, now, then, change, why)
     else:
         answer = {"manifest": manifest.name, "changes": change.texts, "notes": list(manifest.notes)}
-        write_value({**answer, "now": _value(now), "changed": _value(then)}, output)
+        outcomes = {"now": now, "changed": then, "explanation": why}
+        write_value({**answer, **msgspec.to_builtins(outcomes)}, output)
     return 0 if (then or now).scheduled else EXIT_NONE_FITS
 
 
@@ -137,10 +141,6 @@ def _outcome(
     devices = sum(len(slice_.spec.devices or ()) for slice_ in snapshot.of(ResourceSlice))
     with progress("placing copies", min(limit, devices)) as advance:
         return outcome_of(World(snapshot), manifest, limit, settings, displaced, advance)
-
-
-def _value(outcome: Outcome | None) -> Any:
-    return msgspec.to_builtins(outcome)
 
 
 # --- the other cluster ---
@@ -188,7 +188,7 @@ def _with_known_classes(added: Iterable[APIStruct], snapshot: Snapshot) -> list[
 # --- for people ---
 
 
-def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Change) -> None:
+def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Change, why: Explanation | None) -> None:
     rows = [("now", *_cells(now))]
     if then is not None:
         rows.append((", ".join(change.texts), *_cells(then)))
@@ -205,7 +205,12 @@ def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Chang
         write(f"Of the {total} pods of drained nodes, {then.moved} find another place.")
         for stranded in then.stranded[:_NODES_SHOWN_MAX]:
             write(f"  {stranded.pod}: {stranded.blocked.explanation or stranded.blocked.message}", "red")
-    if outcome.blocked is not None:
+    if why is not None:
+        write()
+        write("No copy fits. If one were there:")
+        for line in lines(why):
+            write(line, "red" if line == why.cause else None)
+    elif outcome.blocked is not None:
         _write_blocked(outcome.blocked)
     _write_places(outcome)
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allot.cli.node_files import NodeSet
 from allot.cli.node_templates import objects_of
+from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.world import World
 from allot.core.advice.planning.changes import (
     ChangeError,
@@ -22,6 +23,7 @@ from allot.core.advice.planning.changes import (
 from allot.core.advice.planning.copies import NoTemplate
 from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.outcome import outcome_of
+from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -224,6 +226,25 @@ def test_what_blocks_the_next_copy_is_told_with_names() -> None:
     assert outcome.blocked is not None
     assert outcome.blocked.message == "0/1 nodes are available: 1 cannot allocate all claims."
     assert "in use by claim default/train-0-0-t" in outcome.blocked.explanation
+
+
+def test_where_none_fits_the_cause_and_what_would_help_are_told() -> None:
+    cluster = _cluster(2, 3)
+    found = why_none_fits(cluster, read_manifest(_train(4), cluster))
+    assert found is not None
+    assert found.reason is Reason.TOO_FEW
+    assert found.changes[0].text.startswith("ask for 3 devices instead of 4")
+    gang = [template("t", request(count=4)), _gang(2), pod("p", templates=("t",))]
+    of_gang = why_none_fits(cluster, read_manifest(gang, cluster))
+    assert of_gang is not None
+    assert of_gang.kind == "PodGroup"
+
+
+def test_pods_that_fit_alone_but_not_together_have_no_cause_of_their_own() -> None:
+    manifest = [template("t", request(count=2)), pod("a", templates=("t",)), pod("b", cpu="1", templates=("t",))]
+    cluster = _cluster(3)
+    assert plan(cluster, *manifest).scheduled == 0
+    assert why_none_fits(cluster, read_manifest(manifest, cluster)) is None
 
 
 def test_a_limit_ends_the_search() -> None:

@@ -29,6 +29,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 _MEMBERS_MAX = 10_000
+_SCHEDULER = "default-scheduler"
 
 
 class ManifestError(ValueError):
@@ -136,7 +137,7 @@ def _standing_in(claims: Mapping[Name, api.ResourceClaim], notes: list[str]) -> 
         raise ManifestError("claims without pods are in several namespaces: no pod can use them together")
     entries = tuple(core_v1.PodResourceClaim(name=name, resource_claim_name=name) for _, name in claims)
     metadata = ObjectMeta(name=next(iter(claims))[1], namespace=namespace)
-    pod = core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(resource_claims=entries))
+    pod = core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(scheduler_name=_SCHEDULER, resource_claims=entries))
     return [pod], [*notes, "claims without pods are planned as those of a pod that needs no CPU and no memory"]
 
 
