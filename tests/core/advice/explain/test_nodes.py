@@ -192,3 +192,37 @@ def test_a_pod_that_fits_is_said_to_fit() -> None:
     found = explained(node("a"), pool("a", gpus(1)), device_class(), templated("train", asks()))
     assert found.reason is Reason.FITS
     assert "it fits on node a" in found.cause
+
+
+def test_pods_of_lower_priority_are_named() -> None:
+    found = explained(
+        node("n"),
+        pool("n", gpus(1)),
+        device_class(),
+        claim("held", asks(), status=holding("n", "gpu-0", users=("other",))),
+        running("other", "n", "held"),
+        templated("train", asks(), priority=10),
+    )
+    assert found.details[-1].startswith("its priority 10 is higher than that of pod default/other on node n")
+
+
+def test_a_scheduler_that_refuses_what_fits_seems_to_lack_a_feature() -> None:
+    def part(number: int) -> dict[str, object]:
+        return {**gpus(3)[number], "consumesCounters": [{"counterSet": "board", "counters": {"x": {"value": "1"}}}]}
+
+    counters = pool("n", [], slices=2, sharedCounters=[{"name": "board", "counters": {"x": {"value": "1"}}}])
+    counters["metadata"]["name"] = "counters"
+    said = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "0/1 nodes are available: 1 cannot allocate all claims.",
+    }
+    found = explained(
+        node("n"),
+        pool("n", [part(0)], slices=2),
+        counters,
+        device_class(),
+        templated("train", asks(), status_of_pod={"conditions": [said]}),
+    )
+    assert found.reason is Reason.FEATURE
+    assert "its scheduler seems to run without feature gate DRAPartitionableDevices" in found.cause

@@ -8,7 +8,7 @@ from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.causes.late import after_scheduling, devices_of
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.refused import refused
-from allot.core.advice.explain.causes.waiting import fits, not_ready
+from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_ready
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
@@ -49,7 +49,9 @@ def _pending(world: World, pod: core_v1.Pod, briefly: bool) -> Explanation:
     if diagnosis is None:
         outcome = try_out(world, subject)
         if outcome.schedulable:
-            diagnosis = fits(outcome.placements[0].node)
+            node = outcome.placements[0].node
+            refused_before = bool(_scheduler_said(pod)) and not briefly
+            diagnosis = (missing_gate(world, subject, node) if refused_before else None) or fits(node)
         else:
             assert outcome.failure is not None, "a pod that is not placed has a reason"
             diagnosis, placing = refused(world, pod, outcome.failure)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from allot.core.advice.explain.causes import devices, nodes
 from allot.core.advice.explain.causes.placing import DEVICE_REASONS, Placing
 from allot.core.advice.explain.causes.volumes import volume_cause
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.world import World
+from allot.core.advice.explain.wording import named
+from allot.core.advice.explain.world import World, full_name
 from allot.core.advice.nearest import nearest
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.preemption import preempt
+from allot.core.scheduling.settings import DEFAULT_SETTINGS
 from allot.core.scheduling.status import Status
 
+_PREEMPTION_NODES_MAX = 500
 _CLASS = re.compile(r"request (?P<request>\S+): device class (?P<name>\S+) does not exist")
 
 
@@ -25,7 +31,22 @@ def refused(world: World, pod: core_v1.Pod, failure: Failure) -> tuple[Diagnosis
     if failure.status is not None and failure.early:
         return _early(world, pod, failure.status), None
     placing = Placing(world, pod, failure)
-    return _cause(placing), placing
+    diagnosis = _cause(placing)
+    return replace(diagnosis, details=(*diagnosis.details, *_preemption(world, pod, failure))), placing
+
+
+def _preemption(world: World, pod: core_v1.Pod, failure: Failure) -> tuple[str, ...]:
+    """Who of lower priority could be asked to go. Not asked of large clusters, where it takes long."""
+    if failure.status is not None or not pod.spec.priority or len(world.cluster.nodes) > _PREEMPTION_NODES_MAX:
+        return ()
+    found = preempt(world.cluster, pod, failure, DEFAULT_SETTINGS, world.now)
+    if not found.victims:
+        return ()
+    names = named("pod", [full_name(victim.pod) for victim in found.victims])
+    return (
+        f"its priority {pod.spec.priority} is higher than that of {names} on node {found.node}: allot's scheduler would ask them "
+        "to go; kube-scheduler does so for cpu and memory, not for devices",
+    )
 
 
 def _cause(placing: Placing) -> Diagnosis:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
-from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.trial import unready
+from allot.core.advice.explain.report import Patch, Reason
+from allot.core.advice.explain.trial import Subject, unready, would_help
 from allot.core.advice.explain.wording import named
 from allot.core.advice.explain.world import World, as_json, full_name
+from allot.core.features import GATES
 from allot.core.lifecycle.times import time_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+
+_SMALL_NODES_MAX = 100
 
 
 def not_ready(world: World, pod: core_v1.Pod) -> Diagnosis | None:
@@ -55,6 +58,27 @@ def _set_by_driver(
     operation = {"op": "add", "path": "/status/devices", "value": [*kept, ready]}
     patch = patch_of("ResourceClaim", claim.metadata.name, operation, namespace=claim.metadata.namespace)
     return Candidate(rank=Rank.ADMIN, text=text, patches=(patch,))
+
+
+def missing_gate(world: World, subject: Subject, node: str) -> Diagnosis | None:
+    """A feature gate without which a pod does not fit that fits with it: its scheduler may run without. Asked of small clusters
+    only, as all is read anew for each gate."""
+    if len(world.cluster.nodes) > _SMALL_NODES_MAX:
+        return None
+    for gate in GATES.values():
+        if gate.locked or gate.name not in world.gates or not gate.name.startswith("DRA"):
+            continue
+        off = (Patch(action="gate", name=gate.name, enabled=False),)
+        outcome = would_help(world, subject, off)
+        if outcome is not None and not outcome.schedulable:
+            text = (
+                f"its scheduler seems to run without feature gate {gate.name}: with it the pod fits on node {node}, without it "
+                "nowhere"
+            )
+            return Diagnosis(
+                reason=Reason.FEATURE, text=text, advice=(f"switch feature gate {gate.name} of the scheduler on",)
+            )
+    return None
 
 
 def fits(node: str) -> Diagnosis:

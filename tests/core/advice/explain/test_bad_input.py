@@ -1,0 +1,90 @@
+"""Dumps that people or programs have damaged: whatever is left of them is explained, without an error."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+
+from allot.core.advice.explain.answer import Explainer
+from allot.core.advice.explain.text import lines
+from allot.core.advice.snapshot import Snapshot, read_object
+from core.advice.explain.clusters import (
+    asks,
+    claim,
+    device_class,
+    event,
+    gpus,
+    holding,
+    node,
+    pool,
+    running,
+    template,
+    templated,
+    wanting,
+)
+
+ROUNDS = 400
+MEMORY = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0'
+OBJECTS: list[dict[str, Any]] = [
+    node("a"),
+    node("b", unschedulable=True, taints=[{"key": "x", "effect": "NoSchedule"}]),
+    pool("a", gpus(2)),
+    pool("b", gpus(2, "80Gi"), slices=2),
+    device_class(),
+    claim("held", asks(), status=holding("a", "gpu-0", users=("other",))),
+    running("other", "a", "held"),
+    template("single", asks()),
+    wanting("shared", "held"),
+    wanting("missing", "nothing"),
+    event("train", "FailedResourceClaimCreation", "no"),
+    *templated(
+        "train", asks(MEMORY, count=2, constraints=[{"matchAttribute": "gpu.nvidia.com/root"}]), nodeSelector={"z": "1"}
+    ),
+]
+VALUES: tuple[Any, ...] = ("x", "", 0, -1, 1000, None, [], {}, True, "80Gi", "device.x ==", "gpu-0")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, part in members for place in ((*path, key), *places(part, (*path, key)))]
+
+
+def damaged(dice: random.Random) -> list[dict[str, Any]]:
+    objects = copy.deepcopy(OBJECTS)
+    for _ in range(dice.randint(1, 4)):
+        object_ = dice.choice(objects)
+        candidates = [place for place in places(object_) if place[0] in ("spec", "status", "metadata")]
+        candidates = [place for place in candidates if place not in (("metadata",), ("metadata", "name"))]
+        if not candidates:
+            continue
+        place = dice.choice(candidates)
+        parent = object_
+        for key in place[:-1]:
+            parent = parent[key]
+        if dice.random() < 0.5:
+            del parent[place[-1]]
+        else:
+            parent[place[-1]] = dice.choice(VALUES)
+        if dice.random() < 0.2:
+            objects.remove(object_)
+    return objects
+
+
+@pytest.mark.slow
+def test_whatever_is_left_of_a_dump_is_explained() -> None:
+    explained = 0
+    for seed in range(ROUNDS):
+        try:
+            objects = tuple(read_object(value) for value in damaged(random.Random(seed)))
+        except ValueError:
+            continue
+        explainer = Explainer(Snapshot(objects, 1_800_000_000.0))
+        for namespace, name in explainer.pending(None):
+            found = explainer.pod(namespace, name)
+            assert next(lines(found)).startswith(f"{namespace}/{name} is pending because ")
+            assert found == explainer.pod(namespace, name), "asking leaves no trace"
+            explained += 1
+    assert explained > ROUNDS
