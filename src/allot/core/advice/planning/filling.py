@@ -25,14 +25,6 @@ from allot.core.scheduling.plan import ClaimStep, Placement, Unit
 from allot.core.scheduling.settings import Settings
 
 
-class Blocked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why there is no place for another copy. message: in the scheduler's words; nodes: how many said what."""
-
-    message: str
-    explanation: str = ""
-    nodes: tuple[NodeReason, ...] = ()
-
-
 class NodeReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What some nodes said."""
 
@@ -42,8 +34,16 @@ class NodeReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     examples: tuple[str, ...] = ()
 
 
+class Blocked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why there is no place for another copy. message: in the scheduler's words; nodes: how many said what."""
+
+    message: str
+    explanation: str = ""
+    nodes: tuple[NodeReason, ...] = ()
+
+
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the copies. pods: by node and place in the copy; blocked: None if there was room for all."""
+    """What became of the copies: placements of all their pods, in order. blocked: None if there was room for all."""
 
     copies: int
     placements: tuple[Placement, ...]
@@ -62,27 +62,25 @@ def filled(
     advance: Callable[[], None] = lambda: None,
 ) -> Iterator[Filled]:
     """As many copies as find a place, up to the limit. Inside they are in force; afterwards all is as it was."""
-    cluster, claims = world.cluster, world.claims
-    now = world.now
     copies: list[Copy] = []
-    before = list(claims.claims())
+    before = list(world.claims.claims())
     blocked = None
-    with cluster.trying() as placements:
+    with world.cluster.trying() as placements:
         try:
             for number in range(limit):
                 copy = manifest.copy(number)
                 copies.append(copy)
-                _announce(world, copy)
-                blocked = _used_up(claims, copy) or _placed(world, copy, settings, now, placements)
+                announce(world, copy)
+                blocked = _used_up(world.claims, copy) or _placed(world, copy, settings, placements)
                 if blocked is not None:
                     break
                 advance()
             done = len(copies) if blocked is None else len(copies) - 1
             yield Filled(copies=done, placements=tuple(placements), blocked=blocked)
         finally:
-            _restore(claims, before)
+            _restore(world.claims, before)
     for copy in copies:
-        _withdraw(world, copy)
+        withdraw(world, copy)
 
 
 def _used_up(claims: Claims, copy: Copy) -> Blocked | None:
@@ -103,7 +101,8 @@ def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
             claims.put_claim(claim)
 
 
-def _announce(world: World, copy: Copy) -> None:
+def announce(world: World, copy: Copy) -> None:
+    """The claims and the group of a copy are there."""
     for claim in copy.claims:
         world.claims.put_claim(claim)
     if copy.group is not None:
@@ -111,7 +110,8 @@ def _announce(world: World, copy: Copy) -> None:
         world.claims.put_pod_group(copy.group)
 
 
-def _withdraw(world: World, copy: Copy) -> None:
+def withdraw(world: World, copy: Copy) -> None:
+    """They are not, after all."""
     for claim in copy.claims:
         world.claims.delete_claim(*_name(claim))
     if copy.group is not None:
@@ -145,15 +145,15 @@ def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
 # --- one copy ---
 
 
-def _placed(world: World, copy: Copy, settings: Settings, now: float, placements: list[Placement]) -> Blocked | None:
+def _placed(world: World, copy: Copy, settings: Settings, placements: list[Placement]) -> Blocked | None:
     """Why a copy has no place. If it has one, it is in force then."""
     cluster = world.cluster
     if copy.group is not None:
-        return _placed_gang(world, copy, copy.group, settings, now, placements)
+        return _placed_gang(world, copy, copy.group, settings, placements)
     first = len(placements)
     before = [found for pod in copy.pods for found in _claims_of(world.claims, pod)]
     for pod in copy.pods:
-        found = attempt(cluster, pod, None, settings, now)
+        found = attempt(cluster, pod, None, settings, world.now)
         if isinstance(found, Failure):
             blocked = blocked_by(cluster, pod, found)
             for placement in reversed(placements[first:]):
@@ -174,10 +174,10 @@ def _claims_of(claims: Claims, pod: core_v1.Pod) -> Iterator[api.ResourceClaim]:
 
 
 def _placed_gang(
-    world: World, copy: Copy, group: PodGroup, settings: Settings, now: float, placements: list[Placement]
+    world: World, copy: Copy, group: PodGroup, settings: Settings, placements: list[Placement]
 ) -> Blocked | None:
     unit = Unit(pods=copy.pods, group=group)
-    found, refusals, outcome = groups.decide_group(world.cluster, unit, group, settings, now)
+    found, refusals, outcome = groups.decide_group(world.cluster, unit, group, settings, world.now)
     if len(found) < len(copy.pods):
         said = outcome.message if outcome is not None else ""
         refused = next((refusal for refusal in refusals if refusal.explanation), refusals[0])

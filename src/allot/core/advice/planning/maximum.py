@@ -23,7 +23,7 @@ from allot.core.advice.planning.connections import (
 )
 from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.domains import domain_bounds
-from allot.core.advice.planning.filling import Filled
+from allot.core.advice.planning.filling import Filled, announce, withdraw
 from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
 from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
@@ -48,17 +48,11 @@ def maximum_of(world: World, manifest: Manifest, found: Filled, limit: int, sett
     if found.blocked is None:
         return Maximum(copies=found.copies, is_exact=False, reason=f"more than {limit} were not asked for")
     copy = manifest.copy(0)
-    for claim in copy.claims:
-        world.claims.put_claim(claim)
-    if copy.group is not None:
-        world.claims.put_pod_group(copy.group)
+    announce(world, copy)
     try:
         bound = _bounded(world, copy, manifest, found, limit, settings)
     finally:
-        for claim in copy.claims:
-            world.claims.delete_claim(claim.metadata.namespace, claim.metadata.name)
-        if copy.group is not None:
-            world.claims.delete_pod_group(copy.group.metadata.namespace, copy.group.metadata.name)
+        withdraw(world, copy)
     if bound.copies <= found.copies:
         # What was really placed cannot be too many.
         return Maximum(copies=found.copies, is_exact=True)
