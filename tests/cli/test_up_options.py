@@ -145,6 +145,9 @@ def test_only_one_process_can_have_a_data_directory(tmp_path: Path) -> None:
         instance.write(InstanceState(pid=4242, began=0, since=0.0))
         with pytest.raises(AlreadyRunning, match="in use by process 4242"), Instance(tmp_path).held():
             pass
+        done = allot("up", "--data-dir", str(tmp_path), "--detach")
+        assert done.code == 1
+        assert done.stderr.splitlines()[0] == f"error: data directory {tmp_path}: in use by process 4242"
     assert instance.running() is None
 
 

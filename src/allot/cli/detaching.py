@@ -25,7 +25,9 @@ class NotStarted(CommandError):
 
 
 def start_in_background(folder: Path, arguments: Sequence[str]) -> InstanceState:
-    """Returns when it is ready. The folder exists; arguments: those of `allot up`."""
+    """Returns when it is ready. The folder exists; arguments: those of `allot up`. AlreadyRunning, NotStarted."""
+    with Instance(folder).held():
+        pass  # nobody else runs there
     words = folder / "log" / "start.log"
     words.parent.mkdir(mode=0o700, exist_ok=True)
     with words.open("wb") as output:
