@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
+from itertools import islice
 
 import msgspec
 
@@ -259,7 +260,8 @@ def _removed(tally: Tally) -> Removed:
         actual=reason.actual,
         needed=reason.needed,
         devices=tuple(tally.devices),
-        nodes=tuple(list(tally.nodes)[:SHOWN_MAX]),
+        nodes=tuple(islice(tally.nodes, SHOWN_MAX)),
+        node_count=len(tally.nodes),
     )
 
 

@@ -116,9 +116,10 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     expression: str = ""
     actual: str = ""
     needed: str = ""
-    # Some of them, and the nodes that they are on.
+    # Some of them, some of the nodes that they are on, and how many nodes these are.
     devices: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
+    node_count: int = 0
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -59,9 +59,11 @@ def _request(request: RequestReport) -> Iterator[str]:
     needed = "all devices" if not request.needed else count(request.needed, "device")
     yield ""
     yield f'Request "{request.request}" of claim {request.claim} needs {needed} of class {request.device_class}:'
-    yield f"  {request.devices} of {count(request.published, 'device')} in the cluster {'is' if request.devices == 1 else 'are'} in the class"
+    verb = "is" if request.devices == 1 else "are"
+    yield f"  {request.devices} of {count(request.published, 'device')} in the cluster {verb} in the class"
     for removed in request.removed[:_REMOVED_MAX]:
-        where = f" ({listed(removed.nodes)})" if removed.nodes else ""
+        more_nodes = removed.node_count - len(removed.nodes)
+        where = f" ({', '.join(removed.nodes)}{f' and {more_nodes} more nodes' if more_nodes else ''})"
         yield f"  {numbered(removed.count, removed.text)}{where}"
     more = len(request.removed) - _REMOVED_MAX
     if more > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from allot.core.advice.explain.aftermath import make_claims
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, claim_object, delete_of, patch_of, pointer
@@ -12,7 +12,7 @@ from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Patch, Reason
 from allot.core.advice.explain.trial import is_full
 from allot.core.advice.explain.wording import listed, named
-from allot.core.advice.explain.world import World, as_json
+from allot.core.advice.explain.world import Journal, World, as_json
 from allot.core.advice.nearest import nearest
 from allot.core.lifecycle.claim_owners import is_made_for, recorded_name
 from allot.core.lifecycle.templates import FAILED
@@ -33,7 +33,8 @@ def unusable(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) ->
         if recorded != "" and claim is None:
             return _not_made(world, pod, entry)
         if claim is not None and not is_made_for(pod, claim, accepts_group=True):
-            text = f"claim {namespace}/{claim.metadata.name}, which was made for its entry {entry.name}, belongs to somebody else"
+            name = f"{namespace}/{claim.metadata.name}"
+            text = f"claim {name}, which was recorded for its entry {entry.name}, belongs to somebody else"
             return Diagnosis(reason=Reason.CLAIM_NOT_OWNED, text=text)
     else:
         claim = world.get(api.ResourceClaim, entry.resource_claim_name, namespace)
@@ -50,19 +51,21 @@ def _position(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> int:
     return [found.name for found in pod.spec.resource_claims].index(entry.name)
 
 
-def _renamed(
-    pod: core_v1.Pod, entry: core_v1.PodResourceClaim, field: str, names: Iterable[str]
-) -> Iterator[Candidate]:
-    other = "resourceClaimName" if field == "resourceClaimTemplateName" else "resourceClaimTemplateName"
+def _renamed(pod: core_v1.Pod, entry: core_v1.PodResourceClaim, field: str, name: str) -> Candidate:
+    """Another name in an entry of a pod. field: resourceClaimName or resourceClaimTemplateName; the other one goes."""
     path = f"/spec/resourceClaims/{_position(pod, entry)}"
-    has_other = (
-        entry.resource_claim_name if other == "resourceClaimName" else entry.resource_claim_template_name
-    ) is not None
-    for name in names:
-        operations = [{"op": "remove", "path": f"{path}/{other}"}] if has_other else []
-        operations.append({"op": "add", "path": f"{path}/{field}", "value": name})
-        patch = patch_of("Pod", pod.metadata.name, *operations, namespace=pod.metadata.namespace, recreate=True)
-        yield Candidate(rank=Rank.FIX, text=f'name {field} "{name}" in the pod', patches=(patch,))
+    given = {
+        "resourceClaimName": entry.resource_claim_name,
+        "resourceClaimTemplateName": entry.resource_claim_template_name,
+    }
+    operations = [
+        {"op": "remove", "path": f"{path}/{other}"}
+        for other, value in given.items()
+        if value is not None and other != field
+    ]
+    operations.append({"op": "add", "path": f"{path}/{field}", "value": name})
+    patch = patch_of("Pod", pod.metadata.name, *operations, namespace=pod.metadata.namespace, recreate=True)
+    return Candidate(rank=Rank.FIX, text=f'name {field} "{name}" in the pod', patches=(patch,))
 
 
 def _no_claim(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
@@ -71,12 +74,12 @@ def _no_claim(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, n
     candidates: list[Candidate] = []
     if world.get(api.ResourceClaimTemplate, name, namespace) is not None:
         text += " (there is a ResourceClaimTemplate of that name: it belongs into resourceClaimTemplateName)"
-        candidates += _renamed(pod, entry, "resourceClaimTemplateName", [name])
+        candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", name))
     known = [found.metadata.name for found in world.all(api.ResourceClaim) if found.metadata.namespace == namespace]
     meant = nearest(name, known)
     if meant is not None:
         text += f'; did you mean "{meant}"?'
-        candidates += _renamed(pod, entry, "resourceClaimName", [meant])
+        candidates.append(_renamed(pod, entry, "resourceClaimName", meant))
     for found in world.all(api.ResourceClaim):
         if found.metadata.name == name and found.metadata.namespace != namespace:
             text += f"; there is one in namespace {found.metadata.namespace}, but claims cannot be used from other namespaces"
@@ -115,9 +118,7 @@ def _not_made(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -
     template = world.get(api.ResourceClaimTemplate, name, namespace)
     if template is None:
         return _no_template(world, pod, entry, name)
-    journal: list[object] = []
-    with world.changed((), lambda changed, changes: journal.append(make_claims(changed, pod, changes))):
-        told = str(journal[0])
+    told = _refusal(world, pod)
     events = events_of(world, pod, FAILED)
     said = tuple(event.message for event in events[:1])
     if "exceeded quota" in told:
@@ -137,6 +138,17 @@ def _not_made(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -
     )
 
 
+def _refusal(world: World, pod: core_v1.Pod) -> str:
+    """What the API server would say if the claims of a pod were made now."""
+    told: list[str] = []
+
+    def make(changed: World, journal: Journal) -> None:
+        told.append(make_claims(changed, pod, journal))
+
+    with world.changed((), make):
+        return told[0]
+
+
 def _no_template(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
     namespace = pod.metadata.namespace
     text = f"its claim {entry.name} is to be made from ResourceClaimTemplate {namespace}/{name}, which does not exist"
@@ -153,9 +165,9 @@ def _no_template(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim
         text += f'; did you mean "{meant}"?'
     if world.get(api.ResourceClaim, name, namespace) is not None:
         text += " (there is a ResourceClaim of that name: it belongs into resourceClaimName)"
-        candidates += _renamed(pod, entry, "resourceClaimName", [name])
+        candidates.append(_renamed(pod, entry, "resourceClaimName", name))
     if meant is not None:
-        candidates += _renamed(pod, entry, "resourceClaimTemplateName", [meant])
+        candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", meant))
     candidates += [
         _created(_template_object(namespace, name, {"spec": spec}), f"for 1 device of class {class_}")
         for class_, spec in _one_of_each_class(world)

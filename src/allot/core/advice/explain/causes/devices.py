@@ -104,7 +104,8 @@ def _nothing_published(placing: Placing, wanted: Wanted) -> Diagnosis:
     if not slices:
         text = f"no driver has published any devices (there are no ResourceSlices): {driver} does not run on any node"
     elif not any(slice_.spec.devices for slice_ in slices):
-        text = f"the ResourceSlices of {named('driver', sorted({each.spec.driver for each in slices}))} have no devices in them"
+        publishers = sorted({each.spec.driver for each in slices})
+        text = f"the ResourceSlices of {named('driver', publishers)} have no devices in them"
     elif ignored and "DRAPartitionableDevices" not in world.gates:
         text = "its devices draw on shared counters, and feature gate DRAPartitionableDevices is off"
         candidates += drivers.gates(world)
@@ -135,7 +136,8 @@ def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
     else:
         tallies = wanted.found.of(Obstacle.NOT_IN_CLASS)
         why = "; ".join(numbered(tally.count, tally.reason.text) for tally in tallies[:_SENTENCES_MAX])
-        text = f"none of the {count(wanted.found.published, 'device')} in the cluster is in DeviceClass {wanted.class_name}: {why}"
+        published = count(wanted.found.published, "device")
+        text = f"none of the {published} in the cluster is in DeviceClass {wanted.class_name}: {why}"
     candidates += selectors.other_class(placing.world, placing.pod, wanted)
     expected = expected_drivers(class_)
     missing = [driver for driver in expected if driver not in placing.published.drivers]

@@ -33,7 +33,8 @@ def before_scheduling(world: World, pod: core_v1.Pod) -> Diagnosis | None:
 
 def _gated(pod: core_v1.Pod) -> Diagnosis:
     names = [gate.name for gate in pod.spec.scheduling_gates]
-    text = f"it is held back by {named('scheduling gate', names)}, which whoever set {'it' if len(names) == 1 else 'them'} has to remove"
+    them = "it" if len(names) == 1 else "them"
+    text = f"it is held back by {named('scheduling gate', names)}, which whoever set {them} has to remove"
     remove = patch_of(
         "Pod", pod.metadata.name, {"op": "remove", "path": "/spec/schedulingGates"}, namespace=pod.metadata.namespace
     )
@@ -49,7 +50,10 @@ def _has_events_of(world: World, scheduler: str) -> bool:
 
 def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
     name = pod.spec.scheduler_name
-    text = f'its spec.schedulerName is "{name}", and no scheduler of that name has placed or even tried a pod: nobody looks at it'
+    text = (
+        f'its spec.schedulerName is "{name}", and no scheduler of that name has placed or even tried a pod: nobody looks '
+        "at it"
+    )
     change = patch_of(
         "Pod",
         pod.metadata.name,

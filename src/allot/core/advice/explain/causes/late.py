@@ -47,7 +47,10 @@ def _prepare(world: World, pod: core_v1.Pod, message: str) -> Diagnosis:
     missing = _NOT_REGISTERED.search(message)
     if missing is not None:
         driver = missing["driver"]
-        text = f"DRA driver {driver} is not registered with the kubelet of node {node}: its plugin does not run there, so that its devices cannot be prepared"
+        text = (
+            f"DRA driver {driver} is not registered with the kubelet of node {node}: its plugin does not run there, so that "
+            "its devices cannot be prepared"
+        )
         advice = (
             f"see that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin folder",
         )
@@ -57,7 +60,10 @@ def _prepare(world: World, pod: core_v1.Pod, message: str) -> Diagnosis:
         strategy = unknown["strategy"]
         gate = _STRATEGY_GATES.get(strategy)
         why = f": the driver's feature gate {gate} is off" if gate is not None else ""
-        text = f'the driver on node {node} does not know the sharing strategy {strategy} in the claim\'s configuration ("unknown GPU sharing strategy: {strategy}"){why}'
+        text = (
+            f"the driver on node {node} does not know the sharing strategy {strategy} that the claim is configured with "
+            f'("unknown GPU sharing strategy: {strategy}"){why}'
+        )
         advice = (
             f"switch feature gate {gate} of the driver on" if gate is not None else "use another strategy",
             "leave the sharing configuration out of the claim",
