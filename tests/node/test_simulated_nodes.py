@@ -288,8 +288,12 @@ async def test_drivers_sleep_when_too_many_are_awake_and_wake_with_what_they_hol
                 await asyncio.sleep(0.05)
         for index in range(COUNT):
             assert len((await made.said(f"p{index}", "nvidia-smi", "-L")).splitlines()) == 2
-        for index in range(COUNT):
+        for index in range(1, COUNT):
             await made.gone(f"p{index}")
+        # As the process ends: what runs in placeholders goes with it.
+        await made.nodes.runtime.close()
+        assert not list((tmp_path / "runtime/containers").iterdir())
+        await made.gone("p0")
         assert not list(registries.glob("*/cdi/*claim_*-*-*.json"))
 
 

@@ -11,7 +11,7 @@ Placeholders of init containers end at once and well. Placeholders are forgotten
 
 Whoever runs a program in a placeholder (`kubectl exec`) finds the container's environment, its devices and what they bring: at that
 moment the placeholder gets a body, a process that only waits, in which programs of this machine and of the devices can run. Nobody
-is told of bodies, and they go with their placeholders.
+is told of bodies, and they go with their placeholders, or with the agent.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -55,8 +56,8 @@ _EXIT_CODE_MAX = 255
 _STOPPED = 143
 _PATH = "PATH"
 _BODY = "allot.dev/body-of-placeholder"
-# As long as a process of POSIX can sleep without thinking about it.
-_BODY_COMMAND = ("sleep", "2147483647")
+# Waits until the agent (its argument) is gone, also if that was killed.
+_BODY_COMMAND = ("sh", "-c", 'while [ -d "/proc/$0" ]; do sleep 10; done')
 _NETWORK, _ADDRESSES = 10, 2**24 - 2
 
 # Told for each placeholder: whose, the container's name, and the text.
@@ -222,7 +223,10 @@ class SimulatedRuntime:
         await self._programs.remove_sandbox(sandbox_id)
 
     async def close(self) -> None:
-        """Programs run on."""
+        """Programs run on; placeholders and their bodies do not."""
+        for room in self._rooms.values():
+            if room.body_id:
+                await self._end_bodies(room.body_id)
         await self._programs.close()
 
     async def status(self) -> RuntimeStatus:
@@ -512,7 +516,7 @@ class SimulatedRuntime:
         spec = msgspec.structs.replace(
             made.spec,
             command=_BODY_COMMAND,
-            args=(),
+            args=(str(os.getpid()),),
             stdin=False,
             tty=False,
             # Volumes of placeholders are not made.
