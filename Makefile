@@ -63,6 +63,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/claims.py
 	$(BIN)/python benchmarks/node.py
 	$(BIN)/python benchmarks/simulated_nodes.py
+	$(BIN)/python benchmarks/explain.py
 
 docs: $(READY)
 	$(BIN)/python docs/console.py
