@@ -26,8 +26,8 @@ from allot.devices.catalogue import find_profile
 from allot.devices.simulation import SimulatedDrivers
 from allot.node.machine import Machine
 from allot.node.registration import NodeOptions
+from allot.node.runtimes.placeholders import RUN_SECONDS
 from allot.node.runtimes.process import ProcessRuntime
-from allot.node.runtimes.simulated import RUN_SECONDS
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.process.memory import peak_resident_bytes
 from allot.store.memory import MemoryStore

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from allot.node.containers import INIT_CONTAINER
+from allot.node.runtimes.placeholders import Course, course_of
 from allot.node.runtimes.port import Container, ContainerSpec, PodName, RuntimeFailure, SandboxSpec, State
 from allot.node.runtimes.process import ProcessRuntime
-from allot.node.runtimes.simulated import Course, SimulatedRuntime, course_of
+from allot.node.runtimes.simulated import SimulatedRuntime
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 

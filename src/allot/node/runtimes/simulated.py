@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import math
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ import msgspec
 from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.cdi.registry import CdiRegistry, Unresolvable
 from allot.node.containers import INIT_CONTAINER
+from allot.node.runtimes.placeholders import EXIT_CODE, RUN_SECONDS, Course, Placeholder, course_of, text_of, write_log
 from allot.node.runtimes.port import (
     Container,
     ContainerSpec,
@@ -42,17 +42,13 @@ from allot.node.runtimes.port import (
     State,
     Streams,
 )
-from allot.process.clock import Clock, rfc3339
+from allot.process.clock import Clock
 from allot.process.ids import Ids
 
 NAME = "simulated"
 VERSION = "0.1.0"
-RUN_SECONDS = "allot.dev/run-seconds"
-EXIT_CODE = "allot.dev/exit-code"
 # As many programs of this machine at a time: whoever simulates thousands of nodes wants to keep it.
 PROGRAMS_MAX = 100
-_RUN_SECONDS_MAX = 10 * 365 * 86400.0
-_EXIT_CODE_MAX = 255
 _STOPPED = 143
 _PATH = "PATH"
 _BODY = "allot.dev/body-of-placeholder"
@@ -62,97 +58,6 @@ _NETWORK, _ADDRESSES = 10, 2**24 - 2
 
 # Told for each placeholder: whose, the container's name, and the text.
 Announce = Callable[[PodName, str, str], None]
-
-
-class Course(msgspec.Struct, frozen=True):
-    """What becomes of a placeholder: how long it runs (None: until it is stopped), and how it ends."""
-
-    run_seconds: float | None = None
-    exit_code: int = 0
-
-
-def course_of(annotations: Mapping[str, str]) -> Course | None:
-    """What a pod's annotations say about its containers; None if nothing. RuntimeFailure names what is wrong."""
-    seconds, code = annotations.get(RUN_SECONDS), annotations.get(EXIT_CODE)
-    if seconds is None and code is None:
-        return None
-    return Course(0.0 if seconds is None else _seconds(seconds), 0 if code is None else _code(code))
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= _RUN_SECONDS_MAX:
-        expected = f"expected a number of seconds from 0 to {_RUN_SECONDS_MAX:.0f}"
-        raise RuntimeFailure("CreateContainerConfigError", f'annotation {RUN_SECONDS}: "{text[:80]}": {expected}')
-    return value
-
-
-def _code(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= _EXIT_CODE_MAX):
-        expected = f"expected a whole number from 0 to {_EXIT_CODE_MAX}"
-        raise RuntimeFailure("CreateContainerConfigError", f'annotation {EXIT_CODE}: "{text[:80]}": {expected}')
-    return int(text)
-
-
-class _Placeholder:
-    """A container that is only an entry here."""
-
-    __slots__ = (
-        "body",
-        "course",
-        "created_at",
-        "ends_at",
-        "exit_code",
-        "id",
-        "log",
-        "sandbox_id",
-        "spec",
-        "started_at",
-        "text",
-    )
-
-    def __init__(self, id_: str, sandbox_id: str, spec: ContainerSpec, course: Course, text: str, now: float) -> None:
-        self.id = id_
-        self.sandbox_id = sandbox_id
-        self.spec = spec
-        self.course = course
-        self.text = text
-        self.created_at = now
-        self.started_at = 0.0
-        self.ends_at = math.inf
-        self.exit_code = course.exit_code
-        self.log: Path | None = None
-        # The container in which programs run, once somebody has run one.
-        self.body = ""
-
-    def is_running(self, now: float) -> bool:
-        return self.started_at > 0 and now < self.ends_at
-
-    def described(self, now: float) -> Container:
-        state, code = State.CREATED, 0
-        if self.started_at:
-            state = State.RUNNING if now < self.ends_at else State.EXITED
-        if state == State.EXITED:
-            code = self.exit_code
-        return Container(
-            id=self.id,
-            sandbox_id=self.sandbox_id,
-            pod=self.spec.pod,
-            name=self.spec.name,
-            attempt=self.spec.attempt,
-            state=state,
-            image=self.spec.image,
-            image_id=self.spec.image_id,
-            created_at=self.created_at,
-            started_at=self.started_at,
-            finished_at=self.ends_at if state == State.EXITED else 0.0,
-            exit_code=code,
-            reason="" if state != State.EXITED else "Completed" if code == 0 else "Error",
-            annotations=self.spec.annotations,
-        )
 
 
 class _Room:
@@ -165,7 +70,7 @@ class _Room:
         self.spec = spec
         self.program_id = program_id
         self.body_id = ""
-        self.containers: dict[str, _Placeholder] = {}
+        self.containers: dict[str, Placeholder] = {}
 
 
 class SimulatedRuntime:
@@ -198,7 +103,7 @@ class SimulatedRuntime:
         self._given = 0
         self._rooms: dict[str, _Room] = {}
         self._by_pod: dict[str, dict[str, _Room]] = {}
-        self._placeholders: dict[str, _Placeholder] = {}
+        self._placeholders: dict[str, Placeholder] = {}
         # When placeholders end, and whose they are.
         self._ends: list[tuple[float, str]] = []
         self._changed: asyncio.Queue[str] = asyncio.Queue()
@@ -306,8 +211,8 @@ class SimulatedRuntime:
             return await self._create_program(room, spec)
         if INIT_CONTAINER in spec.annotations:
             course = Course(0.0, 0)
-        text = _text(spec, course or Course(), why)
-        made = _Placeholder(self._new_id(), sandbox_id, spec, course or Course(), text, self._clock.seconds())
+        text = text_of(spec, course or Course(), why)
+        made = Placeholder(self._new_id(), sandbox_id, spec, course or Course(), text, self._clock.seconds())
         if room.spec is not None and room.spec.log_directory and spec.log_path:
             made.log = Path(room.spec.log_directory) / spec.log_path
         room.containers[made.id] = self._placeholders[made.id] = made
@@ -362,7 +267,7 @@ class SimulatedRuntime:
         if made.course.run_seconds is not None:
             made.ends_at = made.started_at + made.course.run_seconds
             heapq.heappush(self._ends, (made.ends_at, made.spec.pod.uid))
-        _write_log(made)
+        write_log(made)
         if self._announce is not None:
             self._announce(made.spec.pod, made.spec.name, made.text)
         self._changed.put_nowait(made.spec.pod.uid)
@@ -375,14 +280,14 @@ class SimulatedRuntime:
         else:
             await self._stop(made)
 
-    async def _stop(self, made: _Placeholder) -> None:
+    async def _stop(self, made: Placeholder) -> None:
         now = self._clock.seconds()
         if made.is_running(now):
             made.ends_at, made.exit_code = now, _STOPPED
             self._changed.put_nowait(made.spec.pod.uid)
         await self._end_body(made)
 
-    async def _end_body(self, made: _Placeholder) -> None:
+    async def _end_body(self, made: Placeholder) -> None:
         async with self._bodies:
             body, made.body = made.body, ""
             if body:
@@ -492,7 +397,7 @@ class SimulatedRuntime:
         id_ = container_id if made is None else await self._body(made, command)
         return await self._programs.exec(id_, command, tty=tty, stdin=stdin)
 
-    async def _body(self, made: _Placeholder, command: Sequence[str]) -> str:
+    async def _body(self, made: Placeholder, command: Sequence[str]) -> str:
         """Where a program can run in a placeholder; RuntimeFailure if nobody has the program."""
         brought = self._brought(made.spec)
         if not self._can_start(command[0], made.spec, brought):
@@ -505,7 +410,7 @@ class SimulatedRuntime:
                 made.body = await self._make_body(made)
             return made.body
 
-    async def _make_body(self, made: _Placeholder) -> str:
+    async def _make_body(self, made: Placeholder) -> str:
         room = self._rooms[made.sandbox_id]
         assert room.spec is not None, "placeholders are made in sandboxes of this agent"
         why_not = await self._why_no_more()
@@ -549,23 +454,3 @@ class SimulatedRuntime:
 
     def _new_id(self) -> str:
         return self._ids.new_uid().replace("-", "")
-
-
-def _text(spec: ContainerSpec, course: Course, why: str) -> str:
-    """What a placeholder says about itself."""
-    end = "runs until it is stopped"
-    if course.run_seconds is not None:
-        end = f"runs {course.run_seconds:g} s and ends with {course.exit_code}"
-    reason = why or "the pod's annotations ask for it"
-    return f'Placeholder for image "{spec.image}": {reason}; it {end}'
-
-
-def _write_log(made: _Placeholder) -> None:
-    if made.log is None:
-        return
-    try:
-        made.log.parent.mkdir(parents=True, exist_ok=True)
-        with made.log.open("a") as file:
-            file.write(f"{rfc3339(int(made.started_at))[:-1]}.000000000Z stdout F {made.text}\n")
-    except OSError as error:
-        raise RuntimeFailure("RunContainerError", f"log {made.log}: {(error.strerror or str(error)).lower()}") from None
