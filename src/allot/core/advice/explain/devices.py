@@ -185,11 +185,13 @@ class DeviceSurvey:
         )
 
     def holders(self, wanted: Wanted) -> tuple[Holder, ...]:
-        """Who holds what the request could use, the longest first; those whose time is not known come last."""
+        """Who holds what the request could use, the longest first; those whose time is not known come last, and pods that are
+        only being tried out do not count."""
         held: dict[str, int] = {}
         for tally in wanted.found.of(*TAKEN):
             for name, count in tally.claims.items():
                 held[name] = held.get(name, 0) + count
+        held = {name: count for name, count in held.items() if not is_in_flight(self.world, name)}
         first = nsmallest(_HOLDERS_MAX, held, key=lambda name: (self._since(name) or _NEVER, name))
         return tuple(self._holder(name, held[name]) for name in first)
 
@@ -288,6 +290,12 @@ def find_claim(world: World, name: str) -> api.ResourceClaim | None:
     """A claim by namespace and name in one text."""
     namespace, _, short = name.partition("/")
     return world.get(api.ResourceClaim, short, namespace)
+
+
+def is_in_flight(world: World, name: str) -> bool:
+    """Whether a claim, by namespace and name in one text, has its devices only because a decision is being tried out."""
+    namespace, _, short = name.partition("/")
+    return world.claims.in_flight(namespace, short)
 
 
 def users_of(world: World, claim: api.ResourceClaim) -> list[core_v1.Pod]:

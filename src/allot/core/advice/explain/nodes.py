@@ -12,7 +12,7 @@ from allot.core.advice.explain.report import NodeGroup, Reason
 from allot.core.advice.explain.world import SETTINGS, World
 from allot.core.model import core_v1
 from allot.core.quantity import Format, Quantity
-from allot.core.scheduling.devices import PLUGIN
+from allot.core.scheduling.devices import NOT_AVAILABLE, PLUGIN
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plugins import (
     node_affinity,
@@ -118,8 +118,8 @@ class NodeChecks:
         if status is None:
             return None
         reason = Reason.SELECTOR_ERROR if status.verdict is Verdict.ERROR else Reason.NO_DEVICES
-        if status.reasons == ("resourceclaim not available on the node",):
-            reason = Reason.PINNED
+        if status == NOT_AVAILABLE:
+            return Check(Reason.PINNED, "cannot use the devices that the pod's claims have")
         return Check(reason, "; ".join(status.reasons))
 
 

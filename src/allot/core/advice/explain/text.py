@@ -42,7 +42,7 @@ def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
     others = [change for change in changes if not change.verified]
     if verified:
         yield ""
-        yield "What would help (each tried out on this snapshot: the pod fits then), the smallest change first:"
+        yield "What would help (each was tried out on this snapshot, and led to a placement), the smallest change first:"
         for number, change in enumerate(verified, 1):
             where = f"   -> node {change.node}" if change.node else ""
             yield f"  {number}. {change.text}{where}"

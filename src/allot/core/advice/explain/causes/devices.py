@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing
-from allot.core.advice.explain.devices import Wanted, device_id
+from allot.core.advice.explain.devices import Wanted, device_id, is_in_flight
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, place_of_claim
 from allot.core.advice.explain.remedies import drivers, holders, nodes, requests, selectors
 from allot.core.advice.explain.report import Reason
@@ -343,22 +343,16 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
     """Who has the devices: claims with their pods, and those of the gang that is being placed."""
     assert placing.survey is not None
     claims = {claim for tally in wanted.found.of(Obstacle.IN_USE) for claim in tally.claims}
-    own = {claim for claim in claims if _is_in_flight(placing, claim)}
-    others = [holder for holder in placing.survey.holders(wanted) if holder.claim not in own]
+    own = {claim for claim in claims if is_in_flight(placing.world, claim)}
     texts = [
         f"claim {holder.claim} ({named('pod', holder.pods) if holder.pods else 'which no pod uses'})"
-        for holder in others
+        for holder in placing.survey.holders(wanted)
     ]
     more = len(claims) - len(own) - len(texts[:2])
     shown = texts[:2] + ([f"{count(more, 'more claim')}"] if more > 0 else [])
     if own:
         shown.append(f"{len(own)} of the gang's own pods")
     return " and ".join(shown)
-
-
-def _is_in_flight(placing: Placing, name: str) -> bool:
-    namespace, _, short = name.partition("/")
-    return placing.world.claims.in_flight(namespace, short)
 
 
 def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate]) -> str:

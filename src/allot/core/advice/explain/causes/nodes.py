@@ -136,7 +136,7 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
     if here is not None:
         parts.append(here.text)
         candidates += here.candidates
-    text = ", but ".join(dict.fromkeys(parts))
+    text = "; ".join(dict.fromkeys(parts))
     return Diagnosis(reason=Reason.PINNED, text=text, candidates=tuple(candidates))
 
 
