@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -276,6 +278,21 @@ def test_this_machine_can_be_a_node() -> None:
         assert up.programs() == []
 
 
+def is_let_in_without_certificate(etcd: int) -> bool:
+    """Whether an etcd answers somebody who shows no certificate. etcd: its process."""
+    words = Path(f"/proc/{etcd}/cmdline").read_text().split("\0")
+    address = urlsplit(words[words.index("--listen-client-urls") + 1])
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((address.hostname, address.port), timeout=10) as plain:
+        try:
+            with anyone.wrap_socket(plain) as secured:
+                secured.sendall(b"GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")
+                return bool(secured.recv(1))
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+
 @pytest.mark.skipif(find_etcd() is None, reason=MISSING)
 def test_objects_can_be_kept_in_an_etcd_of_its_own(tmp_path: Path) -> None:
     etcd = find_etcd()
@@ -286,6 +303,7 @@ def test_objects_can_be_kept_in_an_etcd_of_its_own(tmp_path: Path) -> None:
         up.start("--etcd", "--node", "t4")
         assert "etcd-allot-control-plane" in up.names("pods", "-n", "kube-system")
         up.kubectl("create", "configmap", "kept")
+        assert is_let_in_without_certificate(up.part("etcd").pid) is False
         os.kill(up.part("etcd").pid, signal.SIGKILL)
         wait_for("etcd is started again", lambda: up.part("etcd").restarts == 1 and up.part("etcd").pid)
         wait_for("objects are there", lambda: "kept" in up.names("configmaps"))

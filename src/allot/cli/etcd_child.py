@@ -1,4 +1,8 @@
-"""An etcd of our own for `allot up --etcd`: found on this machine, with its data in the data directory, for this machine only."""
+"""An etcd of our own for `allot up --etcd`: found on this machine, with its data in the data directory, for one client only.
+
+Everything in a cluster is in its etcd, so whoever could talk to it would be everybody. Others on this machine can reach the port:
+the etcd takes nobody without a certificate of an authority that is made anew at each start and lives in files of this user.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,13 @@ import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
+from allot.apiserver.access.certificates import CertificateAuthority, Identity, KeyPair
+from allot.apiserver.access.secret_files import make_private_directory, write_secret
 from allot.cli.errors import CommandError
 from allot.process.children import Child, Hear
 from allot.process.clock import Clock
@@ -38,30 +47,59 @@ def find_etcd() -> Path:
     raise NoEtcd("no etcd on this machine", "install one, or say where it is: ALLOT_ETCD=/path/to/etcd")
 
 
+class Etcd(msgspec.Struct, frozen=True):
+    """An etcd that runs, and how to be let in."""
+
+    child: Child
+    url: str
+    ca_file: Path
+    cert_file: Path
+    key_file: Path
+
+
 @asynccontextmanager
 async def etcd_running(
     program: Path, folder: Path, clock: Clock, hear: Hear, changed: Callable[[], None]
-) -> AsyncIterator[tuple[Child, str]]:
-    """An etcd that accepts connections, and its URL. folder: for its data."""
-    client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+) -> AsyncIterator[Etcd]:
+    """An etcd that accepts connections. folder: for its data and the certificates."""
+    client, peer = (f"https://127.0.0.1:{_free_port()}" for _ in range(2))
+    data, secrets = folder / "data", folder / "pki"
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _issue(secrets, datetime.fromtimestamp(clock.seconds(), UTC))
+    ca, server, key = (str(secrets / name) for name in ("ca.crt", "server.crt", "server.key"))
     command = [
-        *(str(program), "--name", "allot", "--data-dir", str(folder), "--log-level", "warn"),
+        *(str(program), "--name", "allot", "--data-dir", str(data), "--log-level", "warn"),
         *("--listen-client-urls", client, "--advertise-client-urls", client),
         *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"allot={peer}"),
+        *("--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", server, "--key-file", key),
+        *("--peer-client-cert-auth", "--peer-trusted-ca-file", ca, "--peer-cert-file", server, "--peer-key-file", key),
     ]
     child = Child(NAME, command, clock, hear, changed=changed)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(child.run())
         try:
             await _until_listening(client, clock)
-            yield child, client
+            yield Etcd(child, client, secrets / "ca.crt", secrets / "client.crt", secrets / "client.key")
         finally:
             running.cancel()
 
 
+def _issue(folder: Path, now: datetime) -> None:
+    """Certificates for the etcd and its one client; the authority's key is kept by nobody."""
+    make_private_directory(folder)
+    authority = CertificateAuthority.create(now)
+    write_secret(folder / "ca.crt", authority.pem)
+    _write(folder, "server", authority.issue_server(("127.0.0.1",), now))
+    _write(folder, "client", authority.issue_client(Identity("allot"), now))
+
+
+def _write(folder: Path, name: str, pair: KeyPair) -> None:
+    write_secret(folder / f"{name}.crt", pair.certificate)
+    write_secret(folder / f"{name}.key", pair.key)
+
+
 async def _until_listening(url: str, clock: Clock) -> None:
-    host, _, port = url.removeprefix("http://").partition(":")
+    host, _, port = url.removeprefix("https://").partition(":")
     until = clock.monotonic() + _START_S
     while True:
         try:

@@ -157,10 +157,15 @@ class _Cluster:
             return
         folder, name = self._options.folder / "etcd", etcd_child.NAME
         hear = partial(self._logs.hear, name)
-        async with etcd_child.etcd_running(self._options.etcd, folder, self._clock, hear, self._changed) as started:
-            child, url = started
-            self._children.append(child)
-            yield msgspec.structs.replace(server, etcd_servers=(url,))
+        async with etcd_child.etcd_running(self._options.etcd, folder, self._clock, hear, self._changed) as etcd:
+            self._children.append(etcd.child)
+            yield msgspec.structs.replace(
+                server,
+                etcd_servers=(etcd.url,),
+                etcd_ca=etcd.ca_file,
+                etcd_cert=etcd.cert_file,
+                etcd_key=etcd.key_file,
+            )
 
     async def _start(self) -> None:
         """Everything on the server; returns when it is ready and announced."""
