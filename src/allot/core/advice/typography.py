@@ -100,4 +100,4 @@ def is_quoted_in_print(text: str) -> bool:
 
 def with_plain_quotes(text: str) -> str:
     """The text with the quotes of programs."""
-    return text.translate(str.maketrans(_QUOTES))
+    return text.translate({ord(quote): plain for quote, plain in _QUOTES.items()})
