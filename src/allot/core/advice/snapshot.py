@@ -84,6 +84,15 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("", "events", observed_v1.Event),
 )
 
+_EVENTS_GROUP = "events.k8s.io"
+_CORE_EVENT_FIELDS = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "deprecatedCount": "count",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "reportingController": "reportingComponent",
+}
 _BY_NAME = {(kind.group, kind.name): kind for kind in KINDS}
 _BY_TYPE = {kind.type: kind for kind in KINDS}
 
@@ -121,6 +130,8 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
     with defaults, without managedFields. NotInSnapshots for other kinds; DecodeError or ConversionError for a bad one."""
     api_version, name = value.get("apiVersion"), value.get("kind")
     group, _, version = api_version.rpartition("/") if isinstance(api_version, str) else ("", "", "")
+    if (group, name) == (_EVENTS_GROUP, "Event"):
+        group, value = "", _core_event(value)
     kind = _BY_NAME.get((group, name)) if isinstance(name, str) else None
     if kind is None:
         raise NotInSnapshots(f"{name!r} in {api_version!r}")
@@ -136,6 +147,12 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
             raise NotInSnapshots(str(error)) from None
     plain = _in_default_namespace(plain) if kind.namespaced else plain
     return decode_served(plain, kind.type)
+
+
+def _core_event(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An event of events.k8s.io as the core group has it."""
+    renamed = {_CORE_EVENT_FIELDS.get(key, key): part for key, part in value.items()}
+    return {**renamed, "apiVersion": "v1"}
 
 
 def _without_managed_fields(value: dict[str, Any]) -> dict[str, Any]:
