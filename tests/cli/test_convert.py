@@ -66,6 +66,19 @@ def test_write_changes_the_files_and_keeps_their_mode(file: Path) -> None:
     assert allot("convert", str(file), "--write").stderr == "nothing to change\n"
 
 
+def test_files_with_windows_line_ends_keep_them(file: Path) -> None:
+    file.write_bytes(OLD.replace("\n", "\r\n").encode())
+    assert allot("convert", str(file), "--write").code == 0
+    assert file.read_bytes() == NEW.replace("\n", "\r\n").encode()
+
+
+def test_json_that_breaks_off_is_told_once_with_its_place(file: Path) -> None:
+    broken = file.with_name("broken.json")
+    broken.write_text('{"apiVersion": "v1"')
+    expected = f"error: {broken}: line 1, column 20: not JSON: expecting ',' delimiter"
+    assert allot("convert", str(broken)).stderr.splitlines() == [expected]
+
+
 def test_nothing_is_written_when_one_file_cannot_be_converted(file: Path) -> None:
     (file.parent / "other.yaml").write_text(REFUSED)
     result = allot("convert", str(file.parent), "--write")

@@ -186,9 +186,19 @@ def _outcomes(documents: Sequence[Written], result: Converted) -> Iterator[_Outc
 
 
 def _text(source: Source, outcomes: Sequence[_Outcome]) -> str:
-    text = source.text
     if all(outcome.is_same for outcome in outcomes):
-        return text
+        return source.text
+    return _with_line_ends_of(source.text, _changed_text(source.text, outcomes))
+
+
+def _with_line_ends_of(before: str, made: str) -> str:
+    """A file from Windows stays one."""
+    if "\r\n" not in before or before.count("\r\n") != before.count("\n"):
+        return made
+    return made.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _changed_text(text: str, outcomes: Sequence[_Outcome]) -> str:
     if text.lstrip()[:1] in ("{", "["):
         values = [value for outcome in outcomes for value in outcome.values]
         return "".join(f"{json.dumps(value, ensure_ascii=False, indent=2)}\n" for value in values)

@@ -19,6 +19,7 @@ from allot.cli.yaml_stream import (
     LONE_SURROGATE,
     VALUES_MAX,
     Document,
+    NotYAML,
     YAMLStream,
     line_at,
     lower_first,
@@ -88,8 +89,8 @@ def _json_or_flow_yaml(text: str, source: str, places: bool) -> list[Document]:
         return list(YAMLStream(text, source, places=places).documents())
 
 
-def _json_error(error: json.JSONDecodeError, source: str) -> Unreadable:
-    return Unreadable(f"{source}: line {error.lineno}, column {error.colno}: not JSON: {lower_first(error.msg)}")
+def _json_error(error: json.JSONDecodeError, source: str) -> NotYAML:
+    return NotYAML(source, error.lineno, error.colno, f"not JSON: {lower_first(error.msg)}")
 
 
 def _json_documents(text: str, source: str, places: bool) -> list[Document]:
