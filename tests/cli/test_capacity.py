@@ -90,6 +90,12 @@ def test_a_tree_is_drawn_from_a_claim_node_or_device() -> None:
     assert allot("tree", "device/node-a/gpu-5", "-o", "json", *DUMP).lines[0]["children"][0]["name"] == "ml/train-0"
 
 
+def test_facts_of_a_tree_have_the_names_of_fields_for_programs() -> None:
+    (claim,) = allot("tree", "claim/train-0", "-n", "ml", "-o", "json", *DUMP).lines
+    assert set(claim["facts"]) == {"state", "node"}
+    assert set(claim["children"][0]["facts"]) == {"asksFor"}
+
+
 @pytest.mark.parametrize("subject", ["pod/gone", "gone", "claim/gone", "node/gone", "device/gone"])
 def test_what_is_not_there_has_no_tree(subject: str) -> None:
     result = allot("tree", subject, *DUMP)

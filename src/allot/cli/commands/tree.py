@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 import msgspec
@@ -63,7 +64,7 @@ def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFor
     found = list(_trees(world, _KINDS[kind], name, namespace or source.namespace))
     if output is not OutputFormat.TABLE:
         for branch in found:
-            write_value(msgspec.to_builtins(branch), output)
+            write_value(_value(branch), output)
         return
     for branch in found:
         _draw(branch, "", "")
@@ -99,6 +100,17 @@ def _trees(world: World, kind: str, name: str, namespace: str) -> Iterator[Branc
 def _missing(kind: str, name: str) -> Refused:
     hints = {"pod": "-n names another namespace", "claim": "allot top claims -A lists all claims"}
     return Refused(f"{kind} {name}: not found", hints.get(kind, "allot get devices lists all devices"))
+
+
+def _value(branch: Branch) -> dict[str, Any]:
+    """The branch for programs: facts have the names of fields, and not of columns."""
+    facts = {_field_name(name): value for name, value in branch.facts.items()}
+    return {**msgspec.structs.asdict(branch), "facts": facts, "children": [_value(child) for child in branch.children]}
+
+
+def _field_name(words: str) -> str:
+    first, *others = words.split(" ")
+    return "".join((first, *(word.capitalize() for word in others)))
 
 
 def _draw(branch: Branch, first: str, rest: str) -> None:
