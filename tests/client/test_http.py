@@ -136,6 +136,12 @@ async def test_a_server_that_is_away_is_named() -> None:
     assert len(clock.slept) == http_module.TRIES_MAX - 1
 
 
+async def test_a_server_whose_name_is_not_known_is_told_in_words() -> None:
+    async with transport_to(Connection(server="https://nowhere.invalid:6443"), QuickClock()) as transport:
+        with pytest.raises(Unreachable, match=r"cannot connect to \S+: the name nowhere\.invalid is not known$"):
+            await transport.request("GET", "/x")
+
+
 @pytest.mark.slow
 async def test_a_deadline_holds_over_all_tries() -> None:
     async def slow(_: web.Request) -> web.StreamResponse:

@@ -335,6 +335,8 @@ def _reason(error: BaseException) -> str:
         return f"certificate not accepted: {error.certificate_error}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return f"TLS: {error.reason}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the name {error.host} is not known"
     number = error.os_error.errno if isinstance(error, aiohttp.ClientConnectorError) else None
     if number is not None and number in errno.errorcode:
         # Its own text shows objects of the TLS library.
