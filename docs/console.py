@@ -3,9 +3,10 @@
 A block is fenced as ```console; a line `$ ...` is a command (lines after it that begin with `> ` belong to it), what follows is its
 output. In an output a line `...` stands for any number of lines, and `…` for any text within a line.
 
-Commands of a page that says `<!-- cluster: --node t4 -->` run in order, by a shell, in a folder of their own, with a cluster that
-`allot up` started with those options; kubectl uses it. On other pages only plain `allot` commands are run, from the root of the
-project. `python docs/console.py [PAGE...]` rewrites the outputs.
+The commands of a page run in order, by a shell, in a folder of their own that has the project's `docs` and `examples` in it. If the
+page says `<!-- cluster: --node t4 -->`, there is a cluster that `allot up` started with those options, and kubectl uses it; otherwise
+there is none. A command that ends with ` &` goes on until the end of the page; the one after it is tried until it succeeds.
+`python docs/console.py [PAGE...]` rewrites the outputs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +26,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 ELISION = "..."
 GAP = "…"
+KUBECONFIG = "kubeconfig"
 COMMAND_SECONDS_MAX = 120
+BACKGROUND_SECONDS_MAX = 30
+_BACKGROUND = " &"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CLUSTER = re.compile(r"^<!-- cluster:(.*?)-->$", re.MULTILINE)
 # What sets up or builds something: the tests of the project run these on their own.
@@ -36,11 +41,6 @@ class Command(NamedTuple):
 
     line: str
     output: str
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is an `allot` command that needs no shell."""
-        return self.line.startswith("allot ") and not {"|", ">", "&&", "<"} & set(shlex.split(self.line))
 
     @property
     def is_set_up(self) -> bool:
@@ -81,25 +81,38 @@ def commands_on(page: Path) -> list[Command]:
 
 
 class Place:
-    """Where commands run: the project's root, or a folder with a cluster."""
+    """Where commands run: a folder, with a cluster if one was started."""
 
-    def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._background: list[subprocess.Popen[bytes]] = []
+        self._is_starting = False
         programs = Path(sys.executable).parent
         self._environment = {
             **os.environ,
             "NO_COLOR": "1",
             "COLUMNS": "100",
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder / "data"),
+            "KUBECONFIG": str(folder / KUBECONFIG),
         }
-        if kubeconfig is not None:
-            self._environment["KUBECONFIG"] = str(kubeconfig)
-            self._environment["XDG_DATA_HOME"] = str(folder / "data")
-            self._environment["HOME"] = str(folder)
 
     def run(self, line: str) -> tuple[int, str]:
         """Exit code, and what the command printed on both streams."""
-        done = subprocess.run(
+        if line.endswith(_BACKGROUND):
+            self._start(line.removesuffix(_BACKGROUND))
+            return 0, ""
+        deadline = time.monotonic() + (BACKGROUND_SECONDS_MAX if self._is_starting else 0)
+        self._is_starting = False
+        while True:
+            done = self._run(line)
+            if done.returncode == 0 or time.monotonic() >= deadline:
+                return done.returncode, done.stdout
+            time.sleep(0.2)
+
+    def _run(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             ["sh", "-c", line],
             cwd=self._folder,
             env=self._environment,
@@ -110,25 +123,45 @@ class Place:
             check=False,
             timeout=COMMAND_SECONDS_MAX,
         )
-        return done.returncode, done.stdout
 
+    def _start(self, line: str) -> None:
+        with (self._folder / "background.log").open("ab") as log:
+            process = subprocess.Popen(
+                ["sh", "-c", f"exec {line}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._background.append(process)
+        self._is_starting = True
 
-PROJECT = Place(ROOT)
+    def end(self) -> None:
+        """Stops what runs in the background, the last one first."""
+        for process in reversed(self._background):
+            process.terminate()
+            process.wait(BACKGROUND_SECONDS_MAX)
 
 
 @contextmanager
-def cluster(options: list[str]) -> Iterator[Place]:
-    """A cluster of its own, with the project's examples beside it."""
+def place(page: Path) -> Iterator[Place]:
+    """Where the commands of a page run, with its cluster if it wants one."""
+    options = cluster_of(page)
     with tempfile.TemporaryDirectory(prefix="allot-docs-") as name:
         folder = Path(name)
-        (folder / "examples").symlink_to(ROOT / "examples")
-        place = Place(folder, folder / "kubeconfig")
-        started = place.run(f"allot up --detach --port 0 --kubeconfig kubeconfig {shlex.join(options)}")
+        for shared in ("docs", "examples"):
+            (folder / shared).symlink_to(ROOT / shared)
+        here = Place(folder)
         try:
-            assert started[0] == 0, started[1]
-            yield place
+            if options is not None:
+                code, printed = here.run(f"allot up --detach --port 0 --kubeconfig {KUBECONFIG} {shlex.join(options)}")
+                assert code == 0, printed
+            yield here
         finally:
-            place.run("allot down")
+            here.end()
+            if options is not None:
+                here.run("allot down")
 
 
 def says_the_same(shown: str, printed: str) -> bool:
@@ -140,35 +173,34 @@ def says_the_same(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed.rstrip("\n") + "\n") is not None
 
 
-def _refreshed(block: str, place: Place | None) -> str:
-    parts = []
-    for command in commands(block):
-        output = command.output
-        if place is not None or command.is_plain:
-            printed = "" if command.is_set_up else (place or PROJECT).run(command.line)[1]
-            if output.strip() and not command.is_elided:
-                output = printed.rstrip("\n") + "\n"
-        shown = command.line.replace("\n", "\n> ")
-        parts.append(f"$ {shown}\n{output}")
-    return "".join(parts)
-
-
 def refresh(chosen: list[Path]) -> None:
     """Writes the present output of every command into the pages."""
     for page in chosen:
-        text, options = page.read_text(), cluster_of(page)
-        if options is None:
-            new = _written(text, None)
-        else:
-            with cluster(options) as place:
-                new = _written(text, place)
+        text = page.read_text()
+        if not commands_on(page):
+            continue
+        with place(page) as here:
+            new = _rewritten(text, here)
         if new != text:
             page.write_text(new)
             sys.stdout.write(f"{page.relative_to(ROOT)}: refreshed\n")
 
 
-def _written(text: str, place: Place | None) -> str:
-    return _BLOCK.sub(lambda match: f"```console\n{_refreshed(match.group(1), place)}```", text)
+def _rewritten(text: str, here: Place) -> str:
+    return _BLOCK.sub(lambda match: f"```console\n{_refreshed(match.group(1), here)}```", text)
+
+
+def _refreshed(block: str, here: Place) -> str:
+    parts = []
+    for command in commands(block):
+        output = command.output
+        if not command.is_set_up:
+            _, printed = here.run(command.line)
+            if output.strip() and not command.is_elided:
+                output = printed.rstrip("\n") + "\n"
+        shown = command.line.replace("\n", "\n> ")
+        parts.append(f"$ {shown}\n{output}")
+    return "".join(parts)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ import shutil
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from allot.cli.main import cli
 from allot.core.allocation import ALL_FEATURES, DEFAULT_FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,13 +18,8 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 import console  # noqa: E402
 
-PLAIN = [
-    (page, command)
-    for page in console.pages()
-    for command in console.commands_on(page)
-    if command.is_plain and console.cluster_of(page) is None
-]
-WITH_CLUSTER = [page for page in console.pages() if console.cluster_of(page) is not None]
+COMMANDS = cli.list_commands(click.Context(cli))
+PAGES = [page for page in console.pages() if any(not each.is_set_up for each in console.commands_on(page))]
 MADE = [
     (page, command)
     for page in console.pages()
@@ -32,34 +29,27 @@ MADE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "command"), PLAIN, ids=[f"{page.relative_to(ROOT)}: {command.line}" for page, command in PLAIN]
-)
-def test_a_command_on_a_page_prints_what_the_page_says(page: Path, command: console.Command) -> None:
-    _check(console.PROJECT, page, command)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_CLUSTER, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_do_on_a_cluster_what_the_page_says(page: Path) -> None:
-    lines = console.commands_on(page)
-    if any("kubectl " in command.line for command in lines) and shutil.which("kubectl") is None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_do_what_the_page_says(page: Path) -> None:
+    commands = [command for command in console.commands_on(page) if not command.is_set_up]
+    if any("kubectl " in command.line for command in commands) and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    with console.cluster(console.cluster_of(page) or []) as place:
-        for command in lines:
-            if not command.is_set_up:
-                _check(place, page, command)
+    with console.place(page) as place:
+        for command in commands:
+            _check(place, page, command)
 
 
 def _check(place: console.Place, page: Path, command: console.Command) -> None:
     code, printed = place.run(command.line)
+    if not command.output.strip():
+        assert code == 0, f"{page.relative_to(ROOT)} shows no failure of `{command.line}`:\n{printed}"
+        return
     assert code in (0, 1, 2), f"$ {command.line}\n{printed}"
     assert "internal error" not in printed
-    if command.output.strip():
-        assert console.says_the_same(command.output, printed), (
-            f"{page.relative_to(ROOT)} shows another output of `{command.line}`; "
-            f"`make docs` writes the present one:\n{printed}"
-        )
+    assert console.says_the_same(command.output, printed), (
+        f"{page.relative_to(ROOT)} shows another output of `{command.line}`; "
+        f"`make docs` writes the present one:\n{printed}"
+    )
 
 
 @pytest.mark.parametrize(("page", "command"), MADE, ids=[f"{page.name}: {command.line}" for page, command in MADE])
@@ -77,8 +67,36 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_features_is_complete_and_has_the_defaults() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| .* \| (on|off) \|$", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE)
+    page = ROOT / "docs/reference/commands/allocate.md"
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (on|off) \|$", page.read_text(), re.MULTILINE)
     assert dict(rows) == {name: "on" if name in DEFAULT_FEATURES.names() else "off" for name in ALL_FEATURES.names()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_a_page_that_names_all_its_options(name: str) -> None:
+    page = (ROOT / f"docs/reference/commands/{name}.md").read_text()
+    missing = [option for option in _options(_command(name)) if not re.search(rf"(?<![\w-]){option}(?![\w-])", page)]
+    assert not missing, f"docs/reference/commands/{name}.md does not name {', '.join(missing)}"
+
+
+def _command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+def _options(command: click.Command) -> list[str]:
+    """The longest name of every option, those of sub-commands included."""
+    own = [max(each.opts, key=len) for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return own + [option for each in below for option in _options(each)]
+
+
+def test_the_site_has_every_page_in_its_navigation() -> None:
+    named = re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text().split("nav:")[1])
+    own = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert own <= set(named), f"not in mkdocs.yml: {', '.join(sorted(own - set(named)))}"
+    assert len(named) == len(set(named))
 
 
 def test_an_elision_stands_for_any_lines() -> None:
