@@ -53,6 +53,20 @@ def test_the_first_line_is_the_cause(dump: str, target: tuple[str, ...]) -> None
     assert result.stdout.splitlines()[0] == CAUSE
 
 
+def test_what_a_dump_lacks_is_noted_and_not_taken_for_deleted_without_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(listed([made for made in CLUSTER if made["kind"] == "Pod"]))
+    result = allot("explain", "train", "-f", str(path))
+    assert result.stdout.splitlines()[0] == (
+        "default/train is pending because its claim default/train-gpu-x is not there, "
+        "nor is ResourceClaimTemplate default/train-template, from which it was made"
+    )
+    assert result.stderr == (
+        "note: the dump has no Node and no DeviceClass and no ResourceSlice: "
+        "answers are those for a cluster that has none\n"
+    )
+
+
 def test_the_rest_tells_what_would_help_requests_nodes_and_the_nearest_miss(dump: str) -> None:
     lines = allot("explain", "train", "-f", dump).stdout.splitlines()
     assert "  1. wait for or delete pod default/other on node n   -> node n" in lines

@@ -11,7 +11,7 @@ from allot.cli.config_checks import CONFIG_CHECKS
 from allot.cli.errors import Unreadable
 from allot.cli.node_files import NodeSet, hint_for
 from allot.cli.node_templates import objects_of
-from allot.cli.snapshots import SnapshotSource, read_snapshot
+from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_from_files
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.snapshot import Snapshot
 from allot.core.model.meta import APIStruct
@@ -34,7 +34,7 @@ def read_knowledge(source: KnowledgeSource) -> Knowledge:
     objects: tuple[APIStruct, ...] = ()
     dumps = tuple(each for each in source.against if each != LIVE)
     if dumps:
-        objects += read_snapshot(SnapshotSource(files=dumps)).objects
+        objects += snapshot_from_files(dumps).objects
     if LIVE in source.against:
         objects += read_snapshot(SnapshotSource(kubeconfig=source.kubeconfig, context=source.context)).objects
     return Knowledge(

@@ -22,6 +22,7 @@ from allot.cli.manifests import Manifest, Origin, manifests_in, read_sources
 from allot.cli.output import progress, talk
 from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, SnapshotKind, read_object
 from allot.core.lifecycle.times import seconds_of
+from allot.core.model import core_v1, resource_v1
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
@@ -36,6 +37,8 @@ DEFAULT_NAMESPACE = "default"
 _LISTS_AT_ONCE = 4
 # Somebody waits for the answer: a server that is away should be told soon.
 _TRIES_MAX = 3
+# Kinds without which nothing can be said, but of which even a whole cluster may have none.
+_MAY_BE_NONE = (core_v1.Pod, resource_v1.ResourceClaim)
 _KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
 
 
@@ -86,7 +89,9 @@ def snapshot_options(function: Function) -> Function:
 def read_snapshot(source: SnapshotSource) -> Snapshot:
     """The cluster as it is, or as the dump has it."""
     if source.files:
-        return snapshot_from_files(source.files)
+        snapshot = snapshot_from_files(source.files)
+        _note_absence(snapshot)
+        return snapshot
     taken_at, values = read_live(source)
     return Snapshot(tuple(_objects(values)), taken_at)
 
@@ -127,6 +132,14 @@ def snapshot_from_files(files: tuple[str, ...]) -> Snapshot:
         talk(f"note: passed over, as they do not matter here: {kinds}")
     objects = tuple(found.values())
     return Snapshot(objects, _newest_time(objects))
+
+
+def _note_absence(snapshot: Snapshot) -> None:
+    """Of kinds of which a cluster with devices has some: people forget them when they make a dump."""
+    kinds = [kind for kind in KINDS if kind.required and kind.type not in _MAY_BE_NONE]
+    absent = [kind.name for kind in kinds if not snapshot.of(kind.type)]
+    if absent:
+        talk(f"note: the dump has no {' and no '.join(absent)}: answers are those for a cluster that has none")
 
 
 def _manifests(files: tuple[str, ...]) -> Iterator[Manifest]:
@@ -221,10 +234,12 @@ async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]
         await client.discovery()
         taken_at = clock.seconds()
         values: list[dict[str, Any]] = []
-        for found in await _all_lists(client, connection.namespace):
+        hidden = _Hidden(connection.namespace)
+        for found in await _all_lists(client, hidden):
             if isinstance(found, Exception):
                 raise found
             values += found
+        hidden.tell()
         return taken_at, values
     except (Unreachable, Unauthorized) as error:
         hint = "kubectl version shows whether it can be reached"
@@ -235,7 +250,23 @@ async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]
         await client.close()
 
 
-async def _all_lists(client: Client, namespace: str) -> list[list[dict[str, Any]] | Exception]:
+class _Hidden:
+    """What may not be listed, by kind; told at once, as for some people it is most kinds."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.everywhere: list[str] = []
+        self.elsewhere: list[str] = []
+
+    def tell(self) -> None:
+        if self.elsewhere:
+            kinds = ", ".join(sorted(self.elsewhere))
+            talk(f"note: only those of namespace {self.namespace} may be listed: {kinds}")
+        if self.everywhere:
+            talk(f"note: left out, as they may not be listed: {', '.join(sorted(self.everywhere))}")
+
+
+async def _all_lists(client: Client, hidden: _Hidden) -> list[list[dict[str, Any]] | Exception]:
     """The objects of each kind, a few kinds at once. One that fails does not cut the others short: their connections would be
     left half open."""
     from allot.client.errors import ApiError
@@ -246,7 +277,7 @@ async def _all_lists(client: Client, namespace: str) -> list[list[dict[str, Any]
         async def read(kind: SnapshotKind) -> list[dict[str, Any]] | Exception:
             async with turns:
                 try:
-                    return await _list(client, kind, namespace)
+                    return await _list(client, kind, hidden)
                 except (ApiError, Refused) as error:
                     return error
                 finally:
@@ -257,7 +288,7 @@ async def _all_lists(client: Client, namespace: str) -> list[list[dict[str, Any]
     return [task.result() for task in lists]
 
 
-async def _list(client: Client, kind: SnapshotKind, namespace: str) -> list[dict[str, Any]]:
+async def _list(client: Client, kind: SnapshotKind, hidden: _Hidden) -> list[dict[str, Any]]:
     """All objects of a kind, with the apiVersion and kind that members of lists do not carry."""
     from allot.client.errors import Forbidden
 
@@ -276,17 +307,17 @@ async def _list(client: Client, kind: SnapshotKind, namespace: str) -> list[dict
     except Forbidden as error:
         if kind.namespaced:
             try:
-                items = (await resource.list(namespace)).items
+                items = (await resource.list(hidden.namespace)).items
             except Forbidden:
                 pass
             else:
-                talk(f"note: {kind.plural}: only those of namespace {namespace} may be listed")
+                hidden.elsewhere.append(kind.plural)
                 return [{**head, **item} for item in items]
         if kind.required:
-            raise Refused(
-                f"{kind.plural}: {error.message}", "the right to list them is needed; a dump (-f) needs no rights"
-            ) from None
-        talk(f"note: {kind.plural}: left out, as they may not be listed")
+            needed = ", ".join(each.plural for each in KINDS if each.required)
+            hint = f"the right to list {needed} is needed; a dump (-f) needs no rights"
+            raise Refused(f"{kind.plural}: {error.message}", hint) from None
+        hidden.everywhere.append(kind.plural)
         return []
 
 

@@ -151,7 +151,13 @@ def _refusal(world: World, pod: core_v1.Pod) -> str:
 
 def _no_template(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
     namespace = pod.metadata.namespace
+    recorded = recorded_name(pod, entry)
     text = f"its claim {entry.name} is to be made from ResourceClaimTemplate {namespace}/{name}, which does not exist"
+    if recorded:
+        text = (
+            f"its claim {namespace}/{recorded} is not there, nor is ResourceClaimTemplate {namespace}/{name}, "
+            "from which it was made"
+        )
     candidates: list[Candidate] = []
     templates = world.all(api.ResourceClaimTemplate)
     here = [found.metadata.name for found in templates if found.metadata.namespace == namespace]
