@@ -13,6 +13,7 @@ from allot.cli.gates import gates_text, parse_gates
 from allot.cli.instance import AlreadyRunning, Instance, InstanceState
 from allot.cli.local_node import LocalNode, LocalOptions
 from allot.cli.node_sets import Nodes, keep_nodes, kept_nodes, parse_specs
+from allot.cli.serving import CannotServe
 from allot.node.runtimes.shim import start_time
 from cli.command import allot
 
@@ -98,6 +99,12 @@ def test_nodes_without_devices_are_not_waited_for() -> None:
 def test_a_data_directory_that_is_too_deep_for_sockets_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="longer names than the machine allows"):
         LocalNode(LocalOptions(), tmp_path / ("deep" * 20), tmp_path / "kubeconfig", "default")
+
+
+def test_a_container_runtime_that_is_not_there_is_told_before_anything_waits_for_it(tmp_path: Path) -> None:
+    options = LocalOptions(runtime="cri", endpoint=f"unix://{tmp_path}/cri.sock")
+    with pytest.raises(CannotServe, match=f"there is no container runtime at {tmp_path}/cri.sock"):
+        LocalNode(options, Path("/var/lib/n"), tmp_path / "kubeconfig", "default")
 
 
 # --- other options ---

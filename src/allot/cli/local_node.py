@@ -15,6 +15,7 @@ import msgspec
 
 from allot.cli.errors import Unreadable
 from allot.cli.node_sets import local_name
+from allot.cli.serving import CannotServe
 from allot.core.model.resource_v1 import DeviceClass
 from allot.devices.cpu import classes as cpu_classes
 from allot.devices.gpu import classes as gpu_classes
@@ -59,6 +60,8 @@ class LocalNode:
         self._kubeconfig = kubeconfig.absolute()
         self._gates = gates
         self._drivers = tuple(each for each in _DRIVERS if each.is_needed())
+        if options.runtime == "cri":
+            _require_runtime(options.endpoint)
         if len(bytes(self._folder)) + _SOCKETS_BELOW > SOCKET_BYTES_MAX:
             text = f"--node local: sockets below {self._folder} would have longer names than the machine allows"
             raise Unreadable(text, "choose a data directory with a shorter path: --data-dir")
@@ -89,3 +92,14 @@ class LocalNode:
     def _cdi(self) -> Path:
         """Where drivers write: where the container runtime looks, or with processes a folder of our own."""
         return _CDI_FOLDERS[-1] if self._options.runtime == "cri" else self._folder / "cdi"
+
+
+def _require_runtime(endpoint: str) -> None:
+    """Refused before anything starts: an agent without its container runtime would be started again and again."""
+    # Imported late: gRPC takes longer to load than most clusters take to start.
+    from allot.node.runtimes.cri import CriOptions
+
+    socket = Path(endpoint.removeprefix("unix://") or CriOptions().socket)
+    if not socket.exists():
+        hint = "start the container runtime, or name its socket: --container-runtime-endpoint"
+        raise CannotServe(f"--runtime cri: there is no container runtime at {socket}", hint)
