@@ -13,6 +13,7 @@ from allot.cli.output import OutputFormat, output_option, progress, talk, write,
 from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
+from allot.core.advice.explain.wording import count
 from allot.core.advice.explain.world import World
 from allot.core.advice.planning.changes import (
     ChangeError,
@@ -196,13 +197,14 @@ def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Chang
     write_table(("CLUSTER", "NODES", "SCHEDULED", "MAXIMUM"), rows)
     outcome = then or now
     if now.waiting:
-        talk(f"note: {now.waiting} pods wait for a node already; what they need is not set aside for them")
+        waiting = "1 pod waits" if now.waiting == 1 else f"{now.waiting} pods wait"
+        talk(f"note: {waiting} for a node already; what is needed for that is not set aside")
     if outcome.maximum.reason and outcome.blocked is not None:
         write(f"The maximum is a bound: {outcome.maximum.reason}.")
     if then is not None and (then.moved or then.stranded):
         write()
         total = then.moved + len(then.stranded)
-        write(f"Of the {total} pods of drained nodes, {then.moved} find another place.")
+        write(f"Drained nodes have {count(total, 'pod')}, of which {then.moved} would find another place.")
         for stranded in then.stranded[:_NODES_SHOWN_MAX]:
             write(f"  {stranded.pod}: {stranded.blocked.explanation or stranded.blocked.message}", "red")
     if why is not None:
