@@ -34,9 +34,9 @@ Object = dict[str, Any]
 # --- the cluster ---
 
 
-def gpu(number: int, memory: str) -> Object:
-    """A device with the attributes that a GPU driver publishes."""
-    texts = {"type": "gpu", "productName": "Example H100", "uuid": f"GPU-{number}", "architecture": "Hopper"}
+def gpu(node: int, number: int, memory: str) -> Object:
+    """A device with the attributes that a GPU driver publishes; no two look the same."""
+    texts = {"type": "gpu", "productName": "Example H100", "uuid": f"GPU-{node}-{number}", "architecture": "Hopper"}
     attributes: Object = {name: {"string": text} for name, text in texts.items()}
     attributes |= {"driverVersion": {"version": "550.54.15"}, "index": {"int": number}}
     attributes["resource.kubernetes.io/pcieRoot"] = {"string": f"pci0000:0{number // 2}"}
@@ -61,7 +61,7 @@ def machine(number: int, *, cordoned: bool) -> list[Object]:
                 "driver": DRIVER,
                 "nodeName": name,
                 "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-                "devices": [gpu(index, "80Gi" if is_large else "40Gi") for index in range(DEVICES)],
+                "devices": [gpu(number, index, "80Gi" if is_large else "40Gi") for index in range(DEVICES)],
             },
         },
     ]
@@ -183,7 +183,8 @@ def measure_command(objects: list[Object]) -> None:
 
 def main() -> None:
     """All rows, or those that are named."""
-    gc.set_threshold(100_000, 50, 1000)
+    # As the command does.
+    gc.disable()
     wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     print(f"{NODES} nodes, {NODES * DEVICES} devices, {NODES // 2 * DEVICES} of them held; processor time")
     for name, make in ROWS.items():
