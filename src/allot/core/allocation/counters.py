@@ -6,7 +6,7 @@ undone step by step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.model.resource_v1 import CounterSet
@@ -21,7 +21,7 @@ Groups = frozenset[str] | None
 class PoolCounters:
     """Counters of a pool, less what allocated devices take from them. An amount may be negative: overcommitted."""
 
-    __slots__ = ("available", "devices", "overcommitted", "published", "sets")
+    __slots__ = ("_by_set", "_negative", "_was_overcommitted", "available", "devices", "published", "sets")
 
     def __init__(self, sets: Mapping[str, CounterSet], devices: Iterable[DeviceEntry]) -> None:
         self.sets = sets
@@ -31,12 +31,17 @@ class PoolCounters:
             for counter, amount in set_.counters.items()
         }
         self.available = dict(self.published)
+        # How many counters are overcommitted.
+        self._negative = 0
         self.devices = tuple(entry for entry in devices if entry.device.consumes_counters)
+        self._by_set: dict[str, list[DeviceEntry]] = {}
         for entry in self.devices:
             entry.state.counters.append((self, entry))
+            for consumed in entry.device.consumes_counters:
+                self._by_set.setdefault(consumed.counter_set, []).append(entry)
             if entry.state.allocated:
                 self._add(entry, -1)
-        self._count_overcommitted()
+        self._was_overcommitted = self.overcommitted
 
     def detach(self) -> None:
         """Stop following the ledger, because the pool has changed."""
@@ -47,23 +52,32 @@ class PoolCounters:
     def taken(self, entry: DeviceEntry) -> None:
         """The device has become allocated."""
         self._add(entry, -1)
-        self._count_overcommitted()
 
     def released(self, entry: DeviceEntry) -> None:
         """The device is not allocated any more."""
         self._add(entry, 1)
-        self._count_overcommitted()
 
     def _add(self, entry: DeviceEntry, sign: int) -> None:
-        for consumed in entry.device.consumes_counters:
-            for name, amount in consumed.counters.items():
-                key = (consumed.counter_set, name)
-                if key in self.available:
-                    self.available[key] += sign * amount.value.nano
+        available = self.available
+        for key, amount in consumption(entry).items():
+            if key in available:
+                before = available[key]
+                available[key] = after = before + sign * amount
+                self._negative += (after < 0) - (before < 0)
 
-    def _count_overcommitted(self) -> None:
-        # One overcommitted counter blocks every device of the pool that consumes counters at all, as upstream (F08).
-        self.overcommitted = any(amount < 0 for amount in self.available.values())
+    @property
+    def overcommitted(self) -> bool:
+        """Whether there is too little of any counter: that blocks every device that consumes counters, as upstream (F08)."""
+        return self._negative > 0
+
+    def touched(self, entry: DeviceEntry) -> Iterator[DeviceEntry]:
+        """Devices that may have become available or unavailable since this one was taken or released, itself included."""
+        if self._was_overcommitted != self.overcommitted:
+            self._was_overcommitted = self.overcommitted
+            yield from self.devices
+            return
+        for consumed in entry.device.consumes_counters:
+            yield from self._by_set[consumed.counter_set]
 
     def shortage(self, entry: DeviceEntry) -> tuple[CounterKey, int, int] | None:
         """The first counter of which the device needs more than there is: (counter, needed, available)."""

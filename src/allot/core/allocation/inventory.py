@@ -252,9 +252,8 @@ class Inventory:
         self.ledger.release(claim)
 
     def _holder_changed(self, state: DeviceState) -> None:
-        self._refresh(state.entries)
-        for pool, _ in state.counters:
-            self._refresh(pool.devices)
+        touched = [*state.entries, *(found for pool, entry in state.counters for found in pool.touched(entry))]
+        self._refresh(touched)
         if self._changed is None:
             return
         if len(state.entries) == 1 and not state.counters:
@@ -263,9 +262,7 @@ class Inventory:
             if node is not None or any(index.notices() for index in entry.indexes):
                 self._changed(node)
             return
-        nodes = {node_of(entry) for entry in state.entries}
-        for pool, _ in state.counters:
-            nodes.update(node_of(entry) for entry in pool.devices)
+        nodes = {node_of(entry) for entry in touched}
         for node in (None,) if None in nodes else nodes:
             self._changed(node)
 
