@@ -56,6 +56,9 @@ def test_a_file_that_was_written_from_node_sets_is_read_as_the_same(tmp_path: Pa
         ("nodes:\n- profile: t4\n  count: 0\n", "line 3: count: expected `int` >= 1"),
         ("nodes:\n- profile: t4\n  name: T4\n", "line 3: node name 'T4': expected lower-case letters"),
         ("nodes:\n- profile: t4\n- profile: t4\n", "line 3: two nodes are called 't4'"),
+        ("nodes:\n- profile: t4\n  labels:\n    a b: c\n", "line 4: label 'a b': 'c': name part must consist of"),
+        ("nodes:\n- profile: t4\n  labels: {a: b c}\n", "line 3: label 'a': 'b c': a valid label must be"),
+        ("nodes:\n- profile: t4\n  taints: [{key: a b, effect: NoExecute}]\n", "line 3: taint 'a b': '': name part"),
         ("nodes:\n- count: 2\n", "line 2: object missing required field `profile`"),
         ("nodes:\n- 3\n", "line 2: expected `object`, got `int`"),
         (

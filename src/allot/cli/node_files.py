@@ -16,7 +16,7 @@ YAML or JSON. What is not known is an error that names the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +25,7 @@ import msgspec
 from allot.cli.documents import parse_documents
 from allot.cli.errors import Unreadable
 from allot.core.advice.places import Places, nearest_place
+from allot.core.validation import formats
 from allot.devices.catalogue import Profile, UnknownProfile, find_profile
 from allot.devices.simulation import Settings, SettingsError, SimulatedDrivers
 
@@ -124,6 +125,8 @@ def _node_set(entry: Any, field: Field, source: str, places: Places) -> NodeSet:
         if len(name) > NAME_LENGTH_MAX or not NAME.fullmatch(name):
             text = f"node name {name!r}: expected lower-case letters, digits, '-' and '.'"
             raise _at(source, places, (*field, "name"), text)
+    for below, text in _bad_labels(found):
+        raise _at(source, places, (*field, *below), text)
     try:
         found.resolved()
     except UnknownProfile as error:
@@ -131,6 +134,16 @@ def _node_set(entry: Any, field: Field, source: str, places: Places) -> NodeSet:
     except SettingsError as error:
         raise _at(source, places, (*field, "drivers", *error.field), str(error)) from None
     return found
+
+
+def _bad_labels(found: NodeSet) -> Iterator[tuple[Field, str]]:
+    """What the API server would not take, so that the nodes would never be there."""
+    for key, value in found.labels.items():
+        for why in (*formats.label_key(key), *formats.label_value(value)):
+            yield ("labels", key), f"label {key!r}: {value!r}: {why}"
+    for index, taint in enumerate(found.taints):
+        for why in (*formats.label_key(taint.key), *formats.label_value(taint.value)):
+            yield ("taints", index), f"taint {taint.key!r}: {taint.value!r}: {why}"
 
 
 def hint_for(error: UnknownProfile) -> str:
