@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from allot.cli.banner import announce
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_text, parse_gates
 from allot.cli.instance import AlreadyRunning, Instance, InstanceState
@@ -188,3 +189,14 @@ def test_data_is_removed_after_a_yes(tmp_path: Path) -> None:
     done = allot("reset", "--data-dir", str(data), stdin="y\n")
     assert (done.code, data.exists()) == (0, False)
     assert allot("reset", "--data-dir", str(data)).code == 0
+
+
+def test_what_ends_a_cluster_in_the_background_can_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    state = InstanceState(pid=1, began=0, since=0.0)
+    announce(state, background=tmp_path / "allot")
+    assert "allot status tells how it is, allot down stops it" in capsys.readouterr().err
+    announce(state, background=Path("my data"))
+    assert "allot down --data-dir 'my data' stops it" in capsys.readouterr().err

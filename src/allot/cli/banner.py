@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from allot.cli.instance import InstanceState
 from allot.cli.output import talk
+from allot.cli.serving import default_data_dir
 
 
-def announce(state: InstanceState, *, in_background: bool) -> None:
-    """On stderr, as all talk."""
+def announce(state: InstanceState, *, background: Path | None) -> None:
+    """On stderr, as all talk. background: the data directory of a cluster that nobody has in a terminal."""
     talk(f"ready: {state.url}")
     talk("")
     if state.merged_into:
@@ -19,8 +21,9 @@ def announce(state: InstanceState, *, in_background: bool) -> None:
     talk("  kubectl get nodes,resourceslices")
     talk("  allot demo                      what dynamic resource allocation does, step by step")
     talk("  allot explain pod/NAME          why a pod is pending, or why it is where it is")
-    if in_background:
+    if background is not None:
+        option = "" if background == default_data_dir() else f" --data-dir {shlex.quote(str(background))}"
         talk("")
         talk(f"log: {state.log}")
-        talk("allot status tells how it is, allot down stops it")
+        talk(f"allot status{option} tells how it is, allot down{option} stops it")
     talk("")

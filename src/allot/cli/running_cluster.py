@@ -187,7 +187,7 @@ class _Cluster:
         await wait_for_nodes(self._plane, options.nodes, self._state.since)
         self._state = msgspec.structs.replace(self._state, ready=True)
         self._changed()
-        announce(self._state, in_background=False)
+        announce(self._state, background=None)
         self._screen.is_ready = True
         settle()
 

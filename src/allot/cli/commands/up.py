@@ -119,7 +119,7 @@ def up(
     if detach:
         given = click.get_current_context().meta[_ARGUMENTS]
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
-        announce(state, in_background=True)
+        announce(state, background=server.data_dir)
         return
     options = UpOptions(
         server=server,
