@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from allot.cli.instance import Instance, InstanceState
+from allot.node.runtimes.shim import start_time
 from cli.command import allot
 from core.advice.explain.clusters import (
     asks,
@@ -220,3 +223,20 @@ def test_a_snapshot_is_the_same_in_whatever_order_objects_come(tmp_path: Path) -
         path.write_text(listed(items))
         texts.append(allot("snapshot", "-f", str(path), "-o", "json").stdout)
     assert texts[0] == texts[1]
+
+
+def test_who_has_no_kubeconfig_is_told_of_the_cluster_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert "hint: name a kubeconfig with --kubeconfig" in allot("explain", "train").stderr
+    instance = Instance(tmp_path / "allot")
+    instance.folder.mkdir()
+    with instance.held():
+        instance.write(
+            InstanceState(pid=os.getpid(), began=start_time(os.getpid()), since=0.0, kubeconfig="/data/admin")
+        )
+        hint = "hint: for the cluster of allot up on this machine: export KUBECONFIG=/data/admin"
+        assert hint in allot("explain", "train").stderr

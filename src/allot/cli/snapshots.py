@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -213,7 +214,19 @@ def connection_of(source: SnapshotSource) -> Connection:
     try:
         return connection_from_environment(os.environ, kubeconfig=source.kubeconfig, context=source.context)
     except KubeconfigError as error:
-        raise Unreadable(str(error), "name a kubeconfig with --kubeconfig, or a dump with -f") from None
+        raise Unreadable(str(error), _hint_without_cluster(source)) from None
+
+
+def _hint_without_cluster(source: SnapshotSource) -> str:
+    if source.kubeconfig is None and not source.context:
+        # Imported late: a server's modules, for a question to which nobody has told the cluster.
+        from allot.cli.instance import Instance
+        from allot.cli.serving import default_data_dir
+
+        state = Instance(default_data_dir()).running()
+        if state is not None and state.kubeconfig:
+            return f"for the cluster of allot up on this machine: export KUBECONFIG={shlex.quote(state.kubeconfig)}"
+    return "name a kubeconfig with --kubeconfig, or a dump with -f"
 
 
 async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]]]:
