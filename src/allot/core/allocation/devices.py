@@ -8,6 +8,7 @@ a device that is no longer published. `DeviceEntry` is one published device; two
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from allot.core.cel.device import DeviceView
 from allot.core.cel.device import view as device_view
 from allot.core.cel.values import EvaluationError
 from allot.core.model import resource_v1 as api
+from allot.core.semver import Semver, SemverError
 
 if TYPE_CHECKING:
     from allot.core.allocation.constraints import Values
@@ -77,6 +79,7 @@ class DeviceEntry:
     """One published device."""
 
     __slots__ = (
+        "_is_plain",
         "_view",
         "attributes",
         "capacity",
@@ -119,6 +122,17 @@ class DeviceEntry:
         # What it takes from each counter (`counters.consumption`); None until that is asked for.
         self.drawn: dict[tuple[str, str], int] | None = None
         self._view: DeviceView | EvaluationError | None = None
+        self._is_plain: bool | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every attribute is a single value that can be read, under a short name if it is the driver's own."""
+        if self._is_plain is None:
+            own = f"{self.id.driver}/"
+            self._is_plain = all(map(_is_plain, self.attributes.values())) and not any(
+                name.startswith(own) for names in (self.attributes, self.capacity) for name in names
+            )
+        return self._is_plain
 
     @property
     def view(self) -> DeviceView:
@@ -171,6 +185,21 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 # Like functools.lru_cache, whose keys would have to be hashable: a function of its arguments, remembered for a while.
 _VIEWS_MAX = 4096
 _views: dict[tuple[str, bool, bytes], DeviceView] = {}
+
+
+def _is_plain(attribute: api.DeviceAttribute) -> bool:
+    if attribute.string is not None or attribute.int_ is not None or attribute.bool_ is not None:
+        return True
+    return attribute.version is not None and _is_version(attribute.version)
+
+
+@lru_cache(maxsize=4096)
+def _is_version(text: str) -> bool:
+    try:
+        Semver.parse(text)
+    except SemverError:
+        return False
+    return True
 
 
 # No kind at all: refused when the view is made, and by every selector with it.

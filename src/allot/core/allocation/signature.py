@@ -7,12 +7,13 @@ changes. Selectors are evaluated once per group of devices that agree on the fie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from allot.core.allocation import capacity as capacities
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
 from allot.core.allocation.features import Features
+from allot.core.allocation.glance import Glance
 from allot.core.cel.selector import (
     CompiledSelector,
     EnvironmentOptions,
@@ -85,9 +86,12 @@ class Signature:
     """Everything about a request that decides which devices it could use."""
 
     __slots__ = (
+        "_by_glance",
         "_by_key",
         "_consumption",
+        "_failing",
         "_features",
+        "_glance",
         "_projection",
         "admin_access",
         "device_class",
@@ -126,7 +130,10 @@ class Signature:
         compiled = [rule.compiled for rule in self.rules if rule.compiled is not None]
         if compiled:
             self._projection = Projection.union(selector.projection for selector in compiled)
+        self._glance = Glance.of(self._projection) if self._projection is not None else None
         self._by_key: dict[object, int | Failure] = {}
+        self._by_glance: dict[Hashable, int | Failure] = {}
+        self._failing: dict[Hashable, Rule | None] = {}
         self._consumption: dict[DeviceEntry, capacities.Consumption | None] = {}
 
     def forget(self, entry: DeviceEntry) -> None:
@@ -176,24 +183,33 @@ class Signature:
         """Taints that keep requests of this signature from the device."""
         return blocking_taints(entry.taints, self.tolerations)
 
+    def glance(self, entry: DeviceEntry) -> Hashable | None:
+        """Devices for which this is equal are the same to all selectors; None if only a closer look tells."""
+        return self._glance.key(entry) if self._glance is not None else None
+
     def _selected(self, entry: DeviceEntry) -> Verdict:
         if not self.rules:
             return USABLE
+        seen = self.glance(entry)
+        finding = self._by_glance.get(seen) if seen is not None else None
+        if finding is None:
+            finding = self._looked_up(entry)
+            if seen is not None:
+                self._by_glance[seen] = finding
+        return finding if isinstance(finding, int) else finding.trouble(entry)
+
+    def _looked_up(self, entry: DeviceEntry) -> int | Failure:
         projection = self._projection
         if projection is None:
-            return self._evaluate(entry)
+            return self._find(entry)
         try:
             key = projection.key(entry.view)
         except EvaluationError:
-            return self._evaluate(entry)
+            return self._find(entry)
         finding = self._by_key.get(key)
         if finding is None:
             finding = self._by_key[key] = self._find(entry)
-        return finding if isinstance(finding, int) else finding.trouble(entry)
-
-    def _evaluate(self, entry: DeviceEntry) -> Verdict:
-        finding = self._find(entry)
-        return finding if isinstance(finding, int) else finding.trouble(entry)
+        return finding
 
     def _find(self, entry: DeviceEntry) -> int | Failure:
         """What the selectors say of the device, and of all that look the same to them."""
@@ -210,10 +226,15 @@ class Signature:
 
     def failing_rule(self, entry: DeviceEntry) -> Rule | None:
         """The selector that rejects the device; None if all accept it."""
-        for rule in self.rules:
-            if rule.compiled is None or not rule.compiled.matches(entry.view):
-                return rule
-        return None
+        seen = self.glance(entry)
+        if seen is not None and seen in self._failing:
+            return self._failing[seen]
+        found = next(
+            (rule for rule in self.rules if rule.compiled is None or not rule.compiled.matches(entry.view)), None
+        )
+        if seen is not None:
+            self._failing[seen] = found
+        return found
 
 
 _UNKNOWN: capacities.Consumption = {"\0unknown": Quantity.ZERO}
