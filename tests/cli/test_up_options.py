@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -200,3 +201,12 @@ def test_what_ends_a_cluster_in_the_background_can_be_copied(
     assert "allot status tells how it is, allot down stops it" in capsys.readouterr().err
     announce(state, background=Path("my data"))
     assert "allot down --data-dir 'my data' stops it" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is denied to root")
+def test_a_data_directory_of_somebody_else_is_told_before_anything_starts(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    for detached in ((), ("--detach",)):
+        done = allot("up", "--data-dir", str(tmp_path), *detached)
+        assert done.code == 3
+        assert done.stderr.splitlines()[0] == f"error: data directory {tmp_path}: permission denied"

@@ -213,11 +213,14 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
 
 
 def make_data_dir(path: Path) -> None:
-    """CannotServe if it is not there and cannot be made."""
+    """CannotServe if it is not there and cannot be made, or belongs to somebody else."""
+    hint = "choose another one with --data-dir"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotServe(f"data directory {path}: {(error.strerror or str(error)).lower()}") from error
+        raise CannotServe(f"data directory {path}: {(error.strerror or str(error)).lower()}", hint) from error
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise CannotServe(f"data directory {path}: permission denied", hint)
 
 
 def _cannot_listen(error: OSError, options: ServerOptions) -> CommandError:
