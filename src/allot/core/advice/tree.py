@@ -23,6 +23,7 @@ _TELLING = ("uuid", "profile", "resource.kubernetes.io/pcieRoot", "resource.kube
 # How drivers name what they prepare: kind=name. Others are not known from outside.
 _CDI_NAMES = {"gpu.nvidia.com": "k8s.gpu.nvidia.com/claim={uid}-{device}"}
 UNKNOWN = "unknown"
+_ENDED = ("Succeeded", "Failed")
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -107,6 +108,8 @@ def _entry(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, requ
     if not name:
         return Branch(kind="claim", name="", facts=facts, problem="the claim has not been created yet")
     claim = world.claims.claim(pod.metadata.namespace, name)
+    if claim is None and source and pod.status.phase in _ENDED:
+        return Branch(kind="claim", name=name, facts={**facts, "state": "deleted, as the pod has ended"})
     if claim is None:
         return Branch(kind="claim", name=name, facts=facts, problem="the claim does not exist")
     tree = claim_tree(world, claim, request)

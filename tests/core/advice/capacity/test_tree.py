@@ -64,6 +64,18 @@ def test_a_claim_that_is_missing_or_not_made_yet_is_a_problem() -> None:
     }
 
 
+def test_a_claim_that_went_with_its_ended_pod_is_no_problem() -> None:
+    ended = pod("p", templates=("t",))
+    (entry,) = ended["spec"]["resourceClaims"]
+    ended["status"] = {
+        "phase": "Succeeded",
+        "resourceClaimStatuses": [{"name": entry["name"], "resourceClaimName": "made"}],
+    }
+    found = situation(ended)
+    (told,) = (branch for branch in _walk(pod_tree(found, found.all(core_v1.Pod)[0])) if branch.kind == "claim")
+    assert (told.name, told.facts["state"], told.problem) == ("made", "deleted, as the pod has ended", "")
+
+
 def test_a_claim_that_two_containers_share_is_told_once() -> None:
     shared = pod("p", claims=("c",))
     container = shared["spec"]["containers"][0]
