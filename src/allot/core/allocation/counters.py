@@ -1,6 +1,6 @@
 """Shared counters and compatibility groups of one pool: what partitions of a device can exist side by side.
 
-`PoolCounters` follows the ledger (`taken`, `released`); a search works on a `CounterDraft` on top of it, which can be
+`PoolCounters` can follow the ledger (`taken`, `released`); a search works on a `CounterDraft` on top of it, which can be
 undone step by step.
 """
 
@@ -36,12 +36,16 @@ class PoolCounters:
         self.devices = tuple(entry for entry in devices if entry.device.consumes_counters)
         self._by_set: dict[str, list[DeviceEntry]] = {}
         for entry in self.devices:
-            entry.state.counters.append((self, entry))
             for consumed in entry.device.consumes_counters:
                 self._by_set.setdefault(consumed.counter_set, []).append(entry)
             if entry.state.allocated:
                 self._add(entry, -1)
         self._was_overcommitted = self.overcommitted
+
+    def attach(self) -> None:
+        """Follow the ledger from now on."""
+        for entry in self.devices:
+            entry.state.counters.append((self, entry))
 
     def detach(self) -> None:
         """Stop following the ledger, because the pool has changed."""

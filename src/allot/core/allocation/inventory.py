@@ -317,6 +317,11 @@ class Inventory:
                 if verdict != REJECTED:
                     yield entry, verdict
 
+    def devices_of(self, slice_name: str) -> Sequence[DeviceEntry]:
+        """The devices that a slice publishes."""
+        slice_entry = self._slices.get(slice_name)
+        return slice_entry.devices if slice_entry is not None else ()
+
     def devices_named(self, id_: DeviceID) -> Sequence[DeviceEntry]:
         """Published devices with this id: one, unless a pool is invalid or being replaced."""
         state = self.ledger.find(id_)

@@ -328,6 +328,7 @@ def _view_pool(
     view.slices = tuple(here)
     if sets:
         view.counters = PoolCounters(sets, devices)
+        view.counters.attach()
     return view
 
 

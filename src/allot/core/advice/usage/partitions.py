@@ -10,7 +10,7 @@ import msgspec
 from allot.core.advice.explain.world import World
 from allot.core.advice.usage.published import (
     PublishedPool,
-    fits_counters,
+    Remaining,
     keeping_off,
     model_of,
     partition_of,
@@ -62,7 +62,5 @@ def _fitting(pool: PublishedPool, entries: list[DeviceEntry]) -> int:
     """How many of these fit one after the other into what is left of the counters."""
     if not pool.is_complete:
         return 0
-    draft = pool.draft()
-    return sum(
-        not entry.state.allocated and not keeping_off(entry) and fits_counters(pool, entry, draft) for entry in entries
-    )
+    remaining = Remaining(pool)
+    return sum(not entry.state.allocated and not keeping_off(entry) and remaining.take(entry) for entry in entries)

@@ -12,8 +12,8 @@ from enum import StrEnum
 import msgspec
 
 from allot.core.advice.explain.world import World
-from allot.core.allocation.counters import CounterDraft, PoolCounters
-from allot.core.allocation.devices import DeviceEntry, DeviceID, attribute_value
+from allot.core.allocation.counters import CounterDraft, PoolCounters, consumption
+from allot.core.allocation.devices import DeviceEntry, attribute_value
 from allot.core.allocation.inventory import Inventory, node_of
 from allot.core.allocation.pools import PoolID
 from allot.core.model import resource_v1 as api
@@ -58,10 +58,6 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
         """Whether all slices are there; before that nothing can be had from it."""
         return self.slices >= self.slices_expected
 
-    def draft(self) -> CounterDraft:
-        """To try out what fits into the counters."""
-        return CounterDraft(self.check_groups)
-
 
 def published_pools(world: World) -> tuple[PublishedPool, ...]:
     """All pools, in order of their names."""
@@ -75,30 +71,19 @@ def published_pools(world: World) -> tuple[PublishedPool, ...]:
 def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice]) -> PublishedPool:
     newest = max(slice_.spec.pool.generation for slice_ in slices)
     current = {slice_.metadata.name: slice_ for slice_ in slices if slice_.spec.pool.generation == newest}
-    entries = tuple(
-        entry
-        for slice_ in current.values()
-        for device in slice_.spec.devices or ()
-        for entry in inventory.devices_named(DeviceID(id_.driver, id_.pool, device.name))
-        if entry.slice is slice_ and entry.device is device
-    )
+    entries = tuple(entry for name in current for entry in inventory.devices_of(name))
     sets = {counters.name: counters for slice_ in current.values() for counters in slice_.spec.shared_counters or ()}
     drawing: dict[str, list[DeviceEntry]] = {}
     for entry in entries:
         if entry.device.consumes_counters:
             drawing.setdefault(draws_on(entry), []).append(entry)
-    counters = None
-    if sets:
-        counters = PoolCounters(sets, entries)
-        # What is taken now is all that is asked.
-        counters.detach()
     return PublishedPool(
         id=id_,
         generation=newest,
         slices=len(current),
         slices_expected=max(slice_.spec.pool.resource_slice_count for slice_ in current.values()),
         entries=entries,
-        counters=counters,
+        counters=PoolCounters(sets, entries) if sets else None,
         drawing={name: tuple(members) for name, members in drawing.items()},
         check_groups=any(c.compatibility_groups for entry in entries for c in entry.device.consumes_counters),
         partition_attribute=next((s.spec.partition_type_attribute or "" for s in current.values()), ""),
@@ -156,7 +141,7 @@ def device_state(pool: PublishedPool, entry: DeviceEntry) -> State:
         return State.PARTLY if not state.claims and entry.shareable and has_room(entry) else State.IN_USE
     if keeping_off(entry) or not pool.is_complete:
         return State.UNAVAILABLE
-    return State.FREE if fits_counters(pool, entry, pool.draft()) else State.BLOCKED
+    return State.FREE if Remaining(pool).take(entry) else State.BLOCKED
 
 
 def has_room(entry: DeviceEntry) -> bool:
@@ -164,11 +149,31 @@ def has_room(entry: DeviceEntry) -> bool:
     return all(entry.state.consumed.get(name, 0) < capacity.value.nano for name, capacity in entry.capacity.items())
 
 
-def fits_counters(pool: PublishedPool, entry: DeviceEntry, draft: CounterDraft) -> bool:
-    """Whether there is enough of the counters for a device; if so, it has taken them in the draft."""
-    if pool.counters is None or not entry.device.consumes_counters:
-        return not entry.device.consumes_counters
-    return draft.take(pool.counters, entry) is not None
+class Remaining:
+    """What is left of a pool's counters when free devices are taken one after another."""
+
+    def __init__(self, pool: PublishedPool) -> None:
+        self._counters = pool.counters
+        # Without groups all that matters is how much of each counter has been taken.
+        self._draft = CounterDraft(check_groups=True) if pool.check_groups else None
+        self._taken: dict[tuple[str, str], int] = {}
+
+    def take(self, entry: DeviceEntry) -> bool:
+        """Whether there is enough for a device; if so, it has it."""
+        counters = self._counters
+        if counters is None or not entry.device.consumes_counters:
+            return not entry.device.consumes_counters
+        if self._draft is not None:
+            return self._draft.take(counters, entry) is not None
+        if counters.overcommitted:
+            return False
+        available, taken, needed = counters.available, self._taken, consumption(entry)
+        for counter, amount in needed.items():
+            if amount + taken.get(counter, 0) > available.get(counter, 0):
+                return False
+        for counter, amount in needed.items():
+            taken[counter] = taken.get(counter, 0) + amount
+        return True
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -193,9 +198,8 @@ class Unit(msgspec.Struct, frozen=True):
         """What can be had of it."""
         if not self.counter_set:
             return device_state(self.pool, self.entries[0])
-        states = {device_state(self.pool, entry) for entry in self.entries}
         in_use = any(True for _ in self.users())
-        if State.FREE in states:
+        if any(device_state(self.pool, entry) is State.FREE for entry in self.entries):
             return State.PARTLY if in_use else State.FREE
         return State.IN_USE if in_use else State.UNAVAILABLE
 
