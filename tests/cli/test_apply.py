@@ -163,9 +163,9 @@ async def test_objects_are_created_configured_or_left_and_refusals_do_not_stop_t
         ]
         namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: team\n"
         made = json.loads((await apply(f"{TEMPLATE}---\n{namespace}", "-n", "team", "-o", "json")).stdout)
-        assert [(each["resource"], each["result"]) for each in made] == [
-            ("namespace", "created"),
-            ("resourceclaimtemplate.resource.k8s.io", "created"),
+        assert [(each["resource"], each["namespace"], each["result"]) for each in made] == [
+            ("namespace", "", "created"),
+            ("resourceclaimtemplate.resource.k8s.io", "team", "created"),
         ]
         custom = await apply(CUSTOM)
         assert custom.stdout.splitlines()[1] == "widget.example.com/first created"

@@ -117,6 +117,7 @@ class _Applying:
         self._definitions += value["kind"] == "CustomResourceDefinition"
         try:
             resource = await self._resource(value)
+            value = self._placed(value, resource)
             return _applied(value, await self._apply(value, resource))
         except UnknownResource as error:
             return _applied(value, "failed", str(error))
@@ -139,9 +140,16 @@ class _Applying:
             await asyncio.sleep(_DEFINITION_ASKED_EVERY_S)
             waited += _DEFINITION_ASKED_EVERY_S
 
+    def _placed(self, value: dict[str, Any], resource: ResourceClient) -> dict[str, Any]:
+        """The object with its namespace, if it is in one."""
+        metadata = value["metadata"]
+        if not resource.is_namespaced or metadata.get("namespace"):
+            return value
+        return {**value, "metadata": {**metadata, "namespace": self._settings.namespace}}
+
     async def _apply(self, value: dict[str, Any], resource: ResourceClient) -> str:
         metadata = value["metadata"]
-        namespace = (metadata.get("namespace") or self._settings.namespace) if resource.is_namespaced else ""
+        namespace = metadata["namespace"] if resource.is_namespaced else ""
         try:
             before = await resource.get(metadata["name"], namespace)
         except NotFound:
