@@ -1,13 +1,15 @@
-"""How long planning takes: copies of a manifest on many nodes, in processor time.
+"""How long planning and counting take: copies of a manifest on many nodes, devices of many nodes; in processor time.
 
     python benchmarks/plan.py [--nodes 1000]
 
 Each case is planned from a parsed snapshot of nodes with 8 GPUs. `used`: part of the devices is in use, differently on each node.
+The last line is what `allot top devices` counts of the last cluster.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +20,8 @@ from allot.core.advice.explain.world import World
 from allot.core.advice.planning.manifest import read_manifest
 from allot.core.advice.planning.outcome import outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
+from allot.core.advice.usage.devices import device_usage
+from allot.core.advice.usage.partitions import partition_usage
 from allot.core.model.meta import APIStruct
 from allot.core.scheduling.settings import Settings
 from allot.devices.simulation import GpuSettings
@@ -105,6 +109,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     nodes = parser.parse_args().nodes
+    # As the command line has it.
+    gc.set_threshold(100_000, 50, 1000)
     print(f"{'case':28} {'scheduled':>10} {'maximum':>10} {'exact':>6} {'seconds':>8}")
     for name, values, used, dynamic_mig in CASES:
         snapshot = _cluster(nodes, used, dynamic_mig)
@@ -116,6 +122,11 @@ def main() -> None:
         print(
             f"{name:28} {found.scheduled:>10} {maximum.copies:>10} {maximum.is_exact!s:>6} {seconds:>8.1f}", flush=True
         )
+    begin = time.process_time()
+    world = World(snapshot)
+    device_usage(world)
+    partition_usage(world)
+    print(f"{'top devices, MIG, used':56} {time.process_time() - begin:>9.1f}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from random import Random
 from typing import Any
+
+import pytest
 
 from allot.core.allocation import Allocated, ClaimID, Inventory, Unallocatable, allocate, claim_id, place
 from allot.core.model import resource_v1 as api
@@ -158,6 +162,75 @@ def test_partitions_are_worth_trying_again_when_counters_are_given_back_after_sl
     inventory.release(claim_id(holder))
     both = claim_for(request("r", 2, 'device.driver == "gpu.example.com"'))
     assert list(inventory.nodes_worth_trying([both])) == ["node-0"], "counts are upper bounds"
+
+
+def cut_boards(dice: Random) -> tuple[api.ResourceSlice, ...]:
+    """A pool with three sets of counters, and partitions that draw on one of them or on two."""
+    sets = [{"name": f"board-{n}", "counters": {"memory": {"value": str(dice.randint(2, 5))}}} for n in range(3)]
+    devices = []
+    for number in range(dice.randint(3, 9)):
+        drawn = dice.sample(range(3), dice.choice((1, 1, 2)))
+        amounts = {"memory": {"value": str(dice.randint(1, 3))}}
+        consumed = [{"counterSet": f"board-{n}", "counters": amounts} for n in drawn]
+        devices.append({"name": f"gpu-{number}", "consumesCounters": consumed})
+    pool = {"name": "node", "generation": 1, "resourceSliceCount": 2}
+    contents: tuple[dict[str, Any], ...] = ({"devices": devices}, {"sharedCounters": sets})
+    return tuple(
+        decode(
+            {
+                "metadata": {"name": f"slice-{number}"},
+                "spec": {"driver": DRIVER, "pool": pool, "nodeName": "node", **content},
+            },
+            api.ResourceSlice,
+        ).object
+        for number, content in enumerate(contents)
+    )
+
+
+def inventory_of(
+    slices: tuple[api.ResourceSlice, ...], held: Mapping[ClaimID, api.AllocationResult] | None = None
+) -> Inventory:
+    inventory = Inventory()
+    inventory.put_class(gpu_class())
+    for slice_ in slices:
+        inventory.put_slice(slice_)
+    for id_, allocation in (held or {}).items():
+        inventory.hold(id_, allocation)
+    inventory.view(node("node"))
+    return inventory
+
+
+def free_partitions(inventory: Inventory) -> int:
+    ((index, _),) = inventory.needs([inventory.plan(claim_for(request("r")).spec)])
+    return index.count("node")
+
+
+@pytest.mark.slow
+def test_however_partitions_were_taken_and_given_back_those_left_are_as_if_counted_anew() -> None:
+    overcommitted = 0
+    for seed in range(200):
+        dice = Random(seed)
+        slices = cut_boards(dice)
+        followed = inventory_of(slices)
+        held: dict[ClaimID, api.AllocationResult] = {}
+        free_partitions(followed)
+        for step in range(12):
+            if held and dice.random() < 0.45:
+                id_ = dice.choice(list(held))
+                del held[id_]
+                followed.release(id_)
+            else:
+                # Whatever is free: another scheduler may have taken more than there is.
+                name = dice.choice(slices[0].spec.devices or ()).name
+                result = api.DeviceRequestAllocationResult(request="r", driver=DRIVER, pool="node", device=name)
+                id_ = ClaimID("ns", f"claim-{step}")
+                held[id_] = api.AllocationResult(devices=api.DeviceAllocationResult(results=(result,)))
+                followed.hold(id_, held[id_])
+            counters = followed.view(node("node")).pools[0].counters
+            assert counters is not None
+            overcommitted += counters.overcommitted
+            assert free_partitions(followed) == free_partitions(inventory_of(slices, held)), (seed, step)
+    assert overcommitted > 100
 
 
 def test_the_inventory_tells_which_node_has_changed() -> None:
