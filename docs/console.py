@@ -3,7 +3,8 @@
 A block is fenced as ```console; a line `$ ...` is a command (lines after it that begin with `> ` belong to it), what follows is its
 output. In an output a line `...` stands for any number of lines, and `…` for any text within a line.
 
-The commands of a page run in order, by a shell, in a folder of their own that has the project's `docs` and `examples` in it. If the
+The commands of a page run in order, by a shell, in a folder of their own that has the project's `docs` and `examples` in it, and the files
+that the page shows: blocks fenced as ```yaml whose first line is a comment with the file's name, `# pod.yaml`. If the
 page says `<!-- cluster: --node t4 -->`, there is a cluster that `allot up` started with those options, and kubectl uses it; otherwise
 there is none. A command that ends with ` &` goes on until the end of the page; the one after it is tried until it succeeds.
 `python docs/console.py [PAGE...]` rewrites the outputs.
@@ -31,6 +32,7 @@ COMMAND_SECONDS_MAX = 120
 BACKGROUND_SECONDS_MAX = 30
 _BACKGROUND = " &"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^```yaml\n(# (\S+\.yaml)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 _CLUSTER = re.compile(r"^<!-- cluster:(.*?)-->$", re.MULTILINE)
 # What sets up or builds something: the tests of the project run these on their own.
 _NOT_RUN = ("make ", "pip ", "pipx ", "helm ", "source ", ". ")
@@ -78,6 +80,11 @@ def commands(block: str) -> Iterator[Command]:
 def commands_on(page: Path) -> list[Command]:
     """Every command of a page."""
     return [command for block in _BLOCK.findall(page.read_text()) for command in commands(block)]
+
+
+def files_on(page: Path) -> dict[str, str]:
+    """The files that a page shows, by name."""
+    return {name: text for text, name in _FILE.findall(page.read_text())}
 
 
 class Place:
@@ -152,6 +159,8 @@ def place(page: Path) -> Iterator[Place]:
         folder = Path(name)
         for shared in ("docs", "examples"):
             (folder / shared).symlink_to(ROOT / shared)
+        for file, text in files_on(page).items():
+            (folder / file).write_text(text)
         here = Place(folder)
         try:
             if options is not None:
