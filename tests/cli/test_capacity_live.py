@@ -105,7 +105,13 @@ async def _watches(plane: ControlPlane, kubeconfig: Path) -> None:
     """The view is printed again when something changes, and ends with Ctrl-C."""
     arguments = ("top", "devices", "--watch", "-o", "json", "--kubeconfig", str(kubeconfig))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "allot", *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "allot",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        # Whoever runs these tests in the background has it ignored, which is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     async with asyncio.timeout(WAIT_S):

@@ -88,7 +88,7 @@ async def test_a_scheduler_leads_works_tells_its_health_and_gives_the_lease_back
             assert process.stderr is not None
             rest = (await process.stderr.read()).decode()
             assert await process.wait() == 0
-            assert f"DRA: pod ns/p to node n1 with {DRIVER}/n1/gpu-0" in rest
+            assert f"DRA: pod ns/p to node n1: claim c gets {DRIVER}/n1/gpu-0" in rest
             assert rest.splitlines()[-2:] == ["lease kube-system/kube-scheduler: held by nobody", "stopping"]
             (event,) = await made.events("ns", "Scheduled")
             assert event["note"] == "Successfully assigned ns/p to n1"
