@@ -81,11 +81,13 @@ def cli() -> None:
 
     \b
     Examples:
+      allot demo                                   what it is, shown step by step
       allot up --node h100x8 --node t4=3           a cluster with simulated GPUs that kubectl can use
-      allot up --node local                        a cluster whose node is this machine
+      allot explain pod/train                      why a pod waits, and what would help
+      allot lint manifests/                        what is wrong with manifests
+      allot convert old.yaml                       as Kubernetes takes them today
       allot allocate cluster/ claim.yaml           which devices the claim gets, and on which node
       allot cel 'device.driver == "gpu.example.com"' -f slices.yaml
-      allot validate claim.yaml                    would the API server take it?
       kubectl get resourceslices,deviceclasses,nodes -o yaml | allot allocate - claim.yaml
     """
 

@@ -27,7 +27,12 @@ class BenchFailed(CommandError):
 
 @click.group(short_help="Measure the control plane.")
 def bench() -> None:
-    """Measure the control plane."""
+    """Measure the control plane.
+
+    \b
+    Examples:
+      allot bench scheduling --list
+    """
 
 
 @bench.command(short_help="Run Kubernetes' scheduler benchmark.")

@@ -50,6 +50,11 @@ def new(name: str, directory: Path | None) -> None:
     """Write a driver called NAME that works, with a test and the manifests for a cluster.
 
     NAME is the driver's name in the API, a DNS name such as dice.example.com.
+
+    \b
+    Examples:
+      allot driver new dice.example.com
+      allot driver new dice.example.com --directory drivers/dice
     """
     target = directory or Path(name.partition(".")[0] or name)
     try:
@@ -88,6 +93,12 @@ def test(
 
     The driver runs in a process of its own, against an API server and a kubelet of this command. ARGUMENTS after `--` are
     the driver's own. Exit code 0: no check failed.
+
+    \b
+    Examples:
+      allot driver test dice/driver.py
+      allot driver test dice/driver.py --only health
+      allot driver test allot.devices.gpu -- --profile h100x8
     """
     checks = [check for check in ALL_CHECKS if only in check.group or only in check.name]
     if not checks:
