@@ -37,6 +37,7 @@ def test_the_version_is_printed() -> None:
     assert allot("--version").stdout == f"allot {__version__}\n"
 
 
+@pytest.mark.slow
 def test_every_command_has_help_with_examples() -> None:
     for command in commands(cli):
         shown = allot(*command, "--help").stdout
