@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
+import pytest
+
 from allot.cli.node_files import NodeSet
 from allot.cli.node_templates import objects_of
 from allot.core.advice.explain.world import World
@@ -123,6 +128,38 @@ def test_dynamic_mig_is_counted_by_gpus_and_by_what_profiles_still_fit() -> None
     assert fits["1g.10gb"] == 6 * 7 + 6
     assert fits["7g.80gb"] == 6
     assert fits["gpu"] == 6
+
+
+@pytest.mark.slow
+def test_pools_that_look_alike_count_as_much_as_each_of_them_alone() -> None:
+    alike = 0
+    for seed in range(200):
+        dice = Random(seed)
+        pools = [_cut_pool(f"n{number}", dice) for number in range(dice.randint(2, 5))]
+        together = partition_usage(situation(*(part for pool in pools for part in pool)))
+        alone = [partition_usage(situation(*pool)) for pool in pools]
+        sums: dict[str, list[int]] = {}
+        for use in (use for uses in alone for use in uses):
+            counts = sums.setdefault(use.partition, [0, 0, 0])
+            counts[:] = [counts[0] + use.places, counts[1] + use.in_use, counts[2] + use.fits]
+        assert {use.partition: [use.places, use.in_use, use.fits] for use in together} == sums, seed
+        alike += any(uses in alone[:number] for number, uses in enumerate(alone))
+    assert alike > 20
+
+
+def _cut_pool(name: str, dice: Random) -> list[list[dict[str, Any]] | dict[str, Any]]:
+    """One or two boards, in part in use or tainted; sometimes with slots that are gone, or a slice that is missing."""
+    boards = [board(f"b{number}") for number in range(dice.randint(1, 2))]
+    devices = [device for found, _ in boards for device in found]
+    counters = [found for _, found in boards]
+    if dice.random() < 0.2:
+        counters[0]["counters"]["slot-1"] = {"value": "0"}
+    if dice.random() < 0.2:
+        dice.choice(devices)["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
+    taken = [device["name"] for device in devices if dice.random() < 0.1]
+    published = slices(name, devices, counters)
+    kept = published if dice.random() < 0.9 else published[:1]
+    return [kept, *(held(f"{name}-{device}", name, device) for device in taken)]
 
 
 def _mig_claim(name: str, device: str) -> dict[str, object]:

@@ -5,6 +5,8 @@ Each kind is measured alone: three more of one kind and six more of another mean
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+
 import msgspec
 
 from allot.core.advice.explain.world import World
@@ -30,32 +32,69 @@ class PartitionUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fits: int
 
 
+# Driver, model and partition.
+_Kind = tuple[str, str, str]
+
+
+class _Count(msgspec.Struct, frozen=True):
+    """Of one kind in one pool."""
+
+    places: int
+    in_use: int
+    fits: int
+
+
 def partition_usage(world: World) -> tuple[PartitionUsage, ...]:
     """All kinds of partitions that are published."""
-    places: dict[tuple[str, str, str], int] = {}
-    in_use: dict[tuple[str, str, str], int] = {}
-    fits: dict[tuple[str, str, str], int] = {}
+    counted = _Counted()
+    totals: dict[_Kind, tuple[int, int, int]] = {}
     for pool in published_pools(world):
-        kinds: dict[tuple[str, str, str], list[DeviceEntry]] = {}
-        for entry in pool.entries:
-            partition = partition_of(pool, entry)
-            if partition:
-                kinds.setdefault((pool.id.driver, model_of(entry), partition), []).append(entry)
-        for kind, entries in kinds.items():
-            places[kind] = places.get(kind, 0) + len(entries)
-            in_use[kind] = in_use.get(kind, 0) + sum(entry.state.allocated for entry in entries)
-            fits[kind] = fits.get(kind, 0) + _fitting(pool, entries)
+        for kind, count in counted.of(pool).items():
+            places, in_use, fits = totals.get(kind, (0, 0, 0))
+            totals[kind] = places + count.places, in_use + count.in_use, fits + count.fits
     return tuple(
-        PartitionUsage(
-            driver=driver,
-            model=model,
-            partition=partition,
-            places=places[driver, model, partition],
-            in_use=in_use[driver, model, partition],
-            fits=fits[driver, model, partition],
-        )
-        for driver, model, partition in sorted(places)
+        PartitionUsage(driver=kind[0], model=kind[1], partition=kind[2], places=places, in_use=in_use, fits=fits)
+        for kind, (places, in_use, fits) in sorted(totals.items())
     )
+
+
+class _Counted:
+    """Counts of pools, worked out once for all that look alike: nodes of one kind publish the same over and over."""
+
+    def __init__(self) -> None:
+        # What can be told apart quickly; then what devices draw, which is not to be hashed.
+        self._known: dict[Hashable, list[tuple[tuple[object, ...], Mapping[_Kind, _Count]]]] = {}
+
+    def of(self, pool: PublishedPool) -> Mapping[_Kind, _Count]:
+        """The kinds of partitions in a pool."""
+        if not pool.drawing:
+            return {}
+        partitions = [(partition_of(pool, entry), entry) for entry in pool.entries]
+        kinds = [(pool.id.driver, model_of(entry), name) if name else None for name, entry in partitions]
+        key = (
+            tuple(kinds),
+            tuple([entry.state.allocated for entry in pool.entries]),
+            tuple([bool(entry.taints and keeping_off(entry)) for entry in pool.entries]),
+            tuple(pool.counters.available.items()) if pool.counters is not None else None,
+            pool.is_complete,
+        )
+        alike = self._known.setdefault(key, [])
+        drawn = tuple([entry.device.consumes_counters for entry in pool.entries])
+        for other, counts in alike:
+            if other == drawn:
+                return counts
+        members: dict[_Kind, list[DeviceEntry]] = {}
+        for kind, entry in zip(kinds, pool.entries, strict=True):
+            if kind is not None:
+                members.setdefault(kind, []).append(entry)
+        counts = {kind: _count(pool, entries) for kind, entries in members.items()}
+        alike.append((drawn, counts))
+        return counts
+
+
+def _count(pool: PublishedPool, entries: list[DeviceEntry]) -> _Count:
+    in_use = sum(entry.state.allocated for entry in entries)
+    return _Count(places=len(entries), in_use=in_use, fits=_fitting(pool, entries))
 
 
 def _fitting(pool: PublishedPool, entries: list[DeviceEntry]) -> int:
