@@ -112,3 +112,19 @@ def test_a_gap_stands_for_any_text_within_a_line() -> None:
 def test_a_command_may_go_on_in_further_lines() -> None:
     (command,) = console.commands("$ kubectl apply -f - <<EOF\n> a: 1\n> EOF\ncreated\n")
     assert command == ("kubectl apply -f - <<EOF\na: 1\nEOF", "created\n")
+
+
+def test_files_that_a_page_shows_are_there_for_its_commands(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```yaml\n# pod.yaml\nkind: Pod\n```\n\n```yaml\nkind: Node\n```\n")
+    with console.place(page) as place:
+        assert place.run("ls *.yaml; cat pod.yaml") == (0, "pod.yaml\n# pod.yaml\nkind: Pod\n")
+
+
+def test_a_command_after_one_in_the_background_is_tried_until_it_succeeds(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.touch()
+    with console.place(page) as place:
+        assert place.run("cat kubeconfig")[0] != 0
+        assert place.run("sh -c 'sleep 0.3; echo here > kubeconfig' &") == (0, "")
+        assert place.run("cat kubeconfig") == (0, "here\n")
