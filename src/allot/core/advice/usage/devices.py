@@ -178,7 +178,7 @@ def _row(name: str, driver: str, units: Sequence[Unit], users: _Users, problem: 
         in_use=states.count(State.IN_USE) + states.count(State.BLOCKED),
         unavailable=states.count(State.UNAVAILABLE),
         tainted=sum(all(keeping_off(entry) for entry in unit.entries) for unit in units),
-        watched=sum(any(entry.id in users.watched for entry in unit.entries) for unit in units),
+        watched=users.watching(units),
         nodes=len({unit.node for unit in units} - {""}),
         capacity=_capacities(units),
         fragmentation=fragmentation_of(units, states),
@@ -205,17 +205,23 @@ class _Users:
     """Who holds what, and who only watches."""
 
     def __init__(self, world: World) -> None:
-        self.watched: set[tuple[str, str, str]] = set()
+        self._watched: set[tuple[str, str, str]] = set()
         self._pods: dict[ClaimID, tuple[str, ...]] = {}
         for claim in world.claims.claims():
             namespace = claim.metadata.namespace
             self._pods[ClaimID(namespace, claim.metadata.name)] = users_of(claim)
             if claim.status.allocation is not None:
-                self.watched.update(
+                self._watched.update(
                     (result.driver, result.pool, result.device)
                     for result in claim.status.allocation.devices.results
                     if result.admin_access
                 )
+
+    def watching(self, units: Iterable[Unit]) -> int:
+        """How many of the units somebody watches."""
+        if not self._watched:
+            return 0
+        return sum(any(entry.id in self._watched for entry in unit.entries) for unit in units)
 
     def holders(self, units: Iterable[Unit]) -> tuple[Holder, ...]:
         """The claims behind units in use, those with the most devices first."""
