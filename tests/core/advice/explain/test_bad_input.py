@@ -88,3 +88,12 @@ def test_whatever_is_left_of_a_dump_is_explained() -> None:
             assert found == explainer.pod(namespace, name), "asking leaves no trace"
             explained += 1
     assert explained > ROUNDS
+
+
+def test_a_slice_that_has_lost_its_name_is_explained_with() -> None:
+    nameless = pool("a", gpus(1))
+    del nameless["metadata"]["name"]
+    held = claim("held", asks(), status=holding("a", "gpu-0", users=("other",)))
+    values = (node("a"), nameless, device_class(), held, running("other", "a", "held"), *templated("train", asks()))
+    explainer = Explainer(Snapshot(tuple(map(read_object, values)), None))
+    assert next(lines(explainer.pod("default", "train"))).startswith("default/train is pending because ")

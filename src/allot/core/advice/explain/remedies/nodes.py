@@ -232,8 +232,9 @@ def another_node(world: World, like: NodeInfo | None) -> list[Candidate]:
 
 def _for_new_node(slice_: dict[str, Any]) -> dict[str, Any]:
     spec = slice_["spec"]
-    pool = {**spec["pool"], "name": f"{spec['pool']['name']}-{_NEW_NODE}"}
-    name = f"{_NEW_NODE}-{slice_['metadata']['name']}"
+    # Dumps that people have edited may have lost the names.
+    pool = {**spec["pool"], "name": f"{spec['pool'].get('name', '')}-{_NEW_NODE}"}
+    name = f"{_NEW_NODE}-{slice_['metadata'].get('name', '')}"
     devices = [{key: part for key, part in each.items() if key != "taints"} for each in spec.get("devices", [])]
     new = {**spec, "nodeName": _NEW_NODE, "pool": pool, **({"devices": devices} if devices else {})}
     return {**slice_, "metadata": {"name": name}, "spec": new}
