@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,31 @@ from allot.cli.main import run
 from allot.devices.catalogue import find_profile
 
 NAMES = [demo.name for demo in DEMOS]
+# These depend on how much there is; the others can be played on one cluster that has everything.
+ALONE = ("one-gpu", "mig", "gang")
+NODES = {
+    "nodes": [
+        {"name": "gpus", "profile": "a3-ultragpu-8g", "drivers": {"cpu": {}}},
+        {"name": "tpus", "profile": "ct6e-standard-4t"},
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a cluster that has something for everybody."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "nodes.yaml").write_text(yaml.safe_dump(NODES))
+
+    def allot(*arguments: str) -> None:
+        command = [sys.executable, "-m", "allot", *arguments, "--data-dir", "data"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=180)
+
+    allot("up", "--detach", "--port", "0", "--node", "nodes.yaml", "--kubeconfig", "kubeconfig")
+    try:
+        yield folder / "kubeconfig"
+    finally:
+        allot("down")
 
 
 def play(name: str, tmp_path: Path, *options: str, path: str | None = None) -> str:
@@ -31,10 +57,24 @@ def play(name: str, tmp_path: Path, *options: str, path: str | None = None) -> s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_a_demonstration_plays_to_its_end(name: str, tmp_path: Path) -> None:
-    shown = play(name, tmp_path)
-    assert "what to try next" in shown
+@pytest.mark.parametrize("name", ALONE)
+def test_a_demonstration_plays_to_its_end_on_a_cluster_of_its_own(name: str, tmp_path: Path) -> None:
+    assert "what to try next" in play(name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ALONE])
+def test_a_demonstration_plays_to_its_end_on_a_cluster_that_is_there(name: str, tmp_path: Path, cluster: Path) -> None:
+    assert "what to try next" in play(name, tmp_path, "--kubeconfig", str(cluster))
+
+
+@pytest.mark.slow
+def test_a_namespace_of_others_is_left_alone(tmp_path: Path, cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = tmp_path / "namespace.yaml"
+    manifest.write_text("{apiVersion: v1, kind: Namespace, metadata: {name: gang}}")
+    assert run(["apply", "-f", str(manifest), "--kubeconfig", str(cluster)]) == 0
+    assert run(["demo", "gang", "--kubeconfig", str(cluster)]) == 1
+    assert "namespace gang: exists already" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -53,10 +93,10 @@ def test_without_kubectl_the_same_is_shown_by_our_own_client(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_demonstration_can_be_recorded_as_a_picture(tmp_path: Path) -> None:
+def test_a_demonstration_can_be_recorded_as_a_picture(tmp_path: Path, cluster: Path) -> None:
     picture = tmp_path / "demo.svg"
-    play("share-in-pod", tmp_path, "--record", str(picture))
-    assert "nvidia-smi" in picture.read_text()
+    play("tpu", tmp_path, "--record", str(picture), "--kubeconfig", str(cluster))
+    assert "TPU" in picture.read_text()
     assert str(tmp_path) not in picture.read_text()
 
 

@@ -32,7 +32,7 @@ _WIDTH = 110
 @click.argument("name", default=ONE_GPU.name, metavar="[NAME]")
 @click.option("--list", "lists", is_flag=True, help="Show which demonstrations there are, and exit.")
 @click.option("--pause", "pauses", is_flag=True, help="Wait for Enter before each step.")
-@click.option("--keep", is_flag=True, help="Leave the cluster running afterwards, and say how to use it.")
+@click.option("--keep", is_flag=True, help="Leave everything as it is at the end, and say how to use it.")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -79,7 +79,7 @@ def demo(
     console = Console(record=record is not None, highlight=False, width=None if fits_a_terminal else _WIDTH)
     with _folder(chosen, keep) as folder:
         if kubeconfig is not None:
-            _play(chosen, console, folder, kubeconfig.absolute(), pauses)
+            _play(chosen, console, folder, kubeconfig.absolute(), pauses, is_foreign=True, clears=not keep)
         else:
             with _cluster(chosen, console, folder, keep) as own:
                 _play(chosen, console, folder, own, pauses)
@@ -149,7 +149,16 @@ def _allot(folder: Path, *arguments: str, check: bool = True) -> None:
         raise DemoFailed(f"allot {arguments[0]}: {done.stderr.strip().removeprefix('error: ')}")
 
 
-def _play(chosen: Demo, console: Console, folder: Path, kubeconfig: Path, pauses: bool) -> None:
+def _play(
+    chosen: Demo,
+    console: Console,
+    folder: Path,
+    kubeconfig: Path,
+    pauses: bool,
+    *,
+    is_foreign: bool = False,
+    clears: bool = False,
+) -> None:
     from allot.cli.demos.commands import Commands
     from allot.cli.demos.stage import Stage
     from allot.cli.snapshots import SnapshotSource, connection_of
@@ -170,7 +179,14 @@ def _play(chosen: Demo, console: Console, folder: Path, kubeconfig: Path, pauses
                 console.print(
                     "kubectl is not installed: its commands are shown, and done by allot's own client", style="dim"
                 )
-            await Stage(console, commands, client, clock, _wait_for_enter if pauses else None).play(chosen)
+            stage = Stage(console, commands, client, clock, _wait_for_enter if pauses else None)
+            if is_foreign:
+                await stage.refuse_if_in_use(chosen)
+            try:
+                await stage.play(chosen)
+            finally:
+                if clears:
+                    await stage.clear(chosen)
         finally:
             await client.close()
 

@@ -18,6 +18,7 @@ from allot.cli.demos.commands import Commands, Ran
 from allot.cli.demos.script import Demo, Run, Say, Show, Step, Wait
 from allot.cli.errors import CommandError
 from allot.client.api import Client
+from allot.client.errors import NotFound
 from allot.process.clock import Clock
 
 MANIFESTS = Path(__file__).parent / "manifests"
@@ -55,6 +56,35 @@ class Stage:
         """From the first step to the last."""
         for step in demo.steps:
             await self._step(demo, step)
+
+    async def refuse_if_in_use(self, demo: Demo) -> None:
+        """On a cluster of others: what is in the namespace already must not be mixed up with what the demonstration makes."""
+        namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
+        try:
+            await namespaces.get(demo.namespace)
+        except NotFound:
+            return
+        raise DemoFailed(
+            f"namespace {demo.namespace}: exists already in this cluster, and the demonstration would use and delete it",
+            "delete it, or leave out --kubeconfig to play on a cluster of its own",
+        )
+
+    async def clear(self, demo: Demo) -> None:
+        """Take what the demonstration made away from a cluster that goes on."""
+        namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
+        try:
+            with self._console.status(f"removing namespace {demo.namespace}"):
+                await namespaces.delete(demo.namespace)
+                async with asyncio.timeout(STATE_S_MAX):
+                    while True:
+                        await namespaces.get(demo.namespace)
+                        await self._clock.sleep(_POLL_S)
+        except NotFound:
+            return
+        except TimeoutError:
+            raise DemoFailed(
+                f"namespace {demo.namespace}: still there {STATE_S_MAX:g} s after it was deleted"
+            ) from None
 
     async def _step(self, demo: Demo, step: Step) -> None:
         match step:
