@@ -58,9 +58,20 @@ def test_a_make_target_on_a_page_exists(page: Path, command: console.Command) ->
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
+def _prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", console.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_command_lines_are_in_blocks_that_are_run(page: Path) -> None:
+    assert not re.findall(r"^ {4}(?:\$ |allot |kubectl |python ).*$", _prose(page), re.MULTILINE)
+    assert not re.findall(r"^ *```(?:sh|bash|shell)$", page.read_text(), re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", console.pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    prose = _prose(page)
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
