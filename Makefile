@@ -2,6 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 # The first interpreter that is new enough; `make PYTHON=/path/to/python setup` overrides.
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
@@ -27,15 +28,25 @@ help:
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+# $(call install,EXTRAS): the virtual environment with the project and what the extras name.
+define install
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or name it: make PYTHON=... setup" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "error: $(PYTHON) cannot make a virtual environment" >&2; \
 		echo "hint: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.$(1)'
+endef
 
-demo: $(READY)
+# What runs allot; its tests and checks need more.
+$(RUNS): pyproject.toml constraints.txt
+	$(call install)
+	@touch $(RUNS)
+
+$(READY): pyproject.toml constraints.txt
+	$(call install,[dev])
+	@touch $(RUNS) $(READY)
+
+demo: $(RUNS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" allot demo
 
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
