@@ -109,6 +109,13 @@ def test_a_container_runtime_that_is_not_there_is_told_before_anything_waits_for
         LocalNode(options, Path("/var/lib/n"), tmp_path / "kubeconfig", "default")
 
 
+@pytest.mark.parametrize("count", [("--count",), ("--count", "many"), ("--count=",)])
+def test_a_count_that_is_no_number_is_told_as_it_was_given(count: tuple[str, ...], tmp_path: Path) -> None:
+    done = allot("up", "--data-dir", str(tmp_path), "--node", "t4", *count)
+    assert done.code == 2
+    assert done.stderr.startswith("error: --count: ")
+
+
 # --- other options ---
 
 

@@ -38,6 +38,8 @@ class _CountsBelongToNodes(click.Command):
             count = value if equals else next(given, "")
             if rest[-2:-1] != ["--node"] and not (rest and rest[-1].startswith("--node=")):
                 raise click.UsageError("--count comes after the --node that it counts.", ctx)
+            if not count.isdecimal():
+                raise click.UsageError(f"--count: {count!r} is no number of nodes from 1 to {NODES_MAX}.", ctx)
             rest[-1] = f"{rest[-1]}={count}"
         return super().parse_args(ctx, rest)
 
