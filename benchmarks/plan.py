@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from allot.cli.node_files import NodeSet
 from allot.cli.node_templates import objects_of
-from allot.core.advice.explain.world import World
+from allot.cli.reading.node_files import NodeSet
 from allot.core.advice.planning.manifest import read_manifest
 from allot.core.advice.planning.outcome import outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.usage.devices import device_usage
 from allot.core.advice.usage.partitions import partition_usage
+from allot.core.advice.world import World
 from allot.core.model.meta import APIStruct
 from allot.core.scheduling.settings import Settings
 from allot.devices.simulation import GpuSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from allot.cli.applying import in_order
+from allot.cli.converting.applying import in_order
 from allot.store.memory import MemoryStore
 from apiserver.live import live_server
 from cli.command import Result, allot

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from allot.apiserver.assembly import Settings
-from allot.cli.node_files import NodeFile, NodeSet
+from allot.cli.reading.node_files import NodeFile, NodeSet
 from allot.client.api import Client
 from allot.controlplane.components import start_controllers
 from allot.controlplane.plane import ControlPlane, control_plane

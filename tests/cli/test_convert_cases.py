@@ -15,8 +15,8 @@ import pytest
 # Pytest finds the other test modules by itself; a run of this file as a script does not.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from allot.cli.server_answers import ServerAnswers
-from allot.cli.sources import read_source
+from allot.cli.linting.server_answers import ServerAnswers
+from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.cli.documents import ALIASED_VALUES_MAX, DEPTH_MAX, Document, parse_documents
 from allot.cli.errors import Unreadable
+from allot.cli.reading.documents import ALIASED_VALUES_MAX, DEPTH_MAX, Document, parse_documents
 from allot.core.advice.places import nearest_place
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allot.cli.instance import Instance, InstanceState
+from allot.cli.up.instance import Instance, InstanceState
 from allot.node.runtimes.shim import start_time
 from cli.command import allot
 from core.advice.explain.clusters import (

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from allot.cli.errors import Unreadable
-from allot.cli.node_files import NodeSet, default_name, parse_node_file, read_node_file
+from allot.cli.reading.node_files import NodeSet, default_name, parse_node_file, read_node_file
 
 FILE = b"""\
 nodes:

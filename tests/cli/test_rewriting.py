@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.cli.documents import parse_documents
+from allot.cli.converting.rewriting import rewritten
 from allot.cli.output import yaml_text
-from allot.cli.rewriting import rewritten
+from allot.cli.reading.documents import parse_documents
 
 
 def changed(text: str, change: Any) -> str:

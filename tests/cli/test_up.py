@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from allot.cli.instance import Instance, InstanceState, Part
+from allot.cli.up.instance import Instance, InstanceState, Part
 from etcd_server import MISSING, find_etcd
 from node.cluster import wait_for
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from allot.cli.banner import announce
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_text, parse_gates
-from allot.cli.instance import AlreadyRunning, Instance, InstanceState
-from allot.cli.local_node import LocalNode, LocalOptions
-from allot.cli.node_sets import Nodes, keep_nodes, kept_nodes, parse_specs
 from allot.cli.serving import CannotServe
+from allot.cli.up.banner import announce
+from allot.cli.up.instance import AlreadyRunning, Instance, InstanceState
+from allot.cli.up.local_node import LocalNode, LocalOptions
+from allot.cli.up.node_sets import Nodes, keep_nodes, kept_nodes, parse_specs
 from allot.node.runtimes.shim import start_time
 from cli.command import allot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allot.cli.lint_knowledge import profiles_snapshot
+from allot.cli.linting.knowledge import profiles_snapshot
 from allot.core.advice.convert.drivers import DRIVERS, driver_named, driver_of_class, driver_of_extended_resource
 from allot.core.model.resource_v1 import Device, ResourceSlice
 from allot.devices.gpu import config

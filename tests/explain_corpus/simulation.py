@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from allot.cli.manifests import manifests_in
+from allot.cli.reading.manifests import manifests_in
 from allot.core.advice.snapshot import read_object
 from allot.core.features import FeatureGates
 from allot.core.lifecycle.actions import Action, Create, Emit, LookUp, Retry

@@ -17,7 +17,7 @@ import click
 
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import talk
-from allot.cli.snapshots import SnapshotSource, connection_of
+from allot.cli.reading.snapshots import SnapshotSource, connection_of
 from allot.core.advice.snapshot import KINDS, Snapshot
 from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import DeviceTaintRule

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allot.cli.node_files import NodeSet
+from allot.cli.reading.node_files import NodeSet
 from allot.core.lifecycle.slice_publishing import plan_writes
 from allot.core.model.core_v1 import Node, NodeSpec, NodeStatus, Taint
 from allot.core.model.meta import APIStruct, ObjectMeta

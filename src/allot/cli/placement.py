@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from allot.cli.cluster import Cluster
 from allot.cli.errors import Unreadable
+from allot.cli.reading.cluster import Cluster
 from allot.core.allocation import Allocated, AllocationError, Features, Inventory, Policy, Unallocatable, allocate
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.meta import ObjectMeta

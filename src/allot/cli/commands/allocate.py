@@ -8,12 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from allot.cli.cluster import cluster_from
 from allot.cli.errors import Unreadable
-from allot.cli.manifests import manifests_in, read_sources
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.placement import Placement, claim_name, inventory_of, nodes_of, place, units_of
-from allot.cli.scenarios import Outcome, answer_lines, holds_scenarios, parse_features
+from allot.cli.reading.cluster import cluster_from
+from allot.cli.reading.manifests import manifests_in, read_sources
+from allot.cli.reading.scenarios import Outcome, answer_lines, holds_scenarios, parse_features
 from allot.core.allocation import DEFAULT_FEATURES, POLICIES, Features, Policy, Unallocatable
 from allot.core.explain import RequestReason
 from allot.core.model import resource_v1

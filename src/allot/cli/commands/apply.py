@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from allot.cli.conversion import Conversion, accept_option, convert_files, refuse_unless_usable, tell
+from allot.cli.converting.conversion import Conversion, accept_option, convert_files, refuse_unless_usable, tell
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.output import talk, write
@@ -18,7 +18,7 @@ from allot.core.advice.convert import Confidence, Options
 from allot.core.features import FeatureGates
 
 if TYPE_CHECKING:
-    from allot.cli.applying import Applied
+    from allot.cli.converting.applying import Applied
 
 EXIT_REFUSED = 1
 
@@ -105,8 +105,8 @@ def apply(
     if lints:
         _refuse_what_lint_finds(conversion, gates)
     # Imported late, as the linter is: both take longer to load than help takes to print.
-    from allot.cli.applying import Settings, apply_objects, in_order, not_applied
-    from allot.cli.snapshots import SnapshotSource, connection_of
+    from allot.cli.converting.applying import Settings, apply_objects, in_order, not_applied
+    from allot.cli.reading.snapshots import SnapshotSource, connection_of
 
     objects = in_order(_objects(conversion, namespace))
     if dry_run == "client":
@@ -120,10 +120,10 @@ def apply(
 
 
 def _refuse_what_lint_finds(conversion: Conversion, gates: FeatureGates) -> None:
-    from allot.cli.config_checks import CONFIG_CHECKS
-    from allot.cli.lint_formats import text_lines
-    from allot.cli.server_answers import ServerAnswers
-    from allot.cli.sources import read_source
+    from allot.cli.linting.config_checks import CONFIG_CHECKS
+    from allot.cli.linting.formats import text_lines
+    from allot.cli.linting.server_answers import ServerAnswers
+    from allot.cli.reading.sources import read_source
     from allot.core.advice.lint.finding import Severity
     from allot.core.advice.lint.knowledge import Knowledge
     from allot.core.advice.lint.linter import lint

@@ -10,12 +10,12 @@ from typing import Any
 import click
 import msgspec
 
-from allot.cli.cluster import cluster_from
-from allot.cli.documents import parse_documents
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.manifests import read_file, read_manifests
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
-from allot.cli.scenarios import parse_features
+from allot.cli.reading.cluster import cluster_from
+from allot.cli.reading.documents import parse_documents
+from allot.cli.reading.manifests import read_file, read_manifests
+from allot.cli.reading.scenarios import parse_features
 from allot.core.allocation import DEFAULT_FEATURES, Features
 from allot.core.allocation.devices import view_of
 from allot.core.cel.device import DeviceView

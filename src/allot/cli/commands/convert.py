@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from allot.cli.conversion import Conversion, accept_option, convert_files, refuse_unless_usable, tell
+from allot.cli.converting.conversion import Conversion, accept_option, convert_files, refuse_unless_usable, tell
+from allot.cli.converting.file_changes import show_diff, write_file
 from allot.cli.errors import Unreadable
-from allot.cli.file_changes import show_diff, write_file
 from allot.cli.output import talk
 from allot.core.advice.convert import Confidence, Options
 

@@ -161,7 +161,7 @@ def _play(
 ) -> None:
     from allot.cli.demos.commands import Commands
     from allot.cli.demos.stage import Stage
-    from allot.cli.snapshots import SnapshotSource, connection_of
+    from allot.cli.reading.snapshots import SnapshotSource, connection_of
     from allot.client.api import Client
     from allot.client.http import HttpTransport
     from allot.process.clock import SystemClock

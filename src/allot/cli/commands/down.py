@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from allot.cli.ending import end_cluster
 from allot.cli.output import talk
 from allot.cli.serving import data_dir_option
+from allot.cli.up.ending import end_cluster
 
 
 @click.command(short_help="Stop the cluster on this machine.")

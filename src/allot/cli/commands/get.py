@@ -9,9 +9,9 @@ import msgspec
 
 from allot.cli.errors import Refused
 from allot.cli.output import OutputFormat, talk, write_table, write_value
-from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
-from allot.core.advice.explain.world import World
+from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
 from allot.core.advice.usage.listing import DeviceRow, list_devices, list_pools
+from allot.core.advice.world import World
 from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
 
 _WIDE = "wide"

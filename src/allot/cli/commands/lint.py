@@ -10,14 +10,14 @@ from typing import Any
 import click
 import msgspec
 
+from allot.cli.converting.file_changes import show_diff, write_file
 from allot.cli.errors import Unreadable
-from allot.cli.file_changes import show_diff, write_file
 from allot.cli.gates import parse_gates
-from allot.cli.lint_formats import as_json, as_sarif, github_line, text_lines, total
-from allot.cli.manifests import read_sources
+from allot.cli.linting.formats import as_json, as_sarif, github_line, text_lines, total
+from allot.cli.linting.server_answers import ServerAnswers
 from allot.cli.output import progress, talk, write, write_table
-from allot.cli.server_answers import ServerAnswers
-from allot.cli.sources import read_source
+from allot.cli.reading.manifests import read_sources
+from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Finding, Severity, apply_edits
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint as find
@@ -156,7 +156,7 @@ def lint(
       allot lint . -o sarif > lint.sarif
     """
     # Imported late: drivers and clients take longer to load than help takes to print.
-    from allot.cli.lint_knowledge import KnowledgeSource, read_knowledge
+    from allot.cli.linting.knowledge import KnowledgeSource, read_knowledge
 
     source = KnowledgeSource(against=against, profiles=profiles, kubeconfig=kubeconfig, context=context)
     run = _Run(read_knowledge(source), ServerAnswers(gates), only, ignored)

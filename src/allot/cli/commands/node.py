@@ -21,8 +21,8 @@ from allot import __version__
 from allot.cli.component import CannotRun, Component, ComponentOptions, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.gates import parse_gates
-from allot.cli.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.cli.output import talk
+from allot.cli.reading.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates

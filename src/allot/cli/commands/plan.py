@@ -8,13 +8,12 @@ import click
 import msgspec
 
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.manifests import read_manifests
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
-from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.cli.reading.manifests import read_manifests
+from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.wording import count
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.changes import (
     ChangeError,
     drained,
@@ -31,6 +30,7 @@ from allot.core.advice.planning.maximum import Maximum
 from allot.core.advice.planning.outcome import Outcome, outcome_of
 from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
@@ -162,9 +162,9 @@ def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[cor
 
 def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
     # Imported late: drivers take longer to import than most plans take.
-    from allot.cli.node_files import default_name
-    from allot.cli.node_sets import parse_count, parse_sets
     from allot.cli.node_templates import objects_of
+    from allot.cli.reading.node_files import default_name
+    from allot.cli.up.node_sets import parse_count, parse_sets
 
     for text in change.add_like:
         yield from nodes_like(snapshot, *parse_count(text, "--add-like"))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from allot.cli.ending import end_cluster
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.instance import Instance
-from allot.cli.kubeconfigs import remove_context
 from allot.cli.output import talk
 from allot.cli.serving import data_dir_option
+from allot.cli.up.ending import end_cluster
+from allot.cli.up.instance import Instance
+from allot.cli.up.kubeconfigs import remove_context
 
 
 @click.command(short_help="Stop the cluster and remove its data.")

@@ -13,9 +13,9 @@ import msgspec
 from click.core import ParameterSource
 
 from allot.cli.component import Component, ComponentOptions, component_options, options_of, run_component
-from allot.cli.documents import parse_documents
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
+from allot.cli.reading.documents import parse_documents
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle

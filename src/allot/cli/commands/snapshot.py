@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from allot.cli.output import OutputFormat, talk, write_value
-from allot.cli.snapshots import SnapshotSource, read_values, snapshot_options
+from allot.cli.reading.snapshots import SnapshotSource, read_values, snapshot_options
 from allot.core.advice.redaction import redacted
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from allot.cli.instance import Instance, InstanceState
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
+from allot.cli.reading.snapshots import SnapshotSource, read_snapshot
 from allot.cli.serving import ADMIN_KUBECONFIG, EXIT_UNREACHABLE, data_dir_option
-from allot.cli.snapshots import SnapshotSource, read_snapshot
-from allot.core.advice.explain.world import World
+from allot.cli.up.instance import Instance, InstanceState
 from allot.core.advice.usage.devices import By, device_usage
+from allot.core.advice.world import World
 from allot.core.model.core_v1 import Node, Pod
 from allot.process.clock import rfc3339
 

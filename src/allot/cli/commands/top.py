@@ -11,13 +11,13 @@ import msgspec
 from allot.apiserver.printing.cells import duration
 from allot.cli.live import show_live, watch_option
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
-from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_options
-from allot.core.advice.explain.world import World
+from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.claims import ClaimState, ClaimUsage, claim_usage
 from allot.core.advice.usage.devices import By, DevicesReport, DeviceUsage, device_usage
 from allot.core.advice.usage.nodes import NodeUsage, node_usage
 from allot.core.advice.usage.partitions import PartitionUsage, partition_usage
+from allot.core.advice.world import World
 
 _NAMES_SHOWN_MAX = 3
 _STATE_COLOURS = {"idle": "yellow", "pending": "red", "deleting": "yellow"}

@@ -7,17 +7,17 @@ from typing import Any
 
 import click
 
-from allot.cli.banner import announce
 from allot.cli.controller_names import controllers_option
-from allot.cli.detaching import IN_BACKGROUND, start_in_background
-from allot.cli.etcd_child import find_etcd
-from allot.cli.kubeconfigs import kubeconfig_to_merge_into
-from allot.cli.local_node import LocalOptions
-from allot.cli.node_files import NODES_MAX
-from allot.cli.node_sets import DEFAULT, kept_nodes, parse_specs
 from allot.cli.output import write_table
-from allot.cli.running_cluster import UpOptions, run_cluster
+from allot.cli.reading.node_files import NODES_MAX
 from allot.cli.serving import make_data_dir, options_of, run_server, server_options
+from allot.cli.up.banner import announce
+from allot.cli.up.detaching import IN_BACKGROUND, start_in_background
+from allot.cli.up.etcd_child import find_etcd
+from allot.cli.up.kubeconfigs import kubeconfig_to_merge_into
+from allot.cli.up.local_node import LocalOptions
+from allot.cli.up.node_sets import DEFAULT, kept_nodes, parse_specs
+from allot.cli.up.running_cluster import UpOptions, run_cluster
 from allot.devices.catalogue import find_profile, profile_names
 
 _ARGUMENTS = "allot.cli.commands.up.arguments"

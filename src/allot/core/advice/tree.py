@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.usage.claims import nodes_of
 from allot.core.advice.usage.devices import users_of
 from allot.core.advice.usage.published import attributes_of, keeping_off, model_of, node_name
+from allot.core.advice.world import World
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

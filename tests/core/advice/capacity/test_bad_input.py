@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import NoTemplate
 from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.outcome import outcome_of
@@ -20,6 +19,7 @@ from allot.core.advice.usage.listing import list_devices, list_pools
 from allot.core.advice.usage.nodes import node_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.usage.published import published_pools
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import DecodeError

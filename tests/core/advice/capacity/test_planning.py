@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allot.cli.node_files import NodeSet
 from allot.cli.node_templates import objects_of
+from allot.cli.reading.node_files import NodeSet
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.changes import (
     ChangeError,
     drained,
@@ -25,6 +24,7 @@ from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.outcome import outcome_of
 from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.settings import Settings

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.manifest import read_manifest
 from allot.core.advice.planning.outcome import Outcome, outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
+from allot.core.advice.world import World
 from allot.core.model.meta import APIStruct
 from allot.core.scheduling.settings import Settings
 

@@ -6,7 +6,7 @@ import pytest
 
 from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.trial import Subject, try_out, would_help
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from core.advice.explain.clusters import (
     Object,
     asks,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from allot.cli.config_checks import CONFIG_CHECKS
-from allot.cli.lint_knowledge import profiles_snapshot
-from allot.cli.server_answers import ServerAnswers
-from allot.cli.sources import read_source
+from allot.cli.linting.config_checks import CONFIG_CHECKS
+from allot.cli.linting.knowledge import profiles_snapshot
+from allot.cli.linting.server_answers import ServerAnswers
+from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Finding, apply_edits
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint

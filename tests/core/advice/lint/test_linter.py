@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allot.cli.sources import read_source
+from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Edit, Severity, apply_edits
 from allot.core.advice.lint.linter import lint
 from allot.core.advice.lint.rules import RULES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allot.cli.sources import read_source
+from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.linter import lint
 from core.advice.lint.linting import NOTHING, SERVER, by_rule, cluster, findings, hardware, the

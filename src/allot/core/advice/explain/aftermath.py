@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.world import Journal, World, as_json
+from allot.core.advice.world import Journal, World, as_json
 from allot.core.lifecycle.actions import Action, Answers, Create, Emit, LookUp, Retry
 from allot.core.lifecycle.claim_owners import claim_name, is_made_for, owner_uids, owning_pod
 from allot.core.lifecycle.templates import reconcile_pod, reconcile_pod_group

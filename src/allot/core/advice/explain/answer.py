@@ -10,9 +10,9 @@ from allot.core.advice.explain.gangs import explain_gang
 from allot.core.advice.explain.pods import FINISHED, explain_pod, said
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import listed, named
-from allot.core.advice.explain.world import World, full_name
 from allot.core.advice.nearest import nearest
 from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.world import World, full_name
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.claim_owners import claim_name, group_name
 from allot.core.model import core_v1

@@ -9,7 +9,7 @@ import msgspec
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.report import Change, Patch
 from allot.core.advice.explain.trial import Subject, would_help
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 
 CHANGES_MAX = 4

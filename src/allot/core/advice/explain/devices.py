@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from allot.core.advice.explain.report import Holder, Removed, RequestReport
-from allot.core.advice.explain.world import World, full_name
+from allot.core.advice.world import World, full_name
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.devices import DeviceID
 from allot.core.allocation.plan import Leaf

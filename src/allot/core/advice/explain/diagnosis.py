@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from allot.core.advice.explain.report import Patch, Reason
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

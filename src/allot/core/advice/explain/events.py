@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.model import core_v1, observed_v1
 
 

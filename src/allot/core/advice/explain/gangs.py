@@ -13,7 +13,7 @@ from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.pods import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, try_out
-from allot.core.advice.explain.world import SETTINGS, World, full_name
+from allot.core.advice.world import SETTINGS, World, full_name
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allot.core.advice.explain.report import NodeGroup, Reason
-from allot.core.advice.explain.world import SETTINGS, World
+from allot.core.advice.world import SETTINGS, World
 from allot.core.model import core_v1
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling.devices import NOT_AVAILABLE, PLUGIN

@@ -14,7 +14,7 @@ from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
 from allot.core.advice.explain.trial import Subject, try_out
 from allot.core.advice.explain.wording import named
-from allot.core.advice.explain.world import Journal, World, full_name
+from allot.core.advice.world import Journal, World, full_name
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

@@ -8,7 +8,7 @@ import msgspec
 
 from allot.core.advice.explain.aftermath import settle
 from allot.core.advice.explain.report import Patch
-from allot.core.advice.explain.world import SETTINGS, Journal, World
+from allot.core.advice.world import SETTINGS, Journal, World
 from allot.core.lifecycle.claim_owners import claim_name, is_reserved_for
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

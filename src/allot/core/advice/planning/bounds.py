@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Copy
+from allot.core.advice.world import World
 from allot.core.allocation import claim_id
 from allot.core.model import resource_v1 as api
 

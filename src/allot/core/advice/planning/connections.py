@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Copy
+from allot.core.advice.world import World
 from allot.core.allocation import ClaimID, claim_id
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

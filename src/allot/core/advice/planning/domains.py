@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 from allot.core.scheduling.plugins.pod_topology_spread import is_counted
 from allot.core.scheduling.podinfo import PodTerm, Profile, Spread

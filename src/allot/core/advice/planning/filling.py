@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import msgspec
 from msgspec.structs import replace
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Copy, Manifest
+from allot.core.advice.world import World
 from allot.core.allocation import claim_id
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.bounds import cluster_bounds
 from allot.core.advice.planning.connections import (
     all_meet_on_one_node,
@@ -25,6 +24,7 @@ from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.domains import domain_bounds
 from allot.core.advice.planning.filling import Filled, announce, withdraw
 from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
+from allot.core.advice.world import World
 from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
 from allot.core.scheduling.claims import Claims

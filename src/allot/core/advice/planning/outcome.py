@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.planning.copies import Manifest
 from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled, put_into_force
 from allot.core.advice.planning.maximum import Maximum, maximum_of
 from allot.core.advice.usage.devices import DeviceUsage, class_usage
+from allot.core.advice.world import World
 from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

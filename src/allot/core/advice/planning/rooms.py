@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import core_v1

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.usage.devices import users_of
+from allot.core.advice.world import World
 from allot.core.allocation import claim_id
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1

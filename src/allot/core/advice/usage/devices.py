@@ -7,7 +7,6 @@ from enum import StrEnum
 
 import msgspec
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.usage.fragmentation import Fragmentation, fragmentation_of
 from allot.core.advice.usage.published import (
     PublishedPool,
@@ -19,6 +18,7 @@ from allot.core.advice.usage.published import (
     published_pools,
     units_of,
 )
+from allot.core.advice.world import World
 from allot.core.allocation.devices import ClaimID, DeviceEntry
 from allot.core.allocation.signature import Trouble
 from allot.core.model import resource_v1 as api

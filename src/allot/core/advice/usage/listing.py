@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.usage.devices import class_members
 from allot.core.advice.usage.published import (
     PublishedPool,
@@ -18,6 +17,7 @@ from allot.core.advice.usage.published import (
     node_name,
     published_pools,
 )
+from allot.core.advice.world import World
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.cel.selector import CompiledSelector, EvaluationError
 from allot.core.quantity import Quantity

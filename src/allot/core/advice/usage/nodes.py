@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.usage.published import State, node_name, published_pools, units_of
+from allot.core.advice.world import World
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling.nodeinfo import NodeInfo
 

@@ -9,7 +9,6 @@ from collections.abc import Hashable, Mapping
 
 import msgspec
 
-from allot.core.advice.explain.world import World
 from allot.core.advice.usage.published import (
     PublishedPool,
     Remaining,
@@ -18,6 +17,7 @@ from allot.core.advice.usage.published import (
     partition_of,
     published_pools,
 )
+from allot.core.advice.world import World
 from allot.core.allocation.devices import DeviceEntry
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.allocation.counters import CounterDraft, PoolCounters, consumption
 from allot.core.allocation.devices import DeviceEntry, attribute_value
 from allot.core.allocation.inventory import Inventory, node_of

@@ -12,8 +12,8 @@ from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Patch, Reason
 from allot.core.advice.explain.trial import is_full
 from allot.core.advice.explain.wording import listed, named
-from allot.core.advice.explain.world import Journal, World, as_json
 from allot.core.advice.nearest import nearest
+from allot.core.advice.world import Journal, World, as_json
 from allot.core.lifecycle.claim_owners import is_made_for, recorded_name
 from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1

@@ -7,8 +7,8 @@ from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patc
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import known_schedulers
 from allot.core.advice.explain.wording import named
-from allot.core.advice.explain.world import World
 from allot.core.advice.nearest import nearest
+from allot.core.advice.world import World
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.scheduling_v1 import PodGroup

@@ -7,7 +7,7 @@ import re
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason, UsedDevice
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 

@@ -11,7 +11,7 @@ from allot.core.advice.explain.nodes import Check, Shortage, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import joined, listed, named
-from allot.core.advice.explain.world import full_name
+from allot.core.advice.world import full_name
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.pod_claims import Held

@@ -9,7 +9,7 @@ from allot.core.advice.explain.expressions import Published
 from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages
 from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
 from allot.core.advice.explain.wording import count
-from allot.core.advice.explain.world import World
+from allot.core.advice.world import World
 from allot.core.explain import Obstacle, numbered
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api

@@ -13,8 +13,8 @@ from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import named
-from allot.core.advice.explain.world import World, full_name
 from allot.core.advice.nearest import nearest
+from allot.core.advice.world import World, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.failure import Failure

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed
-from allot.core.advice.explain.world import World
 from allot.core.advice.nearest import nearest
+from allot.core.advice.world import World
 from allot.core.model import core_v1, storage_v1
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"

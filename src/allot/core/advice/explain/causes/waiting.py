@@ -6,7 +6,7 @@ from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patc
 from allot.core.advice.explain.report import Patch, Reason
 from allot.core.advice.explain.trial import Subject, unready, would_help
 from allot.core.advice.explain.wording import named
-from allot.core.advice.explain.world import World, as_json, full_name
+from allot.core.advice.world import World, as_json, full_name
 from allot.core.features import GATES
 from allot.core.lifecycle.times import time_of
 from allot.core.model import core_v1

@@ -11,8 +11,8 @@ from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, del
 from allot.core.advice.explain.remedies.nodes import toleration_of
 from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.wording import count, listed, named
-from allot.core.advice.explain.world import World
 from allot.core.advice.nearest import nearest
+from allot.core.advice.world import World
 from allot.core.explain import Obstacle
 from allot.core.features import GATES
 from allot.core.model import resource_v1 as api

@@ -8,7 +8,7 @@ from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, users_o
 from allot.core.advice.explain.diagnosis import Candidate, Rank, claim_object, delete_of, patch_of, place_of_claim
 from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.wording import listed, named
-from allot.core.advice.explain.world import World, as_json, full_name
+from allot.core.advice.world import World, as_json, full_name
 from allot.core.explain import Obstacle
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1

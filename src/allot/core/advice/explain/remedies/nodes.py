@@ -9,8 +9,8 @@ from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patc
 from allot.core.advice.explain.nodes import CORDON_TAINT, Check, shortages, taint_text, untolerated
 from allot.core.advice.explain.report import Patch, Reason
 from allot.core.advice.explain.wording import listed, named
-from allot.core.advice.explain.world import World, as_json
 from allot.core.advice.nearest import nearest
+from allot.core.advice.world import World, as_json
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.nodeinfo import NodeInfo

@@ -9,8 +9,8 @@ from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, pat
 from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.rewrites import Rewrite
 from allot.core.advice.explain.wording import one_line
-from allot.core.advice.explain.world import World
 from allot.core.advice.nearest import nearest
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 

@@ -1,9 +1,9 @@
 """Text to plain JSON values: YAML streams, JSON, and JSON values one after another, each with the line it starts on.
 
 Input is not trusted. Size, nesting and the number of values are bounded, aliases count as what they expand to, and a
-key that occurs twice is an error rather than a silent loss. YAML is read by `allot.cli.yaml_stream`.
+key that occurs twice is an error rather than a silent loss. YAML is read by `allot.cli.reading.yaml_stream`.
 
-Does not know what a manifest is; that is `allot.cli.manifests`.
+Does not know what a manifest is; that is `allot.cli.reading.manifests`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from typing import Any, NoReturn
 
 from allot.cli.errors import Unreadable
-from allot.cli.yaml_stream import (
+from allot.cli.reading.yaml_stream import (
     ALIASED_VALUES_MAX,
     DEPTH_MAX,
     LONE_SURROGATE,

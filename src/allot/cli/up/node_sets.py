@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from allot.cli.errors import Unreadable
-from allot.cli.node_files import NODES_MAX, NodeFile, NodeSet, default_name, hint_for, read_node_file
+from allot.cli.reading.node_files import NODES_MAX, NodeFile, NodeSet, default_name, hint_for, read_node_file
 from allot.devices.catalogue import UnknownProfile, find_profile
 
 LOCAL, NONE = "local", "none"

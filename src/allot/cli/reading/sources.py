@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from allot.cli.documents import Document, decoded, parse_documents
 from allot.cli.errors import Unreadable
-from allot.cli.yaml_stream import NotYAML, YAMLStream
+from allot.cli.reading.documents import Document, decoded, parse_documents
+from allot.cli.reading.yaml_stream import NotYAML, YAMLStream
 from allot.core.advice.lint.finding import Edit, Fix
 from allot.core.advice.lint.source import Flaw, Source, Written
 from allot.core.advice.typography import Piece, Slip, has_typographic_quotes, is_odd_start, mended, pieces, slips

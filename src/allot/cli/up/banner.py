@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from allot.cli.instance import InstanceState
 from allot.cli.output import talk
 from allot.cli.serving import default_data_dir
+from allot.cli.up.instance import InstanceState
 
 
 def announce(state: InstanceState, *, background: Path | None) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allot.cli.errors import CommandError
-from allot.cli.instance import POLL_S, Instance, InstanceState
 from allot.cli.output import talk
+from allot.cli.up.instance import POLL_S, Instance, InstanceState
 from allot.process.clock import SystemClock
 
 IN_BACKGROUND = "--in-background"

@@ -1,7 +1,7 @@
 """A cluster as one process group: the control plane in this process, nodes, drivers and etcd in children, one log of all of them.
 
 Children are started again when they end; all of them end with this process. How everything is doing is kept on file for
-`allot status` (`allot.cli.instance`), and shown as pods of the node `allot-control-plane`.
+`allot status` (`allot.cli.up.instance`), and shown as pods of the node `allot-control-plane`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import Path
 
 import msgspec
 
-from allot.cli import etcd_child
-from allot.cli.banner import announce
-from allot.cli.containers_left import end_containers, node_folder
-from allot.cli.driver_pods import DriverPods
 from allot.cli.gates import gates_text
-from allot.cli.instance import Instance, InstanceState, Part
-from allot.cli.kubeconfigs import merge_context
-from allot.cli.local_node import LocalNode, LocalOptions
-from allot.cli.node_readiness import wait_for_nodes
-from allot.cli.node_sets import Nodes, keep_nodes, kept_nodes
 from allot.cli.output import talk
 from allot.cli.serving import ADMIN_KUBECONFIG, ServerOptions, make_data_dir, serving
+from allot.cli.up import etcd_child
+from allot.cli.up.banner import announce
+from allot.cli.up.containers_left import end_containers, node_folder
+from allot.cli.up.driver_pods import DriverPods
+from allot.cli.up.instance import Instance, InstanceState, Part
+from allot.cli.up.kubeconfigs import merge_context
+from allot.cli.up.local_node import LocalNode, LocalOptions
+from allot.cli.up.node_readiness import wait_for_nodes
+from allot.cli.up.node_sets import Nodes, keep_nodes, kept_nodes
 from allot.client.errors import AlreadyExists, NotFound
 from allot.controlplane.component_logs import COMPONENTS, ComponentLogs, component_of_task
 from allot.controlplane.components import start_controllers, start_scheduler

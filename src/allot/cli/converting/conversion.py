@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from allot.cli.converting.rewriting import extent, rewritten, written
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.manifests import read_sources
 from allot.cli.output import talk
-from allot.cli.rewriting import extent, rewritten, written
-from allot.cli.sources import read_source
+from allot.cli.reading.manifests import read_sources
+from allot.cli.reading.sources import read_source
 from allot.core.advice.convert import Change, Confidence, Converted, ConvertedDocument, Options, Problem, convert
 from allot.core.advice.convert.changes import shown
 from allot.core.advice.lint.finding import apply_edits

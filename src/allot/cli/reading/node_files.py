@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from allot.cli.documents import parse_documents
 from allot.cli.errors import Unreadable
+from allot.cli.reading.documents import parse_documents
 from allot.core.advice.places import Places, nearest_place
 from allot.core.validation import formats
 from allot.devices.catalogue import Profile, UnknownProfile, find_profile

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from allot.cli.node_sets import Nodes
 from allot.cli.output import progress, talk
+from allot.cli.up.node_sets import Nodes
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import ResourceSlice

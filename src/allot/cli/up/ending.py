@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from allot.cli.containers_left import end_containers
 from allot.cli.errors import CommandError
-from allot.cli.instance import Instance
+from allot.cli.up.containers_left import end_containers
+from allot.cli.up.instance import Instance
 from allot.process.clock import SystemClock
 
 # Children have ten seconds to end, and pods theirs.

@@ -19,8 +19,8 @@ import click
 import msgspec
 
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.manifests import Manifest, Origin, manifests_in, read_sources
 from allot.cli.output import progress, talk
+from allot.cli.reading.manifests import Manifest, Origin, manifests_in, read_sources
 from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, SnapshotKind, read_object
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, resource_v1
@@ -220,8 +220,8 @@ def connection_of(source: SnapshotSource) -> Connection:
 def _hint_without_cluster(source: SnapshotSource) -> str:
     if source.kubeconfig is None and not source.context:
         # Imported late: a server's modules, for a question to which nobody has told the cluster.
-        from allot.cli.instance import Instance
         from allot.cli.serving import default_data_dir
+        from allot.cli.up.instance import Instance
 
         state = Instance(default_data_dir()).running()
         if state is not None and state.kubeconfig:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from allot.cli.documents import BYTES_MAX, Document, parse_documents
 from allot.cli.errors import Unreadable
+from allot.cli.reading.documents import BYTES_MAX, Document, parse_documents
 from allot.core.model.plain import PlainObject
 
 STDIN = "-"

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from allot.cli.documents import parse_documents
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
+from allot.cli.reading.documents import parse_documents
 from allot.core.allocation import (
     ALL_FEATURES,
     DEFAULT_FEATURES,

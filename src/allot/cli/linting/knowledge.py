@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from allot.cli.config_checks import CONFIG_CHECKS
 from allot.cli.errors import Unreadable
-from allot.cli.node_files import NodeSet, hint_for
+from allot.cli.linting.config_checks import CONFIG_CHECKS
 from allot.cli.node_templates import objects_of
-from allot.cli.snapshots import SnapshotSource, read_snapshot, snapshot_from_files
+from allot.cli.reading.node_files import NodeSet, hint_for
+from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_from_files
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.snapshot import Snapshot
 from allot.core.model.meta import APIStruct

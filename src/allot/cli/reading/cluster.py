@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.manifests import Manifest, check_unique
 from allot.cli.output import progress, talk
+from allot.cli.reading.manifests import Manifest, check_unique
 from allot.core.features import ALL_GATES
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.codec import DecodeError, decode_object

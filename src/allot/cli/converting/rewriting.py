@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from allot.cli.documents import parse_documents
 from allot.cli.errors import Unreadable
 from allot.cli.output import yaml_text
+from allot.cli.reading.documents import parse_documents
 from allot.core.advice.places import Path, Place, Places, Span
 
 _INDENT = 2

@@ -1,0 +1,1 @@
+"""What `allot lint` needs from outside of the core: the server's answers, the drivers' answers, clusters and profiles; and how findings are shown."""
