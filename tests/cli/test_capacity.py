@@ -152,3 +152,8 @@ def test_changes_that_cannot_be_made_are_refused(arguments: tuple[str, ...], cod
     result = allot("plan", CLAIM, *arguments, *DUMP)
     assert result.code == code
     assert message in result.stderr
+
+
+def test_there_is_nothing_to_plan_in_an_empty_file() -> None:
+    result = allot("plan", "-", *DUMP)
+    assert (result.code, result.stderr) == (2, "error: -: no objects: expected at least one\n")

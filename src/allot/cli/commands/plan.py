@@ -104,10 +104,12 @@ def plan(
       allot plan gang.yaml --add h100x8=4 --add-like node-a=2
       allot plan train.yaml --drain node-a --remove 'pool in (old, older)'
     """
+    values = [manifest.value for manifest in read_manifests(manifests)]
+    if not values:
+        raise Unreadable(f"{', '.join(manifests)}: no objects: expected at least one")
     snapshot, silent = with_room(read_snapshot(source))
     if silent:
         talk(f"note: {silent} nodes say nothing about their CPU, memory and pods: taken as enough")
-    values = [manifest.value for manifest in read_manifests(manifests)]
     change = Change(add=add, add_like=add_like, remove=remove, drain=drain)
     settings = Settings(preempts=False, policy=_POLICIES[policy])
     try:

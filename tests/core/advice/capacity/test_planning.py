@@ -94,6 +94,7 @@ def test_a_claim_alone_is_a_copy() -> None:
 def test_a_copy_of_a_workload_is_one_of_its_pods(kind: str, api_version: str) -> None:
     manifest = _workload(kind, pod("p", templates=("t",)), api_version, replicas=3, parallelism=3)
     assert plan(_cluster(4), template("t"), manifest).scheduled == 4
+    assert read_manifest([manifest], _cluster(1)).name == f"pod of {kind} default/{manifest['metadata']['name']}"
 
 
 def test_pods_of_a_workload_share_a_claim_that_they_name() -> None:

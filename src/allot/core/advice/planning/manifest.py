@@ -40,7 +40,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     """What is to be copied. cluster: has the templates and groups that the manifest names. ManifestError, DecodeError."""
     pods: list[core_v1.Pod] = []
     parallel: list[int] = []
-    from_workloads = False
+    workload = ""
     others: list[APIStruct] = []
     passed_over: list[str] = []
     for value in values:
@@ -48,7 +48,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
         if kind in _TEMPLATES:
             pods.append(_pod_of(value, _TEMPLATES[kind]))
             parallel.append(_parallel(value, kind))
-            from_workloads = True
+            workload = kind
             continue
         if kind == "DaemonSet":
             raise ManifestError("a DaemonSet has one pod per node: its number of copies is the number of nodes")
@@ -71,7 +71,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     notes = [f"passed over, as it plays no part here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
     if not pods:
         pods, notes = _standing_in(claims, notes)
-    elif from_workloads:
+    elif workload:
         context += claims.values()
         claims = {}
     group = _group_of(pods, groups, cluster)
@@ -80,7 +80,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
             [pod for pod, count in zip(pods, parallel, strict=False) for _ in range(count)], group, notes
         )
     return Manifest(
-        name=_title(pods, group, claims),
+        name=_title(pods, group, claims, workload),
         members=tuple(pods),
         group=group,
         templates=templates,
@@ -178,12 +178,15 @@ def _gang(pods: list[core_v1.Pod], group: PodGroup, notes: list[str]) -> tuple[l
     return [pods[0]] * needed, [*notes, f"the gang's {needed} pods are taken to be like the one in the manifest"]
 
 
-def _title(pods: list[core_v1.Pod], group: PodGroup | None, claims: Mapping[Name, api.ResourceClaim]) -> str:
+def _title(
+    pods: list[core_v1.Pod], group: PodGroup | None, claims: Mapping[Name, api.ResourceClaim], workload: str
+) -> str:
+    """workload: the kind that has the template of the pods; empty if they are written out."""
     if group is not None:
         return f"gang {group.metadata.namespace}/{group.metadata.name} of {len(pods)} pods"
     first = pods[0].metadata
     if len(pods) == 1:
-        kind = "claim" if not pods[0].spec.containers and claims else "pod"
+        kind = "claim" if not pods[0].spec.containers and claims else f"pod of {workload}" if workload else "pod"
         return f"{kind} {first.namespace}/{first.name}"
     return f"{len(pods)} pods, the first {first.namespace}/{first.name}"
 
