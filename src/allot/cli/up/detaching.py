@@ -41,6 +41,9 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> InstanceState
     state = asyncio.run(_until_ready(Instance(folder), process))
     if state is not None:
         return state
+    if process.poll() is not None:
+        with Instance(folder).held():
+            pass  # nobody else was quicker, whose words are in the same file
     said = words.read_text(errors="replace").splitlines()
     for line in said:
         if not line.startswith(("error: ", "hint: ")):
