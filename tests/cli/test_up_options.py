@@ -194,6 +194,11 @@ def test_data_is_removed_after_a_yes(tmp_path: Path) -> None:
     (data / "pki").mkdir(parents=True)
     refused = allot("reset", "--data-dir", str(data), stdin="n\n")
     assert (refused.code, data.exists()) == (1, True)
+    unanswered = allot("reset", "--data-dir", str(data))
+    assert (unanswered.code, unanswered.stderr.splitlines()[-2:]) == (
+        1,
+        ["error: nothing was removed, as nobody answered", "hint: --yes does not ask"],
+    )
     done = allot("reset", "--data-dir", str(data), stdin="y\n")
     assert (done.code, data.exists()) == (0, False)
     assert allot("reset", "--data-dir", str(data)).code == 0

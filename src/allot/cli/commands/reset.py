@@ -31,7 +31,7 @@ def reset(data_dir: Path, yes: bool) -> None:
         return
     if not Instance(data_dir).is_ours():
         raise Refused(f"{data_dir}: is no data directory of allot, and is left as it is")
-    if not yes and not click.confirm(f"Remove {data_dir} with all objects, keys and logs?", err=True):
+    if not yes and not _agrees(data_dir):
         raise Refused("nothing was removed")
     end_cluster(data_dir)
     merged = remove_context(data_dir)
@@ -40,3 +40,13 @@ def reset(data_dir: Path, yes: bool) -> None:
     except OSError as error:
         raise Unreadable(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
     talk(f"removed: {data_dir}{f', and the context allot from {merged}' if merged is not None else ''}")
+
+
+def _agrees(data_dir: Path) -> bool:
+    try:
+        return click.confirm(f"Remove {data_dir} with all objects, keys and logs?", err=True)
+    except click.Abort as ended:
+        if isinstance(ended.__context__, EOFError):
+            talk("")
+            raise Refused("nothing was removed, as nobody answered", "--yes does not ask") from None
+        raise
