@@ -197,7 +197,8 @@ def test_a_cluster_that_cannot_be_reached(tmp_path: Path) -> None:
     kubeconfig.write_text(json.dumps(config))
     result = allot("explain", "p", "--kubeconfig", str(kubeconfig))
     assert result.code == 3
-    assert result.stderr.startswith("error: API server http://127.0.0.1:1: ")
+    assert result.stderr.startswith("error: cannot connect to http://127.0.0.1:1 (kubeconfig ")
+    assert result.stderr.count("http://127.0.0.1:1") == 1
 
 
 # --- snapshot ---

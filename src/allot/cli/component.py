@@ -52,6 +52,13 @@ class CannotRun(CommandError):
     exit_code = EXIT_UNREACHABLE
 
 
+def not_reached(server: str, error: ApiError) -> CannotRun:
+    """What to end with when the API server at an address cannot be asked."""
+    # That nobody answers there says where already.
+    message = error.message if server in error.message else f"API server {server}: {error.message}"
+    return CannotRun(message, "kubectl version shows whether it can be reached")
+
+
 class ComponentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says about any component."""
 
@@ -278,10 +285,7 @@ async def _until_reachable(component: Component) -> None:
             return
         except ApiError as error:
             if component.clock.monotonic() > deadline:
-                where = component.connection.server
-                raise CannotRun(
-                    f"API server {where}: {error.message}", "kubectl version shows whether it can be reached"
-                ) from None
+                raise not_reached(component.connection.server, error) from None
         await component.clock.sleep(_PAUSE_S)
 
 

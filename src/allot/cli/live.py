@@ -41,7 +41,7 @@ def show_live(source: SnapshotSource, show: Show) -> None:
     if source.files:
         raise Unreadable("--watch needs a cluster: a dump does not change", "leave out either -f or --watch")
     # Imported late: half a second that questions about files need not wait for.
-    from allot.cli.component import CannotRun
+    from allot.cli.component import not_reached
     from allot.client.errors import ApiError
 
     connection = connection_of(source)
@@ -50,8 +50,7 @@ def show_live(source: SnapshotSource, show: Show) -> None:
     except KeyboardInterrupt:
         return
     except ApiError as error:
-        hint = "kubectl version shows whether it can be reached"
-        raise CannotRun(f"API server {connection.server}: {error.message}", hint) from None
+        raise not_reached(connection.server, error) from None
 
 
 async def _print_on(connection: Connection, show: Show) -> None:

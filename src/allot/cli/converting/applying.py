@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from allot.cli.component import CannotRun
+from allot.cli.component import not_reached
 from allot.cli.errors import Refused
 from allot.cli.output import talk
 from allot.client.api import Client, ResourceClient
@@ -95,9 +95,7 @@ async def apply_objects(objects: Sequence[dict[str, Any]], connection: Connectio
         applying = _Applying(client, settings)
         return [await applying.apply(value) for value in objects]
     except (Unreachable, Unauthorized) as error:
-        raise CannotRun(
-            f"API server {connection.server}: {error.message}", "kubectl version shows whether it can be reached"
-        ) from None
+        raise not_reached(connection.server, error) from None
     except ApiError as error:
         raise Refused(f"API server {connection.server}: {error}") from None
     finally:

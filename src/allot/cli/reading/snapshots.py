@@ -231,7 +231,7 @@ def _hint_without_cluster(source: SnapshotSource) -> str:
 
 async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]]]:
     # Imported late: half a second that questions about files need not wait for.
-    from allot.cli.component import CannotRun
+    from allot.cli.component import not_reached
     from allot.client.api import Client
     from allot.client.errors import ApiError, Unauthorized, Unreachable
     from allot.client.http import HttpTransport
@@ -255,8 +255,7 @@ async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]
         hidden.tell()
         return taken_at, values
     except (Unreachable, Unauthorized) as error:
-        hint = "kubectl version shows whether it can be reached"
-        raise CannotRun(f"API server {connection.server}: {error.message}", hint) from None
+        raise not_reached(connection.server, error) from None
     except ApiError as error:
         raise Refused(f"API server {connection.server}: {error}") from None
     finally:
