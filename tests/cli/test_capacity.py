@@ -50,6 +50,22 @@ def test_nodes_are_listed() -> None:
     assert [(node["name"], node["devices"], node["free"]) for node in nodes] == [("node-a", 12, 9), ("node-b", 13, 13)]
 
 
+@pytest.mark.parametrize(
+    ("memory", "shown"), [("24682416Ki", "23.5Gi"), ("64Gi", "64Gi"), ("900Mi", "900Mi"), ("2Ti", "2Ti"), ("7", "7")]
+)
+def test_memory_of_nodes_is_shown_in_a_unit_that_can_be_read(memory: str, shown: str) -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {"memory": memory}},
+    }
+    result = allot("top", "nodes", "-f", "-", stdin=json.dumps(node))
+    assert f" 0 of {shown} " in result.stdout
+    exact = allot("top", "nodes", "-f", "-", "-o", "json", stdin=json.dumps(node)).lines[0]["nodes"][0]["memory"]
+    assert exact == {"total": memory, "requested": "0"}
+
+
 def test_a_dump_cannot_be_watched() -> None:
     result = allot("top", "nodes", "--watch", *DUMP)
     assert result.code == 2

@@ -18,8 +18,11 @@ from allot.core.advice.usage.devices import By, DevicesReport, DeviceUsage, devi
 from allot.core.advice.usage.nodes import NodeUsage, node_usage
 from allot.core.advice.usage.partitions import PartitionUsage, partition_usage
 from allot.core.advice.world import World
+from allot.core.quantity import Quantity
 
 _NAMES_SHOWN_MAX = 3
+_MEMORY_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+_UNIT_STEP = 1024
 _STATE_COLOURS = {"idle": "yellow", "pending": "red", "deleting": "yellow"}
 
 Row = TypeVar("Row")
@@ -291,7 +294,17 @@ def _node_cells(row: NodeUsage) -> tuple[str, ...]:
         row.name,
         *(str(count) for count in (row.devices, row.free, row.partly, row.in_use, row.unavailable)),
         f"{row.cpu.requested} of {row.cpu.total}",
-        f"{row.memory.requested} of {row.memory.total}",
+        f"{_rounded(row.memory.requested)} of {_rounded(row.memory.total)}",
         f"{row.pods} of {row.pods_max}",
         _some([*([] if row.schedulable else ["cordoned"]), *row.taints]),
     )
+
+
+def _rounded(memory: str) -> str:
+    """An amount of memory in the largest unit of which there is one, with one decimal at most; JSON has all digits."""
+    amount: float = Quantity.parse(memory).value()
+    for unit in _MEMORY_UNITS:
+        if amount < _UNIT_STEP:
+            return f"{amount:.1f}".removesuffix(".0") + unit
+        amount /= _UNIT_STEP
+    return memory
