@@ -49,9 +49,12 @@ $(READY): pyproject.toml constraints.txt
 demo: $(RUNS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" allot demo
 
+# Tests that start processes wait a good deal of their time: one more worker than processors uses it.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
 test: $(READY)
-	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n auto --dist worksteal
+	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n $(WORKERS) --dist worksteal
 	PYTHONHASHSEED=4242 $(BIN)/pytest --quiet -n auto -m "not slow" tests/core
 
 check: lint

@@ -35,8 +35,8 @@ def _setups() -> list[tuple[str, str]]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each test runs with the newest kubectl on SQLite, with the oldest one, and with one of the other set-ups."""
-    shared = _setups()[1:-1]
+    """Each test runs with the newest kubectl on SQLite, and with one of the other set-ups."""
+    shared = _setups()[1:]
     if os.environ.get(_ALL) or len(shared) < 2:
         return
     left_out = []
