@@ -120,6 +120,21 @@ def test_what_cannot_be_applied_is_refused_before_anything_is(text: str, argumen
     assert said in result.stderr
 
 
+def test_files_may_be_named_as_for_the_other_commands() -> None:
+    result = allot("apply", "--file", "-", "--dry-run=client", "-o", "json", stdin=CLASS)
+    made = {"resource": "deviceclass.resource.k8s.io", "name": "cards.example.com", "namespace": ""}
+    assert result.lines == [{"objects": [{**made, "result": "created", "message": ""}]}]
+
+
+def test_without_a_kubeconfig_nothing_is_said_of_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    result = allot("apply", "-f", "-", stdin=CLASS)
+    assert result.code == 2
+    assert result.stderr.splitlines()[-1] == "hint: name a kubeconfig with --kubeconfig; --dry-run=client needs none"
+
+
 def test_what_others_need_comes_first_and_equals_keep_their_order() -> None:
     kinds = [
         "Pod",
@@ -163,10 +178,17 @@ async def test_objects_are_created_configured_or_left_and_refusals_do_not_stop_t
         ]
         namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: team\n"
         made = json.loads((await apply(f"{TEMPLATE}---\n{namespace}", "-n", "team", "-o", "json")).stdout)
-        assert [(each["resource"], each["namespace"], each["result"]) for each in made] == [
+        assert [(each["resource"], each["namespace"], each["result"]) for each in made["objects"]] == [
             ("namespace", "", "created"),
             ("resourceclaimtemplate.resource.k8s.io", "team", "created"),
         ]
+        misspelt = await apply(TEMPLATE.replace("cards.", "card."))
+        assert (misspelt.code, misspelt.stdout) == (1, "")
+        assert 'device class "card.example.com" does not exist' in misspelt.stderr
+        assert 'fix: did you mean "cards.example.com"?' in misspelt.stderr
+        # The template is known only in the namespace that it was applied to.
+        assert (await apply(POD, "-n", "team", "--dry-run=server")).code == 0
+        assert (await apply(POD, "-n", "kube-system", "--dry-run=server")).code == 1
         custom = await apply(CUSTOM)
         assert custom.stdout.splitlines()[1] == "widget.example.com/first created"
         unknown = CLASS.replace("resource.k8s.io/v1", "example.com/v1").replace("DeviceClass", "Gadget")

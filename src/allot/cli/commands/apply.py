@@ -13,12 +13,14 @@ import msgspec
 from allot.cli.converting.conversion import Conversion, accept_option, convert_files, refuse_unless_usable, tell
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.gates import parse_gates
-from allot.cli.output import talk, write
+from allot.cli.output import OutputFormat, talk, write, write_value
 from allot.core.advice.convert import Confidence, Options
 from allot.core.features import FeatureGates
 
 if TYPE_CHECKING:
     from allot.cli.converting.applying import Applied
+    from allot.cli.reading.snapshots import SnapshotSource
+    from allot.core.advice.lint.knowledge import Knowledge
 
 EXIT_REFUSED = 1
 
@@ -27,6 +29,7 @@ EXIT_REFUSED = 1
 @click.option(
     "-f",
     "--filename",
+    "--file",
     "files",
     multiple=True,
     required=True,
@@ -88,6 +91,8 @@ def apply(
     field manager allot), in the order in which they need each other: namespaces, definitions, classes, templates, claims,
     pods. An object that the server refuses does not keep the others from being applied.
 
+    Lint knows the cluster: its device classes, devices, claims and templates, as far as they may be listed.
+
     Exit code: 0 when everything is applied, 1 when something is not, 2 when a file cannot be read, 3 when the cluster
     cannot be reached.
 
@@ -102,34 +107,39 @@ def apply(
     conversion = convert_files(files, Options(gangs=gangs))
     tell(conversion)
     refuse_unless_usable(conversion, accept, done="applied")
-    if lints:
-        _refuse_what_lint_finds(conversion, gates)
     # Imported late, as the linter is: both take longer to load than help takes to print.
     from allot.cli.converting.applying import Settings, apply_objects, in_order, not_applied
     from allot.cli.reading.snapshots import SnapshotSource, connection_of
 
+    cluster = connection = None
+    if dry_run != "client":
+        cluster = SnapshotSource(kubeconfig=kubeconfig, context=context, home=namespace)
+        connection = connection_of(cluster, hint="name a kubeconfig with --kubeconfig; --dry-run=client needs none")
+    if lints:
+        _refuse_what_lint_finds(conversion, gates, cluster, connection.namespace if connection else namespace)
     objects = in_order(_objects(conversion, namespace))
-    if dry_run == "client":
+    if connection is None:
         results = [not_applied(value) for value in objects]
     else:
-        connection = connection_of(SnapshotSource(kubeconfig=kubeconfig, context=context))
-        settings = Settings(namespace or connection.namespace, dry_run == "server", force_conflicts)
+        settings = Settings(connection.namespace, dry_run == "server", force_conflicts)
         results = asyncio.run(apply_objects(objects, connection, settings))
     _show(results, dry_run, output)
     return EXIT_REFUSED if any(applied.result == "failed" for applied in results) else 0
 
 
-def _refuse_what_lint_finds(conversion: Conversion, gates: FeatureGates) -> None:
-    from allot.cli.linting.config_checks import CONFIG_CHECKS
+def _refuse_what_lint_finds(
+    conversion: Conversion, gates: FeatureGates, cluster: SnapshotSource | None, namespace: str
+) -> None:
     from allot.cli.linting.formats import text_lines
     from allot.cli.linting.server_answers import ServerAnswers
     from allot.cli.reading.sources import read_source
     from allot.core.advice.lint.finding import Severity
-    from allot.core.advice.lint.knowledge import Knowledge
     from allot.core.advice.lint.linter import lint
 
     sources = [read_source(file.after.encode(), file.name) for file in conversion.files]
-    findings = lint(sources, Knowledge(config_checks=CONFIG_CHECKS), ServerAnswers(gates))
+    if namespace:
+        sources = [msgspec.structs.replace(source, namespace=namespace) for source in sources]
+    findings = lint(sources, _knowledge(cluster), ServerAnswers(gates))
     for finding in findings:
         if finding.severity is not Severity.NOTE:
             for line, _ in text_lines(finding):
@@ -137,7 +147,21 @@ def _refuse_what_lint_finds(conversion: Conversion, gates: FeatureGates) -> None
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if errors:
         found = "an error" if errors == 1 else f"{errors} errors"
-        raise Refused(f"lint found {found}; nothing was applied", "--no-lint leaves it to the server to refuse")
+        raise Refused(f"lint found {found}; nothing was applied", "--no-lint applies what the server takes")
+
+
+def _knowledge(cluster: SnapshotSource | None) -> Knowledge:
+    """What lint is to know: of a cluster that may not be listed, as little as without one."""
+    from allot.cli.linting.config_checks import CONFIG_CHECKS
+    from allot.cli.linting.knowledge import live_knowledge
+    from allot.core.advice.lint.knowledge import Knowledge
+
+    if cluster is not None:
+        try:
+            return live_knowledge(cluster)
+        except Refused as error:
+            talk(f"note: lint knows nothing of the cluster: {error.message}")
+    return Knowledge(config_checks=CONFIG_CHECKS)
 
 
 # --- objects ---
@@ -169,7 +193,7 @@ def _objects(conversion: Conversion, namespace: str) -> list[dict[str, Any]]:
 
 def _show(results: Sequence[Applied], dry_run: str, output: str) -> None:
     if output == "json":
-        click.echo(msgspec.json.encode(results))
+        write_value({"objects": msgspec.to_builtins(results)}, OutputFormat.JSON)
         return
     suffix = {"client": " (dry run)", "server": " (server dry run)"}.get(dry_run, "")
     for applied in results:

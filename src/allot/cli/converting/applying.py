@@ -12,6 +12,7 @@ import msgspec
 from allot.cli.component import not_reached
 from allot.cli.errors import Refused
 from allot.cli.output import talk
+from allot.cli.reading.snapshots import TRIES_MAX
 from allot.client.api import Client, ResourceClient
 from allot.client.connection import Connection
 from allot.client.discovery import UnknownResource
@@ -88,7 +89,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 async def apply_objects(objects: Sequence[dict[str, Any]], connection: Connection, settings: Settings) -> list[Applied]:
     """Every object in turn. CannotRun when the cluster is away; what it refuses is a result."""
-    transport = HttpTransport(connection, SystemClock(), SystemIds(), environ=os.environ, user_agent="allot-apply")
+    transport = HttpTransport(
+        connection, SystemClock(), SystemIds(), environ=os.environ, user_agent="allot-apply", tries_max=TRIES_MAX
+    )
     client = Client(transport, timeout=_REQUEST_TIMEOUT_S, on_warning=lambda warning: talk(f"warning: {warning}"))
     try:
         await client.discovery()

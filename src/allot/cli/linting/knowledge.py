@@ -13,11 +13,17 @@ from allot.cli.node_templates import objects_of
 from allot.cli.reading.node_files import NodeSet, hint_for
 from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_from_files
 from allot.core.advice.lint.knowledge import Knowledge
-from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.snapshot import KINDS, Snapshot
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.devices.catalogue import UnknownProfile
 
 LIVE = "live"
+# Those without which lint would call what is there unknown, and those that it can do without.
+_NEEDED = (core_v1.Node, api.DeviceClass, api.ResourceSlice, api.ResourceClaim, api.ResourceClaimTemplate)
+_USED = (*_NEEDED, core_v1.Namespace, api.DeviceTaintRule)
+_KINDS = tuple(msgspec.structs.replace(kind, required=kind.type in _NEEDED) for kind in KINDS if kind.type in _USED)
 
 
 class KnowledgeSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +42,21 @@ def read_knowledge(source: KnowledgeSource) -> Knowledge:
     if dumps:
         objects += snapshot_from_files(dumps).objects
     if LIVE in source.against:
-        objects += read_snapshot(SnapshotSource(kubeconfig=source.kubeconfig, context=source.context)).objects
+        objects += _live(SnapshotSource(kubeconfig=source.kubeconfig, context=source.context)).objects
     return Knowledge(
         cluster=Snapshot(objects) if source.against else None,
         examples=profiles_snapshot(source.profiles) if source.profiles else None,
         config_checks=CONFIG_CHECKS,
     )
+
+
+def live_knowledge(source: SnapshotSource) -> Knowledge:
+    """What a cluster says."""
+    return Knowledge(cluster=_live(source), config_checks=CONFIG_CHECKS)
+
+
+def _live(source: SnapshotSource) -> Snapshot:
+    return read_snapshot(source, _KINDS)
 
 
 def profiles_snapshot(names: Iterable[str]) -> Snapshot:

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,20 +35,22 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE = "default"
+_HINT_WITHOUT_CLUSTER = "name a kubeconfig with --kubeconfig, or a dump with -f"
 _LISTS_AT_ONCE = 4
 # Somebody waits for the answer: a server that is away should be told soon.
-_TRIES_MAX = 3
+TRIES_MAX = 3
 # Kinds without which nothing can be said, but of which even a whole cluster may have none.
 _MAY_BE_NONE = (core_v1.Pod, resource_v1.ResourceClaim)
 _KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
 
 
 class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to read from. Files win over a live cluster."""
+    """Where to read from. Files win over a live cluster. home: the namespace that is meant, if it is not the context's."""
 
     kubeconfig: Path | None = None
     context: str = ""
     files: tuple[str, ...] = ()
+    home: str = ""
 
     @property
     def namespace(self) -> str:
@@ -87,13 +89,13 @@ def snapshot_options(function: Function) -> Function:
     return decorated  # type: ignore[no-any-return]
 
 
-def read_snapshot(source: SnapshotSource) -> Snapshot:
-    """The cluster as it is, or as the dump has it."""
+def read_snapshot(source: SnapshotSource, kinds: Sequence[SnapshotKind] = KINDS) -> Snapshot:
+    """The cluster as it is, as far as these kinds go, or as the dump has it."""
     if source.files:
         snapshot = snapshot_from_files(source.files)
         _note_absence(snapshot)
         return snapshot
-    taken_at, values = read_live(source)
+    taken_at, values = read_live(source, kinds)
     return Snapshot(tuple(_objects(values)), taken_at)
 
 
@@ -202,22 +204,24 @@ def _times(object_: APIStruct) -> Iterator[str]:
 # --- live ---
 
 
-def read_live(source: SnapshotSource) -> tuple[float, list[dict[str, Any]]]:
-    """When, and every object of the kinds that snapshots have, as the server sends them."""
-    return asyncio.run(_read_live(connection_of(source)))
+def read_live(source: SnapshotSource, kinds: Sequence[SnapshotKind] = KINDS) -> tuple[float, list[dict[str, Any]]]:
+    """When, and every object of these kinds, as the server sends them."""
+    return asyncio.run(_read_live(connection_of(source), kinds))
 
 
-def connection_of(source: SnapshotSource) -> Connection:
-    """How to reach the cluster."""
+def connection_of(source: SnapshotSource, *, hint: str = _HINT_WITHOUT_CLUSTER) -> Connection:
+    """How to reach the cluster. hint: what to do where no kubeconfig is found."""
     from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 
     try:
-        return connection_from_environment(os.environ, kubeconfig=source.kubeconfig, context=source.context)
+        found = connection_from_environment(os.environ, kubeconfig=source.kubeconfig, context=source.context)
     except KubeconfigError as error:
-        raise Unreadable(str(error), _hint_without_cluster(source)) from None
+        raise Unreadable(str(error), _running_here(source) or hint) from None
+    return msgspec.structs.replace(found, namespace=source.home) if source.home else found
 
 
-def _hint_without_cluster(source: SnapshotSource) -> str:
+def _running_here(source: SnapshotSource) -> str:
+    """How to reach the cluster of this machine, if one runs and nobody has named another one; else empty."""
     if source.kubeconfig is None and not source.context:
         # Imported late: a server's modules, for a question to which nobody has told the cluster.
         from allot.cli.serving import default_data_dir
@@ -226,10 +230,10 @@ def _hint_without_cluster(source: SnapshotSource) -> str:
         state = Instance(default_data_dir()).running()
         if state is not None and state.kubeconfig:
             return f"for the cluster of allot up on this machine: export KUBECONFIG={shlex.quote(state.kubeconfig)}"
-    return "name a kubeconfig with --kubeconfig, or a dump with -f"
+    return ""
 
 
-async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]]]:
+async def _read_live(connection: Connection, kinds: Sequence[SnapshotKind]) -> tuple[float, list[dict[str, Any]]]:
     # Imported late: half a second that questions about files need not wait for.
     from allot.cli.component import not_reached
     from allot.client.api import Client
@@ -240,15 +244,15 @@ async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]
 
     clock = SystemClock()
     transport = HttpTransport(
-        connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot", tries_max=_TRIES_MAX
+        connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot", tries_max=TRIES_MAX
     )
     client = Client(transport)
     try:
         await client.discovery()
         taken_at = clock.seconds()
         values: list[dict[str, Any]] = []
-        hidden = _Hidden(connection.namespace)
-        for found in await _all_lists(client, hidden):
+        hidden = _Hidden(connection.namespace, kinds)
+        for found in await _all_lists(client, kinds, hidden):
             if isinstance(found, Exception):
                 raise found
             values += found
@@ -265,8 +269,9 @@ async def _read_live(connection: Connection) -> tuple[float, list[dict[str, Any]
 class _Hidden:
     """What may not be listed, by kind; told at once, as for some people it is most kinds."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, kinds: Sequence[SnapshotKind]) -> None:
         self.namespace = namespace
+        self.needed = ", ".join(kind.plural for kind in kinds if kind.required)
         self.everywhere: list[str] = []
         self.elsewhere: list[str] = []
 
@@ -278,13 +283,15 @@ class _Hidden:
             talk(f"note: left out, as they may not be listed: {', '.join(sorted(self.everywhere))}")
 
 
-async def _all_lists(client: Client, hidden: _Hidden) -> list[list[dict[str, Any]] | Exception]:
+async def _all_lists(
+    client: Client, kinds: Sequence[SnapshotKind], hidden: _Hidden
+) -> list[list[dict[str, Any]] | Exception]:
     """The objects of each kind, a few kinds at once. One that fails does not cut the others short: their connections would be
     left half open."""
     from allot.client.errors import ApiError
 
     turns = asyncio.Semaphore(_LISTS_AT_ONCE)
-    with progress("reading the cluster", len(KINDS)) as advance:
+    with progress("reading the cluster", len(kinds)) as advance:
 
         async def read(kind: SnapshotKind) -> list[dict[str, Any]] | Exception:
             async with turns:
@@ -296,7 +303,7 @@ async def _all_lists(client: Client, hidden: _Hidden) -> list[list[dict[str, Any
                     advance()
 
         async with asyncio.TaskGroup() as tasks:
-            lists = [tasks.create_task(read(kind)) for kind in KINDS]
+            lists = [tasks.create_task(read(kind)) for kind in kinds]
     return [task.result() for task in lists]
 
 
@@ -326,8 +333,7 @@ async def _list(client: Client, kind: SnapshotKind, hidden: _Hidden) -> list[dic
                 hidden.elsewhere.append(kind.plural)
                 return [{**head, **item} for item in items]
         if kind.required:
-            needed = ", ".join(each.plural for each in KINDS if each.required)
-            hint = f"the right to list {needed} is needed; a dump (-f) needs no rights"
+            hint = f"the right to list {hidden.needed} is needed; a dump (-f) needs no rights"
             raise Refused(f"{kind.plural}: {error.message}", hint) from None
         hidden.everywhere.append(kind.plural)
         return []

@@ -35,12 +35,13 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One text: its name, its documents, and its flaws."""
+    """One text: its name, its documents, its flaws, and where its objects go that name no namespace."""
 
     name: str
     text: str
     documents: tuple[Written, ...]
     flaws: tuple[Flaw, ...] = ()
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class Subject(PlainObject, frozen=True):
@@ -53,7 +54,7 @@ class Subject(PlainObject, frozen=True):
     @property
     def home(self) -> str:
         """The namespace that it goes to."""
-        return self.namespace or DEFAULT_NAMESPACE
+        return self.namespace or self.source.namespace
 
     @property
     def label(self) -> str:
