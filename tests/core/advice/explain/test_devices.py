@@ -41,6 +41,15 @@ def test_a_class_that_names_another_driver_is_told_with_the_driver_that_is_there
     assert found.changes[0].expression == 'device.driver == "gpu.nvidia.com"'
 
 
+@pytest.mark.parametrize("driver", ["gpu.amd.com", "dra.net"])
+def test_devices_of_a_driver_with_another_name_are_not_offered_instead(driver: str) -> None:
+    absent = device_class(expression=f'device.driver == "{driver}"')
+    found = explained(node("n"), pool("n", gpus(1)), absent, templated("train", asks()))
+    assert f'selects driver "{driver}", but no driver of that name has published devices' in found.cause
+    assert found.changes[0].text == f"install driver {driver} on the nodes that have the hardware"
+    assert not any("name driver" in change.text for change in found.changes)
+
+
 def test_what_selectors_removed_is_told_with_values() -> None:
     found = explained(node("n"), pool("n", gpus(2)), device_class(), templated("train", asks(MEMORY)))
     assert found.reason is Reason.SELECTOR

@@ -36,6 +36,8 @@ from allot.core.quoting import quoted
 from allot.core.semver import Semver, SemverError
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])")
+# gpu.nvidia.com is not what is meant by gpu.amd.com, and is by nvidia.com.
+_DRIVER_LIKENESS_MIN = 0.75
 _NUMBERS = re.compile(r"v?[0-9]+(\.[0-9]+){1,2}")
 
 
@@ -80,7 +82,29 @@ def _with(parsed: Parsed, node: Expr, text: str) -> str:
 # --- mistakes ---
 
 
+def unknown_driver(expression: str, published: Published) -> str:
+    """What is wrong if an expression selects a driver without devices; empty if it does not."""
+    try:
+        found = _unknown_drivers(parse(expression), published)
+    except CelCompileError:
+        return ""
+    return next((_no_such_driver(name) for _, name in found), "")
+
+
+def _no_such_driver(name: str) -> str:
+    return f"selects driver {quoted(name)}, but no driver of that name has published devices"
+
+
 def _drivers(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
+    """Only a name that is similar was perhaps meant: devices of another driver are other devices."""
+    for literal, name in _unknown_drivers(parsed, published):
+        driver = nearest(name, published.drivers, likeness_min=_DRIVER_LIKENESS_MIN)
+        if driver is not None:
+            expression = _with(parsed, literal, quoted(driver))
+            yield Rewrite(expression=expression, text=f"name driver {quoted(driver)}", problem=_no_such_driver(name))
+
+
+def _unknown_drivers(parsed: Parsed, published: Published) -> Iterator[tuple[Literal, str]]:
     for node in walk(parsed.root):
         if not (isinstance(node, Call) and node.function == "_==_"):
             continue
@@ -93,15 +117,7 @@ def _drivers(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
                 and isinstance(other.value, str)
                 and other.value not in published.drivers
             ):
-                problem = f"selects driver {quoted(other.value)}, but no driver of that name has published devices"
-                for driver in _likely(other.value, published.drivers):
-                    expression = _with(parsed, other, quoted(driver))
-                    yield Rewrite(expression=expression, text=f"name driver {quoted(driver)}", problem=problem)
-
-
-def _likely(name: str, known: set[str]) -> list[str]:
-    first = nearest(name, known)
-    return [each for each in ([first] if first is not None else []) + sorted(known) if each is not None][:3]
+                yield other, other.value
 
 
 def _comparisons_fixed(parsed: Parsed, published: Published) -> Iterator[Rewrite]:

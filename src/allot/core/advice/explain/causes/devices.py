@@ -9,7 +9,7 @@ from allot.core.advice.explain.devices import Wanted, device_id, is_in_flight
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, place_of_claim
 from allot.core.advice.explain.remedies import drivers, holders, nodes, requests, selectors
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.rewrites import Rewrite, rewrites
+from allot.core.advice.explain.rewrites import Rewrite, rewrites, unknown_driver
 from allot.core.advice.explain.wording import count, listed, named
 from allot.core.advice.lint.expressions import read_expression
 from allot.core.allocation.devices import DeviceEntry
@@ -156,7 +156,7 @@ def _class_selectors(
     for index, selector in enumerate(class_.spec.selectors if class_ is not None else ()):
         if class_ is not None and selector.cel is not None:
             found = rewrites(selector.cel.expression, placing.published, devices)
-            problem = problem or _problem(found)
+            problem = problem or _problem(found) or unknown_driver(selector.cel.expression, placing.published)
             candidates += selectors.class_selector(class_, index, found)
     return problem, candidates
 
@@ -170,7 +170,7 @@ def _own_selectors(
     for index, selector in enumerate(wanted.leaf.request.selectors):
         if selector.cel is not None:
             found = rewrites(selector.cel.expression, placing.published, devices)
-            problem = problem or _problem(found)
+            problem = problem or _problem(found) or unknown_driver(selector.cel.expression, placing.published)
             if place is not None:
                 candidates += selectors.own_selector(place, wanted, index, found)
     if place is not None:
