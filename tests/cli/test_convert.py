@@ -88,6 +88,21 @@ def test_nothing_is_written_when_one_file_cannot_be_converted(file: Path) -> Non
     assert "tier: gold is no field of a claim and may restrict what it gets" in result.stderr
 
 
+@pytest.mark.parametrize("given", ["''", "{}", "{cel: {expression: 'true'}}", "3"])
+def test_selectors_of_a_class_that_are_no_list_are_refused(given: str) -> None:
+    old = (
+        f"apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\nmetadata: {{name: a}}\nspec:\n  selectors: {given}\n"
+    )
+    result = allot("convert", "-", stdin=old)
+    assert (result.code, result.stdout) == (1, "")
+    assert "error: stdin:5: spec.selectors: selectors is " in result.stderr
+
+
+def test_alternatives_that_are_no_list_stay_for_validation_to_name() -> None:
+    result = allot("convert", "-", stdin=NEW.replace("v1\n", "v1beta2\n").replace("exactly:", "firstAvailable:"))
+    assert (result.code, result.stdout) == (0, NEW.replace("exactly:", "firstAvailable:"))
+
+
 def test_stdin_cannot_be_written() -> None:
     result = allot("convert", "-", "--write", stdin=OLD)
     assert (result.code, result.stdout) == (2, "")

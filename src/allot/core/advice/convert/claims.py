@@ -135,8 +135,8 @@ class _Claim:
             request = self._nested(request, flat, path)
         elif isinstance(exactly, dict) and not flat:
             request = {**request, "exactly": self._exact(exactly, (*path, "exactly"))}
-        if "firstAvailable" in request:
-            alternatives = members(request["firstAvailable"])
+        alternatives = request.get("firstAvailable")
+        if isinstance(alternatives, list):
             request = {
                 **request,
                 "firstAvailable": [

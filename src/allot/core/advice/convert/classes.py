@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from allot.core.advice.convert.changes import Confidence, Notebook, shown
@@ -74,7 +75,8 @@ class _Class:
     def _selectors(self) -> list[Any]:
         given = self.spec.get("selectors")
         if given is not None and not isinstance(given, list):
-            return [given]
+            self.book.error(("spec", "selectors"), f"selectors is {json.dumps(given)}: expected a list", rule=RULE)
+            return []
         return [
             convert_selector(selector, ("spec", "selectors", index), self.driver or None, self.book)
             for index, selector in enumerate(members(given))
