@@ -57,6 +57,19 @@ def test_objects_need_a_version_and_a_kind() -> None:
     assert the("kind: Pod\nmetadata: {}\n", "not-an-object").message.startswith("apiVersion is missing")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("apiVersion: 3\nkind: [Pod]\n", "apiVersion is 3: expected text"),
+        ("apiVersion: v1\nkind: {a: b}\n", 'kind is {"a": "b"}: expected text'),
+        ("kind: true\n", "kind is true: expected text"),
+    ],
+)
+def test_a_version_and_a_kind_are_text(text: str, message: str) -> None:
+    found = the(text, "not-an-object")
+    assert (found.severity, found.message) == (Severity.ERROR, message)
+
+
 def test_pieces_are_the_text_without_odd_separators() -> None:
     text = "a\n---\nb\n–--\nc\n"
     assert [(piece.text, piece.line) for piece in pieces(text)] == [("a\n", 1), ("---\nb\n", 2), ("\nc\n", 4)]

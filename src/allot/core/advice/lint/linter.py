@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -18,6 +19,7 @@ from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
 
 _IGNORE = re.compile(r"#\s*allot-lint:\s*ignore=([a-z, -]+)")
+_IDENTITY = ("apiVersion", "kind")
 _COMMENT_LINE = re.compile(r"\s*#")
 
 # What the input itself says about the cluster that it is for.
@@ -80,8 +82,11 @@ def _missing(value: object) -> tuple[str, Severity]:
     if not isinstance(value, dict):
         text = "the document is no mapping: expected a Kubernetes object with apiVersion and kind"
         return ("" if value is None else text), error
-    absent = [field for field in ("apiVersion", "kind") if not isinstance(value.get(field), str) or not value[field]]
-    if len(absent) == 2:
+    for field in _IDENTITY:
+        if not isinstance(value.get(field), str | None):
+            return f"{field} is {json.dumps(value[field], default=str)}: expected text", error
+    absent = [field for field in _IDENTITY if not value.get(field)]
+    if len(absent) == len(_IDENTITY):
         return "passed over: no Kubernetes object, as it has neither apiVersion nor kind", Severity.NOTE
     return (f"{absent[0]} is missing: expected a Kubernetes object" if absent else ""), error
 
