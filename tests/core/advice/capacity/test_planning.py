@@ -164,6 +164,17 @@ def test_different_pods_of_a_copy_must_all_fit() -> None:
     assert outcome.scheduled <= 2
 
 
+def test_too_many_ways_to_combine_different_pods_give_a_bound() -> None:
+    outcome = plan(
+        _cluster(0, 0, cpu="40"), *(pod(name, cpu=cpu) for name, cpu in (("a", "1"), ("b", "2"), ("c", "3")))
+    )
+    assert outcome.maximum.copies >= outcome.scheduled > 0
+    assert (outcome.maximum.is_exact, outcome.maximum.reason) == (
+        False,
+        "there are too many ways to combine different pods on nodes",
+    )
+
+
 def test_extended_resources_take_devices() -> None:
     found = device_class("gpu")
     found["spec"]["extendedResourceName"] = "example.com/gpu"

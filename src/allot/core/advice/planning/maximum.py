@@ -9,6 +9,7 @@ bound. The scheduler's own number is a lower bound, so where both are equal that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +34,8 @@ from allot.core.scheduling.settings import Settings
 
 # Combinations of different pods on all nodes together, beyond which only a bound is given.
 COMBINATIONS_MAX = 20_000
+# The same for questions whether pods fit on a node together, which cost about a millisecond each.
+QUESTIONS_MAX = 500
 
 
 class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,7 +77,7 @@ def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit:
         copies = min(copies, total // count)
         if len(copy.pods) == count:
             copies = min((copies, *(bound // count for bound in domain_bounds(world, copy.pods[0], most))))
-    if len(kinds) > 1 and not reason:
+    if len(kinds) > 1 and not reason and copies > found.copies:
         best = _best_combination(rooms, nodes, wanted, copies)
         if best is None:
             reason = "there are too many ways to combine different pods on nodes"
@@ -147,9 +150,13 @@ def _best_combination(rooms: Rooms, nodes: Sequence[NodeInfo], wanted: Counts, l
     """The most copies of `wanted` pods of each kind, up to a limit; None if there are too many combinations to look at."""
     most = tuple(count * limit for count in wanted)
     reachable: set[Counts] = {tuple(0 for _ in wanted)}
-    looked_at = 0
+    looked_at = asked = 0
     for info in nodes:
-        options = list(_options(rooms, info, most))
+        tried = list(islice(_options(rooms, info, most), QUESTIONS_MAX + 1 - asked))
+        asked += len(tried)
+        if asked > QUESTIONS_MAX:
+            return None
+        options = _undominated(tried)
         looked_at += len(options) * len(reachable)
         if looked_at > COMBINATIONS_MAX:
             return None
@@ -163,7 +170,7 @@ def _best_combination(rooms: Rooms, nodes: Sequence[NodeInfo], wanted: Counts, l
 
 
 def _options(rooms: Rooms, info: NodeInfo, most: Counts) -> Iterator[Counts]:
-    """What a node can take at most: nothing in it can be raised without lowering something else."""
+    """What a node can take."""
 
     def grow(counts: Counts, kind: int) -> Iterator[Counts]:
         if kind == len(most):
@@ -177,10 +184,11 @@ def _options(rooms: Rooms, info: NodeInfo, most: Counts) -> Iterator[Counts]:
             yield from grow(raised, kind + 1)
             number += 1
 
-    return iter(_undominated(set(grow(tuple(0 for _ in most), 0))))
+    return grow(tuple(0 for _ in most), 0)
 
 
 def _undominated(all_counts: Iterable[Counts]) -> set[Counts]:
+    """Those of which nothing can be raised without lowering something else."""
     kept: set[Counts] = set()
     for counts in sorted(all_counts, key=sum, reverse=True):
         if not any(all(a >= b for a, b in zip(other, counts, strict=True)) for other in kept):
