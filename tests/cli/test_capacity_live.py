@@ -96,13 +96,14 @@ async def test_nodes_that_are_planned_give_what_they_give_when_they_are_there(tm
     async with _cluster(tmp_path) as (plane, kubeconfig):
         arguments = ("plan", str(manifest), "--kubeconfig", str(kubeconfig), "-o", "json")
         there = (await asyncio.to_thread(allot, *arguments)).lines[0]["now"]
-        await _watches(plane, kubeconfig)
+        process = await _watches(plane, kubeconfig)
+    await _tells_that_the_server_is_gone(process)
     assert planned == there
     assert there["scheduled"] == 2 * 4
 
 
-async def _watches(plane: ControlPlane, kubeconfig: Path) -> None:
-    """The view is printed again when something changes, and ends with Ctrl-C."""
+async def _watches(plane: ControlPlane, kubeconfig: Path) -> asyncio.subprocess.Process:
+    """The view is printed again when something changes."""
     arguments = ("top", "devices", "--watch", "-o", "json", "--kubeconfig", str(kubeconfig))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -110,6 +111,7 @@ async def _watches(plane: ControlPlane, kubeconfig: Path) -> None:
         "allot",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         # Whoever runs these tests in the background has it ignored, which is inherited.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
@@ -119,7 +121,18 @@ async def _watches(plane: ControlPlane, kubeconfig: Path) -> None:
         classes = plane.client().resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
         await classes.create(encode(device_class("none", "false")))
         second = json.loads(await process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
     assert {row["name"]: row["free"] for row in first["rows"]}["gpu.nvidia.com"] == 16
     assert {row["name"] for row in second["rows"]} - {row["name"] for row in first["rows"]} == {"none"}
+    return process
+
+
+async def _tells_that_the_server_is_gone(process: asyncio.subprocess.Process) -> None:
+    """Once for all informers; and Ctrl-C ends it."""
+    assert process.stderr is not None
+    async with asyncio.timeout(WAIT_S):
+        told = (await process.stderr.readline()).decode()
+        await asyncio.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+        assert await process.stderr.read() == b""
+    assert told.startswith("note: perhaps out of date: the server went away at ")
