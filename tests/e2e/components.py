@@ -66,6 +66,12 @@ class Component:
             self._process.kill()
             self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None, "it was not started"
+        return self._process.pid
+
     def wait_for(self, what: str, look: Callable[[], Found | None]) -> Found:
         """What a look finds before long; fails with the log's end if it does not, or if the process ends."""
         assert self._process is not None

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,19 +23,21 @@ TOKEN_FILE = 'powerless-token,powerless,uid-1,"people"\n'
 class ServerProcess:
     """A server in a process, with its files in a folder."""
 
-    def __init__(self, store: str, folder: Path) -> None:
+    def __init__(self, store: str, folder: Path, arguments: Sequence[str] = (), tokens: str = TOKEN_FILE) -> None:
         self.store = store
         self.folder = folder
+        self._arguments = arguments
+        self._tokens = tokens
         self.kubeconfig = folder / "kubeconfig"
         self._etcd = EtcdServer(folder) if store == "etcd" else None
         self._process: subprocess.Popen[bytes] | None = None
 
     def _command(self) -> list[str]:
         tokens = self.folder / "tokens.csv"
-        tokens.write_text(TOKEN_FILE)
+        tokens.write_text(self._tokens)
         tokens.chmod(0o600)
         command = [sys.executable, "-m", "allot", "apiserver", "--port", "0", "--data-dir", str(self.folder / "data")]
-        command += ["--kubeconfig", str(self.kubeconfig), "--token-auth-file", str(tokens)]
+        command += ["--kubeconfig", str(self.kubeconfig), "--token-auth-file", str(tokens), *self._arguments]
         if self._etcd is not None:
             return [*command, "--etcd-servers", self._etcd.address]
         return [*command, "--memory"] if self.store == "memory" else command
@@ -71,6 +74,12 @@ class ServerProcess:
         config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
         url: str = config["clusters"][0]["cluster"]["server"]
         return url
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
 
     @property
     def etcd_address(self) -> str:
