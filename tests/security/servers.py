@@ -12,6 +12,7 @@ import shutil
 import socket
 import ssl
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -32,6 +33,14 @@ ADMIN = Identity("administrator", ("system:masters",))
 ADMIN_TOKEN, POWERLESS_TOKEN = "administrator-token", "powerless-token"
 TOKENS = f'{ADMIN_TOKEN},administrator,uid-1,"system:masters"\n{POWERLESS_TOKEN},powerless,uid-2,"people"\n'
 ANSWER_S = 60
+_RBAC = {"apiGroup": "rbac.authorization.k8s.io"}
+_PARTS = ("view", "edit", "admin")
+# What a user may only with the last part of the role.
+_TELLING = {
+    "view": ("list", "", "pods"),
+    "edit": ("create", "", "pods"),
+    "admin": ("create", "rbac.authorization.k8s.io", "rolebindings"),
+}
 
 
 class Answer(NamedTuple):
@@ -137,12 +146,27 @@ class Server:
         return answer.value
 
     def grant(self, user: str, namespace: str, role: str = "edit") -> KeyPair:
-        """The certificate of a user that has a cluster role in one namespace."""
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
-        binding = {"metadata": {"name": f"{user}-{role}"}, "roleRef": reference, "subjects": [subject]}
-        self.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding)
+        """The certificate of a user that has one of the usual roles in one namespace."""
+        # The usual roles are put together of these by a controller, which does not run beside a bare kube-apiserver.
+        for part in _PARTS[: _PARTS.index(role) + 1]:
+            reference = {**_RBAC, "kind": "ClusterRole", "name": f"system:aggregate-to-{part}"}
+            subject = {**_RBAC, "kind": "User", "name": user}
+            binding = {"metadata": {"name": f"{user}-{part}"}, "roleRef": reference, "subjects": [subject]}
+            self.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding)
+        # kube-apiserver sees its own bindings a moment later.
+        self.wait_until_allowed(user, namespace, *_TELLING[role])
         return self.user(user)
+
+    def wait_until_allowed(self, user: str, namespace: str, verb: str, group: str, resource: str) -> None:
+        """Until a binding has taken effect."""
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        review = {"spec": {"user": user, "resourceAttributes": asked}}
+        for _ in range(600):
+            answer = self.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+            if answer["status"]["allowed"]:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{self.name}: {user} still may not {verb} {resource} in {namespace}")
 
 
 class Both:
