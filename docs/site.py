@@ -21,6 +21,7 @@ PROJECT_PAGES = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CONVENTIONS.md": "project/conventions.md",
     "ROADMAP.md": "project/roadmap.md",
+    "SECURITY.md": "project/security.md",
     "examples/README.md": "project/examples.md",
 }
 _SITE_PAGES = {site: page for page, site in PROJECT_PAGES.items()}
