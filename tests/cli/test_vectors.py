@@ -17,6 +17,9 @@ pytestmark = [
     pytest.mark.skipif(VECTORS is None, reason="no vectors: set ALLOT_VECTORS to their folder"),
 ]
 
+# Scenarios in which the answer differs on purpose; docs/reference/differences.md has the reasons.
+DIFFERENT = frozenset(("N06-timeout",))
+
 
 def folder() -> Path:
     assert VECTORS is not None
@@ -37,7 +40,8 @@ def test_scenarios_get_upstreams_results_and_errors(file: str) -> None:
         if answer["results"] != scenario["expect"]["results"]
         or (answer["error"] is None) != (scenario["expect"]["error"] is None)
     ]
-    assert len(wrong) * 100 <= len(expected), f"{len(wrong)} of {len(expected)} differ: {wrong[:20]}"
+    different = {scenario["name"] for scenario in expected} & DIFFERENT
+    assert set(wrong) == different, f"{len(wrong)} of {len(expected)} differ: {wrong[:20]}"
 
 
 def test_what_does_not_fit_always_has_a_reason() -> None:
@@ -60,8 +64,8 @@ def test_cases_get_upstreams_outcomes_and_costs() -> None:
     pairs = list(zip(cases, answers, strict=True))
     wrong = [case["expression"] for case, answer in pairs if _outcome(case) != _outcome(answer)]
     priced = [case["expression"] for case, answer in pairs if case["max_cost"] != answer["maxCost"]]
-    assert len(wrong) * 200 <= len(cases), wrong[:10]
-    assert len(priced) * 100 <= len(cases), priced[:10]
+    assert not wrong, wrong[:10]
+    assert not priced, priced[:10]
 
 
 def test_every_accepted_example_is_valid() -> None:
@@ -80,7 +84,7 @@ def test_rejected_objects_have_the_servers_errors() -> None:
         found = {(error["field"], error["type"]) for line in result.lines for error in line["errors"]}
         if found != {(error["field"], error["type"]) for error in case["errors"]}:
             wrong.append(case["id"])
-    assert set(wrong) <= {
+    assert set(wrong) == {
         # Needs the namespace's labels.
         "claim-admin-access-unlabelled",
         "template-admin-access-unlabelled",

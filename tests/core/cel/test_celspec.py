@@ -43,7 +43,27 @@ PROTOBUF = re.compile(
 )
 # Also in the suite, but about messages throughout.
 PROTOBUF_FILES = frozenset(("dynamic", "enums", "proto2", "proto2_ext", "proto3", "wrappers"))
-PASSING_MIN = 0.99
+# Cases that come out differently on purpose; docs/reference/differences.md has the reasons.
+DIFFERENT = frozenset(
+    (
+        "fields/map_fields/map_bad_key_type_or_true",
+        "fields/map_fields/map_bad_key_type_and_false",
+        "fields/qualified_identifier_resolution/map_key_float",
+        "fields/qualified_identifier_resolution/map_value_repeat_key",
+        "fields/qualified_identifier_resolution/map_value_repeat_key_heterogeneous",
+        "namespace/namespace/self_eval_container_lookup_unchecked",
+        "namespace/namespace_shadowing/comprehension_shadowing_selector_parse_only",
+        "network_ext/ipv4/ipv4_equals_ipv6",
+        "network_ext/ipv4/ipv4_not_equals_ipv6",
+        "optionals/optionals/map_null_entry_no_such_key",
+        "optionals/optionals/map_present_key_invalid_field",
+        "parse/bytes_literals/triple_single_quoted_unescaped_punctuation",
+        "parse/bytes_literals/triple_double_quoted_unescaped_punctuation",
+        "string_ext/value_errors/indexof_out_of_range",
+        "string_ext/value_errors/lastindexof_out_of_range",
+        "type_deduction/legacy_nullable_types/null_assignable_to_abstract_parameter_candidate",
+    )
+)
 
 
 def applies(case: dict[str, Any]) -> bool:
@@ -173,12 +193,14 @@ def outcome(case: dict[str, Any]) -> tuple[str, Any]:
     return ("value", result.value) if result.error is None else ("error", result.error)
 
 
+def named(case: dict[str, Any]) -> str:
+    return f"{case['file']}/{case['section']}/{case['name']}"
+
+
 def passes(case: dict[str, Any]) -> tuple[bool, str]:
     kind, result = outcome(case)
     expected = case["expect"]
-    shown = (
-        f"{case['file']}/{case['section']}/{case['name']}: {case['expr']!r} gave {kind} {result!r}, expected {expected}"
-    )
+    shown = f"{named(case)}: {case['expr']!r} gave {kind} {result!r}, expected {expected}"
     if "error" in expected:
         return kind == "error", shown
     if kind == "type":
@@ -201,6 +223,6 @@ def spelled(found: CelType) -> Any:
 def test_the_conformance_suite_passes() -> None:
     assert VECTORS is not None
     cases = [case for case in json.loads((VECTORS / "cel" / "celspec.json").read_text())["cases"] if applies(case)]
-    failures = [shown for ok, shown in map(passes, cases) if not ok]
+    failures = {named(case): shown for case in cases for ok, shown in (passes(case),) if not ok}
     assert len(cases) > 1400
-    assert 1 - len(failures) / len(cases) >= PASSING_MIN, "\n".join(failures)
+    assert set(failures) == DIFFERENT, "\n".join(shown for name, shown in failures.items() if name not in DIFFERENT)
