@@ -251,8 +251,8 @@ def test_nodes_with_devices_that_selectors_fail_on_are_known() -> None:
     inventory.put_slice(slice_for("node-1", device("gpu-0", other=1)))
     asked = claim_for(request("r", 1, 'device.attributes["gpu.example.com"].numa == 0'))
     ((index, _),) = inventory.needs([inventory.plan(asked.spec)])
-    assert index.has_troubled
-    assert not index.is_troubled("node-0")
-    assert index.is_troubled("node-1")
+    assert index.has_selector_failures
+    assert not index.has_selector_failure_on("node-0")
+    assert index.has_selector_failure_on("node-1")
     inventory.delete_slice("slice-node-1")
-    assert not index.has_troubled
+    assert not index.has_selector_failures

@@ -21,7 +21,7 @@ from allot.core.allocation.pools import NodeView, PoolView
 from allot.core.allocation.reasons import explain
 from allot.core.allocation.result import Choice, build
 from allot.core.allocation.search import STEPS_MAX, OutOfSteps, Search
-from allot.core.allocation.signature import Trouble
+from allot.core.allocation.signature import SelectorFailure
 from allot.core.explain import RequestReason, summarize
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node
@@ -106,8 +106,8 @@ def _straight(view: NodeView, plan: ClaimPlan) -> list[Choice] | None:
     for request in plan.requests:
         leaf = request.leaves[0]
         assert leaf.signature is not None
-        devices, troubles = view.candidates(leaf.signature)
-        if troubles:
+        devices, failures = view.candidates(leaf.signature)
+        if failures:
             return None
         needed = leaf.count
         for entry in devices:
@@ -137,8 +137,8 @@ def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[C
     signature = plan.requests[0].leaves[0].signature
     assert signature is not None
     needed = sum([request.leaves[0].count for request in plan.requests])
-    devices, troubles = view.candidates(signature)
-    if troubles or not 0 < needed <= api.ALLOCATION_RESULTS_MAX:
+    devices, failures = view.candidates(signature)
+    if failures or not 0 < needed <= api.ALLOCATION_RESULTS_MAX:
         return None
     free: list[tuple[DeviceEntry, frozenset[Value]]] = []
     counts: dict[Value, int] = {}
@@ -255,7 +255,7 @@ class _Attempt:
             raise AllocationError(problem.sentence(id_, leaf.name, all_devices=True))
         return len(devices)
 
-    def _candidates(self, leaf: Leaf) -> tuple[Sequence[DeviceEntry], Mapping[DeviceEntry, Trouble]]:
+    def _candidates(self, leaf: Leaf) -> tuple[Sequence[DeviceEntry], Mapping[DeviceEntry, SelectorFailure]]:
         assert leaf.signature is not None
         if leaf.all_devices:
             return self.view.all_devices(leaf.signature).devices, {}

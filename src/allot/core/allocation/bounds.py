@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from allot.core.allocation.alike import CandidatesOf, Likeness
 from allot.core.allocation.constraints import MatchState, Value
 from allot.core.allocation.counters import CounterKey, PoolCounters, consumption
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.allocation.draft import Draft
 from allot.core.allocation.plan import Leaf
+from allot.core.allocation.symmetry import CandidatesOf, Symmetry
 
 _UNLIMITED = 1 << 30
 
@@ -31,7 +31,7 @@ class _Demand:
         self.leaf = leaf
         self.needed = 0
         self.requests = 0
-        # By likeness: one of the devices, and how many there are.
+        # By symmetry: one of the devices, and how many there are.
         self.devices: dict[Hashable, tuple[DeviceEntry, int]] = {}
 
 
@@ -40,7 +40,7 @@ def why_not(
     draft: Draft,
     candidates: CandidatesOf,
     counts: Mapping[Leaf, int],
-    likeness: Likeness,
+    symmetry: Symmetry,
 ) -> list[tuple[int, Leaf]] | None:
     """Requests (claim position, leaf) that cannot all be met on top of the draft; None if that could not be proved."""
     contradicting = _contradicting(rest, draft, counts)
@@ -53,7 +53,7 @@ def why_not(
         demand = demands.get(key)
         if demand is None:
             demand = demands[key] = _Demand(claim, leaf)
-            demand.devices = _left(claim, leaf, draft, candidates, likeness)
+            demand.devices = _left(claim, leaf, draft, candidates, symmetry)
         demand.needed += counts[leaf]
         demand.requests += 1
         if sum(size for _, size in demand.devices.values()) < counts[leaf]:
@@ -103,14 +103,14 @@ def _contradicting(
 
 
 def _left(
-    claim: int, leaf: Leaf, draft: Draft, candidates: CandidatesOf, likeness: Likeness
+    claim: int, leaf: Leaf, draft: Draft, candidates: CandidatesOf, symmetry: Symmetry
 ) -> dict[Hashable, tuple[DeviceEntry, int]]:
-    """Devices that the leaf could get now if it were alone, by likeness."""
+    """Devices that the leaf could get now if it were alone, by symmetry."""
     left: dict[Hashable, tuple[DeviceEntry, int] | None] = {}
     for entry in candidates(leaf)[0]:
         if draft.in_use(entry, leaf, claim):
             continue
-        look = likeness.of(entry, draft)
+        look = symmetry.of(entry, draft)
         if look in left:
             known = left[look]
             if known is not None:

@@ -17,7 +17,7 @@ from allot.core.allocation.features import Features
 from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.pools import NodeView
 from allot.core.allocation.result import Choice
-from allot.core.allocation.signature import Trouble
+from allot.core.allocation.signature import SelectorFailure
 
 
 class Taken:
@@ -61,9 +61,9 @@ class Draft:
             return users is not None and claim in users
         return bool(users) or bool(entry.state.claims)
 
-    def trouble(self, trouble: Trouble, leaf: Leaf, claim: int) -> AllocationError:
+    def failure(self, failure: SelectorFailure, leaf: Leaf, claim: int) -> AllocationError:
         """The error that looking at the device ends in."""
-        return AllocationError(trouble.sentence(self.claims[claim], leaf.name, all_devices=leaf.all_devices))
+        return AllocationError(failure.sentence(self.claims[claim], leaf.name, all_devices=leaf.all_devices))
 
     def take(self, entry: DeviceEntry, leaf: Leaf, claim: int) -> Taken | None:
         """Choose a device that is not in use; None if something is in the way."""

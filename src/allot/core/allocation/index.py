@@ -16,7 +16,7 @@ from allot.core.allocation.constraints import AttributeReader, Value
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.allocation.plan import ConstraintPlan
 from allot.core.allocation.pools import SliceEntry
-from allot.core.allocation.signature import BLOCKED, REJECTED, Signature, Trouble
+from allot.core.allocation.signature import BLOCKED, REJECTED, SelectorFailure, Signature
 
 
 class _Groups:
@@ -52,11 +52,11 @@ class AvailabilityIndex:
     __slots__ = (
         "_by_count",
         "_counts",
+        "_failing",
         "_free",
         "_groups",
         "_node_of",
         "_shareable",
-        "_troubled",
         "constraint",
         "is_watched",
         "most_needed",
@@ -85,7 +85,7 @@ class AvailabilityIndex:
         self._by_count: dict[int, OrderedDict[str, None]] = {}
         self._shareable = 0
         # By node: devices that end the attempt when they are looked at.
-        self._troubled: dict[str | None, set[DeviceEntry]] = {}
+        self._failing: dict[str | None, set[DeviceEntry]] = {}
 
     @property
     def has_shareable(self) -> bool:
@@ -105,8 +105,8 @@ class AvailabilityIndex:
                 entry.indexes.append(self)
                 if entry.shareable:
                     self._shareable += 1
-                if isinstance(verdict, Trouble):
-                    self._troubled.setdefault(node, set()).add(entry)
+                if isinstance(verdict, SelectorFailure):
+                    self._failing.setdefault(node, set()).add(entry)
                 if self.constraint is not None:
                     self.refresh(entry)
                 elif self._is_free(entry):
@@ -126,11 +126,11 @@ class AvailabilityIndex:
                     self._free.discard(entry)
                     self._change(entry, -1)
                 node = self._node_of.pop(entry)
-                troubled = self._troubled.get(node)
-                if troubled is not None:
-                    troubled.discard(entry)
-                    if not troubled:
-                        del self._troubled[node]
+                failing = self._failing.get(node)
+                if failing is not None:
+                    failing.discard(entry)
+                    if not failing:
+                        del self._failing[node]
                 self._shareable -= entry.shareable
                 entry.indexes.remove(self)
             self.signature.forget(entry)
@@ -215,14 +215,14 @@ class AvailabilityIndex:
         """Whether it may matter that a device which is not bound to one node has just been taken or freed."""
         return self.is_watched or self.shared <= self.most_needed
 
-    def is_troubled(self, node: str) -> bool:
+    def has_selector_failure_on(self, node: str) -> bool:
         """Whether looking at the devices of the node may end the attempt with an error."""
-        return node in self._troubled or None in self._troubled
+        return node in self._failing or None in self._failing
 
     @property
-    def has_troubled(self) -> bool:
+    def has_selector_failures(self) -> bool:
         """Whether there is a node of which that is so."""
-        return bool(self._troubled)
+        return bool(self._failing)
 
     def size(self, needed: int) -> int:
         """How many nodes have that many devices of their own."""

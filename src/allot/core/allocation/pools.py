@@ -13,7 +13,7 @@ from allot.core.allocation.counters import PoolCounters
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.features import Features
-from allot.core.allocation.signature import BLOCKED, REJECTED, USABLE, Signature, Trouble, Verdict
+from allot.core.allocation.signature import BLOCKED, REJECTED, USABLE, SelectorFailure, Signature, Verdict
 from allot.core.model.core_v1 import Node, NodeSelector
 from allot.core.model.resource_v1 import CounterSet, ResourceSlice
 from allot.core.selectors import SelectorError
@@ -68,7 +68,7 @@ class SliceEntry:
             spec = self.slice.spec
             verdicts = self.judge(signature) or ()
             depends_on_node = spec.per_device_node_selection or spec.skip_node_operations
-            if not depends_on_node and not any(isinstance(verdict, Trouble) for verdict in verdicts):
+            if not depends_on_node and not any(isinstance(verdict, SelectorFailure) for verdict in verdicts):
                 found = tuple(e for e, v in zip(self.devices, verdicts, strict=False) if v == USABLE)
             self._usable[signature.number] = found
             return found
@@ -94,10 +94,10 @@ class PoolView:
 
 
 class Candidates(NamedTuple):
-    """Devices that a signature may use from a node, in order; looking at those in `troubles` ends the attempt."""
+    """Devices that a signature may use from a node, in order; looking at those in `failures` ends the attempt."""
 
     devices: tuple[DeviceEntry, ...]
-    troubles: Mapping[DeviceEntry, Trouble]
+    failures: Mapping[DeviceEntry, SelectorFailure]
 
 
 class AllDevices(NamedTuple):
@@ -106,8 +106,8 @@ class AllDevices(NamedTuple):
     devices: tuple[DeviceEntry, ...]
     # Those that can never be had, because of a taint or a missing feature.
     blocked: tuple[DeviceEntry, ...]
-    # Why it cannot be known what is meant: the first pool that is not in order, or the first device in trouble.
-    problem: PoolView | Trouble | None
+    # Why it cannot be known what is meant: the first pool that is not in order, or the first device with a selector failure.
+    problem: PoolView | SelectorFailure | None
 
 
 class NodeView:
@@ -150,20 +150,24 @@ class NodeView:
 
     def _collect(self, signature: Signature) -> Candidates:
         parts: list[tuple[DeviceEntry, ...]] = []
-        troubles: dict[DeviceEntry, Trouble] = {}
+        failures: dict[DeviceEntry, SelectorFailure] = {}
         for pool in self.usable:
             for slice_ in pool.slices:
                 usable = slice_.usable(signature)
                 if usable is None:
                     judged = [
-                        (e, v) for e, v in self._judged(signature, slice_) if v == USABLE or isinstance(v, Trouble)
+                        (e, v)
+                        for e, v in self._judged(signature, slice_)
+                        if v == USABLE or isinstance(v, SelectorFailure)
                     ]
                     usable = tuple(entry for entry, _ in judged)
-                    troubles.update((entry, verdict) for entry, verdict in judged if isinstance(verdict, Trouble))
+                    failures.update(
+                        (entry, verdict) for entry, verdict in judged if isinstance(verdict, SelectorFailure)
+                    )
                 if usable:
                     parts.append(usable)
         # One slice, as on most nodes: share its list instead of copying it.
-        return Candidates(parts[0] if len(parts) == 1 else tuple(e for part in parts for e in part), troubles)
+        return Candidates(parts[0] if len(parts) == 1 else tuple(e for part in parts for e in part), failures)
 
     def all_devices(self, signature: Signature) -> AllDevices:
         """For an "All" request: every device that it means, whether free or not."""
@@ -180,7 +184,7 @@ class NodeView:
             if not pool.complete or pool.invalid:
                 return AllDevices((), (), pool)
             for entry, verdict in (found for slice_ in pool.slices for found in self._judged(signature, slice_)):
-                if isinstance(verdict, Trouble):
+                if isinstance(verdict, SelectorFailure):
                     return AllDevices((), (), verdict)
                 devices.append(entry)
                 if verdict == BLOCKED:

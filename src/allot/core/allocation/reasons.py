@@ -171,7 +171,7 @@ class Survey:
 
     def _explain(self, selector: CompiledSelector, entry: DeviceEntry) -> Explanation:
         """Why the selector rejects the device: the same for all devices that look the same to it."""
-        seen = self.signature.glance(entry)
+        seen = self.signature.digest(entry)
         key = (selector.expression, seen if seen is not None else selector.projection.key(entry.view))
         why = self._explanations.get(key)
         if why is None:

@@ -6,7 +6,7 @@ What keeps it from running away, without changing which solution is first:
 - A situation that failed once (same place in the search, same devices taken up to equality) is not explored again.
 - Before a request is explored, `bounds` may prove that the rest cannot be met; before the next device of a request, that
   counters cannot carry the devices that are still missing.
-- Every failure knows which earlier decisions are to blame for it; decisions that are not are not tried again (`Blame`).
+- A failure knows the earlier decisions it conflicts with and jumps back to the latest of them (`ConflictSets`).
 - The number of steps is bounded; running out of them is an answer of its own (`OutOfSteps`).
 An error that upstream would meet must not be skipped: nothing is skipped past a request that can end in one.
 """
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from allot.core.allocation import bounds
-from allot.core.allocation.alike import CandidatesOf, Likeness
-from allot.core.allocation.blame import Blame
+from allot.core.allocation.backjumping import ConflictSets
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.allocation.draft import Draft, Taken
 from allot.core.allocation.plan import Leaf, RequestPlan
+from allot.core.allocation.symmetry import CandidatesOf, Symmetry
 from allot.core.model.resource_v1 import ALLOCATION_RESULTS_MAX
 
 STEPS_MAX = 50_000
@@ -40,7 +40,7 @@ class OutOfSteps(Exception):
 class _Frame:
     """One open decision: which alternative of a request, or which device for one place in a request."""
 
-    __slots__ = ("alternative", "blame", "claim", "cursor", "failed", "key", "leaf", "request", "slot", "taken")
+    __slots__ = ("alternative", "claim", "conflicts", "cursor", "failed", "key", "leaf", "request", "slot", "taken")
 
     def __init__(self, claim: int, request: int, leaf: Leaf | None, slot: int, start: int, key: object) -> None:
         self.claim = claim
@@ -51,9 +51,9 @@ class _Frame:
         self.cursor = start
         self.alternative = -1
         self.taken: Taken | None = None
-        # Likenesses of devices that did not work out here, and the earlier decisions that are to blame.
+        # Symmetry classes that failed here, and the earlier decisions they conflict with.
         self.failed: set[object] | None = None
-        self.blame = 0
+        self.conflicts = 0
         # The situation in which the request was entered, to be remembered if nothing works out.
         self.key = key
 
@@ -86,8 +86,8 @@ class Search:
         self.chosen: list[list[Leaf]] = [[] for _ in requests]
         self._frames: list[_Frame] = []
         # Set at the first failure; until then nothing is spent on being careful.
-        self._likeness: Likeness | None = None
-        self._blame = Blame(draft)
+        self._symmetry: Symmetry | None = None
+        self._conflicts = ConflictSets(draft)
         self._dead: set[object] = set()
         self._proofs_tried = self._proofs_found = 0
         # Which earlier decisions the latest failure depends on, and where it happened.
@@ -111,7 +111,7 @@ class Search:
         outcome = self._enter(0, 0, None, 0, 0)
         while outcome != _DONE:
             if outcome is not None:
-                if self._likeness is None and self._hopeless():
+                if self._symmetry is None and self._hopeless():
                     return False
                 if outcome == _TOO_BIG:
                     self._unwind_to_alternative()
@@ -177,8 +177,8 @@ class Search:
             self._take_back(frame)
         if frame.leaf.all_devices:
             return self._the_one_device(frame)
-        if self._likeness is not None and self._overdraws(frame):
-            frame.blame |= (1 << (len(self._frames) - 1)) - 1
+        if self._symmetry is not None and self._overdraws(frame):
+            frame.conflicts |= (1 << (len(self._frames) - 1)) - 1
             return self._give_up()
         return self._next_device(frame)
 
@@ -202,35 +202,35 @@ class Search:
                 frame.taken = self.draft.take(entry, leaf, frame.claim)
                 if frame.taken is not None:
                     return self._go_on(frame, entry)
-            frame.blame |= self._blame.of(entry, leaf, frame.claim)
+            frame.conflicts |= self._conflicts.of(entry, leaf, frame.claim)
         return self._give_up()
 
     def _next_device(self, frame: _Frame) -> str | None:
         leaf, claim, draft = frame.leaf, frame.claim, self.draft
         assert leaf is not None
-        devices, troubles = self.candidates(leaf)
-        likeness, failed = self._likeness, frame.failed
+        devices, failures = self.candidates(leaf)
+        symmetry, failed = self._symmetry, frame.failed
         cursor, end = frame.cursor, len(devices)
         while cursor < end:
             entry = devices[cursor]
             cursor += 1
             if not draft.in_use(entry, leaf, claim):
-                if troubles and entry in troubles:
-                    raise draft.trouble(troubles[entry], leaf, claim)
-                if failed and likeness is not None and likeness.of(entry, draft) in failed:
+                if failures and entry in failures:
+                    raise draft.failure(failures[entry], leaf, claim)
+                if failed and symmetry is not None and symmetry.of(entry, draft) in failed:
                     continue
                 frame.taken = draft.take(entry, leaf, claim)
                 if frame.taken is not None:
                     frame.cursor = cursor
                     return self._go_on(frame, entry)
-            if likeness is not None:
-                frame.blame |= self._blame.of(entry, leaf, claim)
+            if symmetry is not None:
+                frame.conflicts |= self._conflicts.of(entry, leaf, claim)
         return self._give_up()
 
     def _go_on(self, frame: _Frame, entry: DeviceEntry) -> str | None:
         assert frame.leaf is not None
-        if self._likeness is not None:
-            self._blame.took(len(self._frames) - 1, entry, frame.leaf, frame.claim)
+        if self._symmetry is not None:
+            self._conflicts.took(len(self._frames) - 1, entry, frame.leaf, frame.claim)
         return self._enter(frame.claim, frame.request, frame.leaf, frame.slot + 1, frame.cursor)
 
     # --- going back ---
@@ -238,10 +238,10 @@ class Search:
     def _take_back(self, frame: _Frame) -> None:
         """Undo the choice of the latest decision and remember what it looked like."""
         entry = self._undo(frame)
-        assert self._likeness is not None
+        assert self._symmetry is not None
         if frame.failed is None:
             frame.failed = set()
-        frame.failed.add(self._likeness.of(entry, self.draft))
+        frame.failed.add(self._symmetry.of(entry, self.draft))
 
     def _undo(self, frame: _Frame) -> DeviceEntry:
         assert frame.taken is not None
@@ -249,7 +249,7 @@ class Search:
         entry = self.draft.choices[frame.claim][-1].entry
         self.draft.undo(frame.taken)
         frame.taken = None
-        self._blame.gave_back(len(self._frames) - 1, entry, frame.leaf, frame.claim)
+        self._conflicts.gave_back(len(self._frames) - 1, entry, frame.leaf, frame.claim)
         return entry
 
     def _give_up(self) -> str:
@@ -257,9 +257,9 @@ class Search:
         frame = self._frames.pop()
         if frame.key is not None:
             self._dead.add(frame.key)
-        culprits = frame.blame
+        culprits = frame.conflicts
         if frame.slot:
-            # Only devices behind the one before were tried, so that one is to blame too.
+            # Only devices behind the one before were tried, so that one conflicts too.
             culprits |= 1 << (len(self._frames) - 1)
         return self._no(frame.claim, frame.request, culprits)
 
@@ -268,7 +268,7 @@ class Search:
         while self._frames:
             frame, bit = self._frames[-1], 1 << (len(self._frames) - 1)
             if frame.leaf is None or self._culprits & bit or self._is_risky(frame):
-                frame.blame |= self._culprits & (bit - 1)
+                frame.conflicts |= self._culprits & (bit - 1)
                 return
             if frame.taken is not None:
                 self._undo(frame)
@@ -299,7 +299,7 @@ class Search:
                 self._undo(frame)
             self._frames.pop()
         if self._frames:
-            self._frames[-1].blame |= (1 << (len(self._frames) - 1)) - 1
+            self._frames[-1].conflicts |= (1 << (len(self._frames) - 1)) - 1
 
     # --- a second opinion ---
 
@@ -337,9 +337,9 @@ class Search:
 
     def _situation(self, claim: int, request: int) -> object:
         """What the outcome from here on depends on; None as long as nothing has failed."""
-        if self._likeness is None:
+        if self._symmetry is None:
             return None
-        return claim, request, len(self.draft.choices[claim]), self._likeness.situation(self.draft, claim)
+        return claim, request, len(self.draft.choices[claim]), self._symmetry.situation(self.draft, claim)
 
     def _is_dead(self, key: object, claim: int, request: int) -> bool:
         if key in self._dead:
@@ -355,15 +355,15 @@ class Search:
         rest = self._rest(claim, request)
         # A proof takes about as long as a step for every four requests that it looks at.
         self._step(len(rest) // 4 + 1)
-        assert self._likeness is not None
-        involved = bounds.why_not(rest, self.draft, self.candidates, self.counts, self._likeness)
+        assert self._symmetry is not None
+        involved = bounds.why_not(rest, self.draft, self.candidates, self.counts, self._symmetry)
         if involved is None:
             return False
         self._proofs_found += 1
         self._dead.add(key)
         culprits = 0
         for position, leaf in involved:
-            culprits |= self._blame.of_all(self.candidates(leaf)[0], leaf, position)
+            culprits |= self._conflicts.of_all(self.candidates(leaf)[0], leaf, position)
         self._no(claim, request, culprits)
         return True
 
@@ -380,16 +380,16 @@ class Search:
 
     def _hopeless(self) -> bool:
         """At the first failure: whether the claims cannot be met at all, whatever is chosen."""
-        likeness = Likeness(self.draft, self.requests, self.candidates)
+        symmetry = Symmetry(self.draft, self.requests, self.candidates)
         fresh = Draft(self.draft.view, self.draft.claims, self.draft.plans, self.draft.features)
-        if bounds.why_not(self._rest(0, 0), fresh, self.candidates, self.counts, likeness) is not None:
+        if bounds.why_not(self._rest(0, 0), fresh, self.candidates, self.counts, symmetry) is not None:
             return True
         # From now on it is kept who took what; what was taken so far is noted down.
-        self._likeness = likeness
+        self._symmetry = symmetry
         in_order = (choice for choices in self.draft.choices for choice in choices)
         for depth, frame in enumerate(self._frames):
             if frame.taken is not None and frame.leaf is not None:
-                self._blame.took(depth, next(in_order).entry, frame.leaf, frame.claim)
+                self._conflicts.took(depth, next(in_order).entry, frame.leaf, frame.claim)
         # The failure came before anybody was watching: it could be due to all of it.
         self._culprits = (1 << len(self._frames)) - 1
         return False

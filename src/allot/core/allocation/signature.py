@@ -11,9 +11,9 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from allot.core.allocation import capacity as capacities
+from allot.core.allocation.attribute_digest import AttributeDigest
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
 from allot.core.allocation.features import Features
-from allot.core.allocation.glance import Glance
 from allot.core.cel.selector import (
     CompiledSelector,
     EnvironmentOptions,
@@ -27,7 +27,7 @@ from allot.core.quantity import Quantity
 from allot.core.selectors import blocking_taints
 
 
-class Trouble(NamedTuple):
+class SelectorFailure(NamedTuple):
     """Looking at the device would end the attempt with an error."""
 
     message: str
@@ -50,7 +50,7 @@ class Trouble(NamedTuple):
 REJECTED = 0
 USABLE = 1
 BLOCKED = 2
-Verdict = int | Trouble
+Verdict = int | SelectorFailure
 
 _MISSING_KEY_HINT = (
     ". consider using CEL optional chaining (.? followed by orValue()) "
@@ -73,25 +73,25 @@ class Failure(NamedTuple):
     rule: Rule
     message: str
 
-    def trouble(self, entry: DeviceEntry) -> Trouble:
+    def failure(self, entry: DeviceEntry) -> SelectorFailure:
         """The failure as it is told of one device."""
         rule = self.rule
         if rule.compiled is None:
-            return Trouble(f"selector #{rule.number}: CEL compile error: {rule.compile_error}", rule.class_name)
+            return SelectorFailure(f"selector #{rule.number}: CEL compile error: {rule.compile_error}", rule.class_name)
         where = f"selector #{rule.number} on device {entry.id}"
-        return Trouble(f"{where}: CEL runtime error: {self.message}", rule.class_name)
+        return SelectorFailure(f"{where}: CEL runtime error: {self.message}", rule.class_name)
 
 
 class Signature:
     """Everything about a request that decides which devices it could use."""
 
     __slots__ = (
-        "_by_glance",
+        "_by_digest",
         "_by_key",
         "_consumption",
+        "_digest",
         "_failing",
         "_features",
-        "_glance",
         "_projection",
         "admin_access",
         "device_class",
@@ -130,9 +130,9 @@ class Signature:
         compiled = [rule.compiled for rule in self.rules if rule.compiled is not None]
         if compiled:
             self._projection = Projection.union(selector.projection for selector in compiled)
-        self._glance = Glance.of(self._projection) if self._projection is not None else None
+        self._digest = AttributeDigest.of(self._projection) if self._projection is not None else None
         self._by_key: dict[object, int | Failure] = {}
-        self._by_glance: dict[Hashable, int | Failure] = {}
+        self._by_digest: dict[Hashable, int | Failure] = {}
         self._failing: dict[Hashable, Rule | None] = {}
         self._consumption: dict[DeviceEntry, capacities.Consumption | None] = {}
 
@@ -156,7 +156,7 @@ class Signature:
                 try:
                     taken = self.consumption(entry)
                 except capacities.CapacityError as error:
-                    return Trouble(str(error), capacity_of=entry.id)
+                    return SelectorFailure(str(error), capacity_of=entry.id)
                 if taken is None or not capacities.fits(taken, device.capacity):
                     return REJECTED
             elif self.requested:
@@ -183,20 +183,20 @@ class Signature:
         """Taints that keep requests of this signature from the device."""
         return blocking_taints(entry.taints, self.tolerations)
 
-    def glance(self, entry: DeviceEntry) -> Hashable | None:
+    def digest(self, entry: DeviceEntry) -> Hashable | None:
         """Devices for which this is equal are the same to all selectors; None if only a closer look tells."""
-        return self._glance.key(entry) if self._glance is not None else None
+        return self._digest.key(entry) if self._digest is not None else None
 
     def _selected(self, entry: DeviceEntry) -> Verdict:
         if not self.rules:
             return USABLE
-        seen = self.glance(entry)
-        finding = self._by_glance.get(seen) if seen is not None else None
+        seen = self.digest(entry)
+        finding = self._by_digest.get(seen) if seen is not None else None
         if finding is None:
             finding = self._looked_up(entry)
             if seen is not None:
-                self._by_glance[seen] = finding
-        return finding if isinstance(finding, int) else finding.trouble(entry)
+                self._by_digest[seen] = finding
+        return finding if isinstance(finding, int) else finding.failure(entry)
 
     def _looked_up(self, entry: DeviceEntry) -> int | Failure:
         projection = self._projection
@@ -226,7 +226,7 @@ class Signature:
 
     def failing_rule(self, entry: DeviceEntry) -> Rule | None:
         """The selector that rejects the device; None if all accept it."""
-        seen = self.glance(entry)
+        seen = self.digest(entry)
         if seen is not None and seen in self._failing:
             return self._failing[seen]
         found = next(

@@ -195,7 +195,7 @@ class DeviceQuestion:
         for plan in base.plans:
             if not plan.plain and plan.matched is None:
                 self._look_closely(plan, key)
-        if base.careful or any(index.has_troubled for index, _ in base.needs):
+        if base.careful or any(index.has_selector_failures for index, _ in base.needs):
             key.extend([record.id for _, record in self._entries])  # errors name the claim
         if not claims.node_allocatable:
             self.key = tuple(key)
@@ -207,7 +207,7 @@ class DeviceQuestion:
             for leaf in request.leaves:
                 if leaf.all_devices or request.prioritized or leaf.derived or leaf.signature is None:
                     self.needs_exact = True
-                    troubled = leaf.signature is None or inventory.watch(leaf.signature).has_troubled
+                    troubled = leaf.signature is None or inventory.watch(leaf.signature).has_selector_failures
                     if troubled or leaf.all_devices or leaf.derived:
                         key.extend([record.id for _, record in self._entries])
 
@@ -231,7 +231,7 @@ class DeviceQuestion:
             return self.exact(node)
         name = node.name
         for index, needed in variant.needs:
-            if index.is_troubled(name):
+            if index.has_selector_failure_on(name):
                 return self.exact(node)
             if index.count(name) < needed:
                 return self._too_few(node)

@@ -20,7 +20,7 @@ from allot.core.advice.usage.published import (
 )
 from allot.core.advice.world import World
 from allot.core.allocation.devices import ClaimID, DeviceEntry
-from allot.core.allocation.signature import Trouble
+from allot.core.allocation.signature import SelectorFailure
 from allot.core.model import resource_v1 as api
 from allot.core.quantity import Quantity
 from allot.core.scheduling.claims import one_of_class
@@ -160,7 +160,7 @@ def class_members(world: World, name: str) -> tuple[set[DeviceEntry], str]:
     members: set[DeviceEntry] = set()
     problem = ""
     for entry, verdict in inventory.judged(leaf.signature):
-        if isinstance(verdict, Trouble):
+        if isinstance(verdict, SelectorFailure):
             problem = problem or verdict.message
         else:
             members.add(entry)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from allot.core.allocation.alike import Likeness
 from allot.core.allocation.constraints import MatchState
 from allot.core.allocation.counters import consumption
 from allot.core.allocation.devices import DeviceEntry
@@ -24,6 +23,7 @@ from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.plan import Leaf
 from allot.core.allocation.result import Choice
 from allot.core.allocation.search import Search
+from allot.core.allocation.symmetry import Symmetry
 
 TRIES_MAX = 2_000
 _WHOLE = 1000  # parts of a capacity; whole numbers, so that equal answers compare equal everywhere
@@ -77,12 +77,12 @@ class _Packing:
         self.devices: dict[Leaf, list[DeviceEntry]] = {}
         for place in self.places:
             if place.leaf not in self.devices:
-                devices, troubles = found.candidates(place.leaf)
-                usable = [entry for entry in devices if entry not in troubles]
+                devices, failures = found.candidates(place.leaf)
+                usable = [entry for entry in devices if entry not in failures]
                 if not place.leaf.all_devices:
                     usable.sort(key=lambda entry: (self._preference(entry), self.order[entry]))
                 self.devices[place.leaf] = usable
-        self.likeness = Likeness(draft, found.requests, found.candidates, self._size)
+        self.symmetry = Symmetry(draft, found.requests, found.candidates, self._size)
         self.tries = 0
 
     def _size(self, entry: DeviceEntry) -> int:
@@ -130,7 +130,7 @@ class _Packing:
                 entry = self.draft.choices[place.claim][-1].entry
                 self.draft.undo(undo)
                 taken[-1] = None
-                failed[-1].add(self.likeness.of(entry, self.draft))
+                failed[-1].add(self.symmetry.of(entry, self.draft))
             if not self._take_next(place, cursors, failed, taken):
                 cursors.pop()
                 failed.pop()
@@ -144,7 +144,7 @@ class _Packing:
                     best = [sorted(choices, key=self._result_order(claim)) for claim, choices in self._chosen()]
                 continue
             if self.places[position + 1].slot == 0:
-                situation = (position, self.likeness.situation(self.draft, self.places[position + 1].claim))
+                situation = (position, self.symmetry.situation(self.draft, self.places[position + 1].claim))
                 if situation in explored:
                     continue
                 explored.add(situation)
@@ -162,7 +162,7 @@ class _Packing:
             cursors[-1] += 1
             if self.draft.in_use(entry, place.leaf, place.claim):
                 continue
-            if failed[-1] and self.likeness.of(entry, self.draft) in failed[-1]:
+            if failed[-1] and self.symmetry.of(entry, self.draft) in failed[-1]:
                 continue
             try:
                 taken[-1] = self.draft.take(entry, place.leaf, place.claim)

@@ -1,4 +1,4 @@
-"""A glance at a device never says anything else than a close look."""
+"""A digest never says anything else than the whole view of a device."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_devices_that_differ_in_what_is_not_read_look_the_same() -> None:
     first, second = (
         entry({"name": "d", "attributes": {"size": {"int": 2}, "uuid": {"string": uuid}}}) for uuid in "ab"
     )
-    assert one.glance(first) == one.glance(second)
-    assert one.glance(first) is not None
+    assert one.digest(first) == one.digest(second)
+    assert one.digest(first) is not None
 
 
 def test_a_device_with_an_unreadable_version_is_looked_at_closely() -> None:
-    assert signature(f"{OWN}.size > 1").glance(entry({"name": "d", "attributes": {"v": {"version": "none"}}})) is None
+    assert signature(f"{OWN}.size > 1").digest(entry({"name": "d", "attributes": {"v": {"version": "none"}}})) is None

@@ -1,6 +1,6 @@
 """Which devices are interchangeable in one attempt.
 
-Two devices are alike if swapping them in any solution gives a solution again: the same requests may use them, they have the same
+Two devices are symmetric if swapping them in any solution gives a solution again: the same requests may use them, they have the same
 values for all constraints in play, draw on the same counters by the same amounts, and have the same capacity left.
 Names, and attributes that nobody asks about, do not matter.
 """
@@ -14,13 +14,13 @@ from allot.core.allocation.devices import DeviceEntry, DeviceID
 from allot.core.allocation.draft import Draft
 from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.plan import Leaf, RequestPlan
-from allot.core.allocation.signature import Trouble
+from allot.core.allocation.signature import SelectorFailure
 
-CandidatesOf = Callable[[Leaf], tuple[Sequence[DeviceEntry], Mapping[DeviceEntry, Trouble]]]
+CandidatesOf = Callable[[Leaf], tuple[Sequence[DeviceEntry], Mapping[DeviceEntry, SelectorFailure]]]
 
 
-class Likeness:
-    """Numbers devices by what they look like to the requests of one attempt."""
+class Symmetry:
+    """Numbers the symmetry classes of devices in one attempt."""
 
     __slots__ = ("_by_entry", "_by_id", "_numbers")
 
@@ -52,9 +52,9 @@ class Likeness:
                     if question in seen:
                         continue
                     number = seen[question] = len(seen)
-                    devices, troubles = candidates(leaf)
+                    devices, failures = candidates(leaf)
                     for entry in devices:
-                        looks.setdefault(entry, []).append(_look(number, claim, leaf, entry, draft, troubles))
+                        looks.setdefault(entry, []).append(_look(number, claim, leaf, entry, draft, failures))
         for entry, parts in looks.items():
             key = (tuple(parts), worth(entry), *_condition(entry, draft))
             number = self._numbers.setdefault(key, len(self._numbers))
@@ -83,10 +83,15 @@ class Likeness:
 
 
 def _look(
-    number: int, claim: int, leaf: Leaf, entry: DeviceEntry, draft: Draft, troubles: Mapping[DeviceEntry, Trouble]
+    number: int,
+    claim: int,
+    leaf: Leaf,
+    entry: DeviceEntry,
+    draft: Draft,
+    failures: Mapping[DeviceEntry, SelectorFailure],
 ) -> object:
-    if entry in troubles:
-        return number, "trouble"
+    if entry in failures:
+        return number, "failure"
     values: list[object] = []
     for index in leaf.constraints:
         try:

@@ -15,7 +15,7 @@ _WHOLE = ("driver", "allowMultipleAllocations")
 _Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-class Glance:
+class AttributeDigest:
     """What some expressions read of a device: single attributes and capacities."""
 
     __slots__ = ("_by_driver", "_references")
@@ -26,12 +26,12 @@ class Glance:
         self._by_driver: dict[str, _Names] = {}
 
     @staticmethod
-    def of(projection: Projection) -> Glance | None:
+    def of(projection: Projection) -> AttributeDigest | None:
         """None if more is read than single values."""
         references = tuple(each for each in projection.references if each.kind not in _WHOLE)
         if any(each.kind not in (ATTRIBUTES, CAPACITY) or not each.name or each.existence for each in references):
             return None
-        return Glance(references)
+        return AttributeDigest(references)
 
     def key(self, entry: DeviceEntry) -> Hashable | None:
         """Devices with equal keys get equal answers; None for a device that needs a closer look."""

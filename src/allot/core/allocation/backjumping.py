@@ -1,7 +1,7 @@
 """Which earlier decisions of a search keep a device from being taken now.
 
-Decisions are numbered by depth; a set of them is a bit mask. Blaming too many costs time, blaming too few would lose
-solutions: where the cause is not known exactly, everything that could matter is blamed.
+Decisions are numbered by depth; a set of them is a bit mask. A set that is too large costs time, one that is too small loses
+solutions: where the cause is not known exactly, everything that could matter is in it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.plan import Leaf
 
 
-class Blame:
-    """Who took what, by decision."""
+class ConflictSets:
+    """The decisions that a device conflicts with, by what they took."""
 
     __slots__ = ("_constraints", "_devices", "_draft", "_pools")
 
@@ -78,9 +78,9 @@ class Blame:
             try:
                 values = self._draft.reader.read(entry, plan.constraints[index].attribute, leaf)
             except AllocationError:
-                return -1  # everybody
+                return -1  # every decision
             if values is None:
-                return 0  # nobody: it never could
+                return 0  # none: it never fits
             if states[index].add(values) is None:
                 return self._constraints.get((claim, index), 0)
         return None
