@@ -30,7 +30,7 @@ from allot.client.errors import ApiError
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 from allot.client.leader import ElectionTimes, LeaderElector
-from allot.core.cel.times import SECOND, parse_duration
+from allot.core.cel.data.times import SECOND, parse_duration
 from allot.core.features import FeatureGates
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds

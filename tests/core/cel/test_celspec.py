@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from allot.core.cel import ast
-from allot.core.cel import types as cel_types
-from allot.core.cel.ast import UInt
-from allot.core.cel.check import check
-from allot.core.cel.environment import Environment, standard_environment
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.interpret import evaluate
-from allot.core.cel.parser import parse
-from allot.core.cel.plan import PlanError, plan
-from allot.core.cel.types import CelType, Checked, Kind
-from allot.core.cel.values import Duration, KeyedMap, Timestamp, TypeValue, Value, map_key, type_name
+from allot.core.cel.checking import types as cel_types
+from allot.core.cel.checking.check import check
+from allot.core.cel.checking.environment import Environment, standard_environment
+from allot.core.cel.checking.types import CelType, Checked, Kind
+from allot.core.cel.data.values import Duration, KeyedMap, Timestamp, TypeValue, Value, map_key, type_name
+from allot.core.cel.evaluation.interpret import evaluate
+from allot.core.cel.evaluation.plan import PlanError, plan
+from allot.core.cel.syntax import ast
+from allot.core.cel.syntax.ast import UInt
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.parser import parse
 from vectors import vectors_dir
 
 VECTORS = vectors_dir()

@@ -7,14 +7,26 @@ from typing import Any
 
 import pytest
 
-from allot.core.cel.ast import Call, Ident
-from allot.core.cel.check import check
-from allot.core.cel.compile import compile_expression
-from allot.core.cel.environment import Environment, device_environment, standard_environment
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.inference import describe, full_name
-from allot.core.cel.parser import parse
-from allot.core.cel.types import BOOL, DYN, INT, STRING, CelType, Checked, Function, Kind, Overload, list_of, map_of
+from allot.core.cel.checking.check import check
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.environment import Environment, device_environment, standard_environment
+from allot.core.cel.checking.inference import describe, full_name
+from allot.core.cel.checking.types import (
+    BOOL,
+    DYN,
+    INT,
+    STRING,
+    CelType,
+    Checked,
+    Function,
+    Kind,
+    Overload,
+    list_of,
+    map_of,
+)
+from allot.core.cel.syntax.ast import Call, Ident
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.parser import parse
 from vectors import vectors_dir
 
 VECTORS = vectors_dir()

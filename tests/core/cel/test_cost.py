@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from allot.core.cel.check import check
-from allot.core.cel.cost import Estimate, estimate
-from allot.core.cel.cost_range import INFINITE
-from allot.core.cel.cost_sizes import device_sizes
-from allot.core.cel.environment import device_environment
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.parser import parse
+from allot.core.cel.checking.check import check
+from allot.core.cel.checking.environment import device_environment
+from allot.core.cel.costs.estimate import Estimate, estimate
+from allot.core.cel.costs.ranges import INFINITE
+from allot.core.cel.costs.sizes import device_sizes
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.parser import parse
 from vectors import vectors_dir
 
 

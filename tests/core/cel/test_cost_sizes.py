@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from allot.core.cel.cost_range import Range
-from allot.core.cel.cost_sizes import EMPTY_PATH, ITEMS, KEYS, VALUES, Path, device_sizes
+from allot.core.cel.costs.ranges import Range
+from allot.core.cel.costs.sizes import EMPTY_PATH, ITEMS, KEYS, VALUES, Path, device_sizes
 
 
 def _size(*steps: str, consumable_capacity: bool = True) -> Range | None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from allot.core.cel.compile import compile_expression
-from allot.core.cel.environment import Environment, device_environment, standard_environment
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.signatures import merged, overload
-from allot.core.cel.types import INT, STRING, Function, list_of, optional_of, type_param
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.environment import Environment, device_environment, standard_environment
+from allot.core.cel.checking.signatures import merged, overload
+from allot.core.cel.checking.types import INT, STRING, Function, list_of, optional_of, type_param
+from allot.core.cel.syntax.errors import CelCompileError
 
 
 def device(lists: bool = False, multiple: bool = False, stored: bool = False) -> Environment:

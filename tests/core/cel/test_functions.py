@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from allot.core.cel.compile import compile_expression
-from allot.core.cel.declarations import AUTHORIZER, AUTHORIZER_SELECTORS
-from allot.core.cel.environment import device_environment, standard_environment
-from allot.core.cel.functions import OVERLOADS, SINGLETONS
-from allot.core.cel.interpret import evaluate
-from allot.core.cel.plan import PlanError, plan
-from allot.core.cel.text import go_text
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.declarations import AUTHORIZER, AUTHORIZER_SELECTORS
+from allot.core.cel.checking.environment import device_environment, standard_environment
+from allot.core.cel.data.text import go_text
+from allot.core.cel.evaluation.interpret import evaluate
+from allot.core.cel.evaluation.plan import PlanError, plan
+from allot.core.cel.library.table import OVERLOADS, SINGLETONS
 
 KUBERNETES = device_environment(list_type_attributes=True, consumable_capacity=True, stored=True)
 # Evaluated by the interpreter itself, not by a function.

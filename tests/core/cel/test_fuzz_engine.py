@@ -8,19 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allot.core.cel.compile import compile_expression
-from allot.core.cel.cost import estimate
-from allot.core.cel.cost_sizes import device_sizes
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.environment import device_environment
+from allot.core.cel.checking.types import Checked
+from allot.core.cel.codegen.generate import Untranslatable, generate
+from allot.core.cel.costs.estimate import estimate
+from allot.core.cel.costs.sizes import device_sizes
+from allot.core.cel.data.values import EvaluationError
 from allot.core.cel.device import DeviceView, view
-from allot.core.cel.environment import device_environment
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.generate import Untranslatable, generate
-from allot.core.cel.interpret import Outcome, evaluate
-from allot.core.cel.plan import PlanError, plan
-from allot.core.cel.plan_nodes import Node
+from allot.core.cel.evaluation.interpret import Outcome, evaluate
+from allot.core.cel.evaluation.plan import PlanError, plan
+from allot.core.cel.evaluation.plan_nodes import Node
 from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
-from allot.core.cel.types import Checked
-from allot.core.cel.values import EvaluationError
+from allot.core.cel.syntax.errors import CelCompileError
 from allot.core.quantity import Quantity
 from device_expressions import expressions
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from allot.core.cel.compile import compile_expression
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.environment import device_environment
+from allot.core.cel.codegen.generate import Untranslatable, generate
+from allot.core.cel.data.values import EvaluationError
 from allot.core.cel.device import DeviceView, view
-from allot.core.cel.environment import device_environment
-from allot.core.cel.generate import Untranslatable, generate
-from allot.core.cel.interpret import evaluate
-from allot.core.cel.plan import plan
-from allot.core.cel.values import EvaluationError
+from allot.core.cel.evaluation.interpret import evaluate
+from allot.core.cel.evaluation.plan import plan
 from allot.core.quantity import Quantity
 
 ENVIRONMENT = device_environment(list_type_attributes=True, consumable_capacity=True, stored=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.parser import parse
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.parser import parse
 
 OPERAND = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.core.cel import lexer
-from allot.core.cel.ast import UInt
-from allot.core.cel.lexer import BadLiteral, Token, Unrecognized, next_token, scan
+from allot.core.cel.syntax import lexer
+from allot.core.cel.syntax.ast import UInt
+from allot.core.cel.syntax.lexer import BadLiteral, Token, Unrecognized, next_token, scan
 
 
 def kinds(source: str) -> list[str]:

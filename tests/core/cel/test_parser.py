@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.core.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Parsed, Select, StructExpr
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.grammar_errors import diagnose
-from allot.core.cel.macros import KUBERNETES_MACROS
-from allot.core.cel.parser import parse
-from allot.core.cel.unparse import unparse
+from allot.core.cel.antlr.grammar_errors import diagnose
+from allot.core.cel.syntax.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Parsed, Select, StructExpr
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.macros import KUBERNETES_MACROS
+from allot.core.cel.syntax.parser import parse
+from allot.core.cel.syntax.unparse import unparse
 
 
 def tree(source: str) -> str:

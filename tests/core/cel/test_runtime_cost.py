@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from allot.core.cel.compile import compile_expression
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.environment import Environment, device_environment
+from allot.core.cel.costs.runtime import call_cost
+from allot.core.cel.data.values import CIDR, IP, CelError, NamedFormat, Optional, Value
 from allot.core.cel.device import DeviceView, view
-from allot.core.cel.environment import Environment, device_environment
-from allot.core.cel.interpret import evaluate
-from allot.core.cel.plan import plan
-from allot.core.cel.runtime_cost import call_cost
-from allot.core.cel.values import CIDR, IP, CelError, NamedFormat, Optional, Value
+from allot.core.cel.evaluation.interpret import evaluate
+from allot.core.cel.evaluation.plan import plan
 from allot.core.quantity import Quantity
 from vectors import vectors_dir
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from allot.core.cel.ast import Call
-from allot.core.cel.parser import parse
-from allot.core.cel.unparse import unparse
+from allot.core.cel.syntax.ast import Call
+from allot.core.cel.syntax.parser import parse
+from allot.core.cel.syntax.unparse import unparse
 from vectors import vectors_dir
 
 VECTORS = vectors_dir()

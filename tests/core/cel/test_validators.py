@@ -2,9 +2,9 @@
 
 import pytest
 
-from allot.core.cel.compile import compile_expression
-from allot.core.cel.environment import device_environment, standard_environment
-from allot.core.cel.errors import CelCompileError
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.environment import device_environment, standard_environment
+from allot.core.cel.syntax.errors import CelCompileError
 
 DEVICE = device_environment(list_type_attributes=True, consumable_capacity=True, stored=False)
 ATTRIBUTE = "device.attributes['a'].b"

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.core.cel.ast import UInt
-from allot.core.cel.comparison import compare, contains, equal, equals
-from allot.core.cel.text import fixed_double, go_text, shortest_double
-from allot.core.cel.times import parse_duration, parse_timestamp, timestamp_text
-from allot.core.cel.values import (
+from allot.core.cel.data.comparison import compare, contains, equal, equals
+from allot.core.cel.data.text import fixed_double, go_text, shortest_double
+from allot.core.cel.data.times import parse_duration, parse_timestamp, timestamp_text
+from allot.core.cel.data.values import (
     MISSING,
     CelError,
     ComputedQuantity,
@@ -26,6 +25,7 @@ from allot.core.cel.values import (
     has_key,
     map_key,
 )
+from allot.core.cel.syntax.ast import UInt
 from allot.core.quantity import Quantity
 from allot.core.quoting import quoted
 from allot.core.semver import Semver

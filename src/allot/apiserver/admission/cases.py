@@ -12,7 +12,7 @@ from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, O
 from allot.apiserver.admission.objects import metadata, text
 from allot.apiserver.registry import Registry
 from allot.apiserver.request import Attributes, User
-from allot.core.cel.authorization import Authorizer, Decision, Question, ResourceCheck
+from allot.core.cel.data.authorization import Authorizer, Decision, Question, ResourceCheck
 from allot.core.policies.environment import namespace_value
 from allot.core.policies.matching import Target, labels_of, matching_version, namespace_selected, object_selected
 

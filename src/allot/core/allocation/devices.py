@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from allot.core.cel.data.values import EvaluationError
 from allot.core.cel.device import DeviceView
 from allot.core.cel.device import view as device_view
-from allot.core.cel.values import EvaluationError
 from allot.core.model import resource_v1 as api
 from allot.core.semver import Semver, SemverError
 

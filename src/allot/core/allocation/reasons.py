@@ -17,7 +17,7 @@ from allot.core.allocation.inventory import Inventory
 from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS, NodeView, PoolView, device_on_node
 from allot.core.allocation.signature import Signature
-from allot.core.cel.explanation import Explanation
+from allot.core.cel.explaining.answer import Explanation
 from allot.core.cel.selector import CompiledSelector, EvaluationError
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.model.resource_v1 import DeviceTaint

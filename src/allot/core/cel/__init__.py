@@ -1,9 +1,8 @@
 """CEL, the language of device selectors: from source text to an answer about a device.
 
-Layers, bottom to top: `ast` and `types`; `values`, `text`, `times`; `lexer`, `parser`, `check` with `environment` and
-`declarations` (what is legal); `functions*` (what calls do); `plan` (how cel-go would evaluate it); `interpret` (reference
-semantics, with costs) and `generate` (the same as Python code); `cost` (worst case beforehand); `projection` (which parts
-of a device matter) and `explain` (why not). `selector` is the way in for everybody else.
+Packages, bottom to top: `syntax` (with `antlr` for upstream's words about text that does not parse); `data`; `checking`; `library`;
+`evaluation` (reference semantics, with `costs`) and `codegen` (the same as Python code); `explaining`. `projection` says which parts of
+a device an expression reads. `selector` is the way in for device selectors, `evaluation.program` for everything else.
 
 Pure: no I/O, no clock. Knows nothing of the API types; devices come as `device.DeviceView`.
 """

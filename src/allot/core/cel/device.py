@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from allot.core.cel.cost_sizes import (
+from allot.core.cel.costs.sizes import (
     ATTRIBUTE_SIZE_MAX,
     DOMAIN_LENGTH_MAX,
     DRIVER_LENGTH_MAX,
     ENTRIES_MAX,
     ID_LENGTH_MAX,
 )
-from allot.core.cel.values import DefaultMap, EvaluationError, Value
+from allot.core.cel.data.values import DefaultMap, EvaluationError, Value
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver, SemverError
 

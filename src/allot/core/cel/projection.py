@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from allot.core.cel.data.values import Value
 from allot.core.cel.device import DeviceView
-from allot.core.cel.plan_nodes import (
+from allot.core.cel.evaluation.plan_nodes import (
     And,
     Block,
     Call,
@@ -32,7 +33,6 @@ from allot.core.cel.plan_nodes import (
     Or,
     Qualifier,
 )
-from allot.core.cel.values import Value
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 

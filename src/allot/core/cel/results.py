@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from allot.core.cel.ast import UInt
-from allot.core.cel.authorization import Authorizer, Decision, GroupCheck, PathCheck, ResourceCheck
-from allot.core.cel.types import CelType, Kind
-from allot.core.cel.values import (
+from allot.core.cel.checking.types import CelType, Kind
+from allot.core.cel.data.authorization import Authorizer, Decision, GroupCheck, PathCheck, ResourceCheck
+from allot.core.cel.data.values import (
     CIDR,
     IP,
     URL,
@@ -23,6 +22,7 @@ from allot.core.cel.values import (
     is_map,
     type_name,
 )
+from allot.core.cel.syntax.ast import UInt
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 

@@ -13,23 +13,23 @@ from typing import Any, Final
 
 import msgspec
 
-from allot.core.cel.budget import COST_LIMIT, SIZE_MAX
-from allot.core.cel.compile import compile_expression
-from allot.core.cel.cost import Estimate, estimate
-from allot.core.cel.cost_sizes import device_sizes
+from allot.core.cel.checking.compile import compile_expression
+from allot.core.cel.checking.environment import DEVICE_TYPE, Environment, device_environment
+from allot.core.cel.checking.types import ANY, BOOL, DYN, INT, SEMVER, STRING, CelType, Checked, Kind
+from allot.core.cel.codegen.generate import Untranslatable, generate
+from allot.core.cel.costs.budget import COST_LIMIT, SIZE_MAX
+from allot.core.cel.costs.estimate import Estimate, estimate
+from allot.core.cel.costs.sizes import device_sizes
+from allot.core.cel.data.values import EvaluationError, Value
 from allot.core.cel.device import DeviceView
-from allot.core.cel.environment import DEVICE_TYPE, Environment, device_environment
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.explain import explain
-from allot.core.cel.explanation import Explanation
-from allot.core.cel.generate import Untranslatable, generate
-from allot.core.cel.interpret import evaluate
-from allot.core.cel.plan import PlanError, plan
-from allot.core.cel.plan_nodes import Node
+from allot.core.cel.evaluation.interpret import evaluate
+from allot.core.cel.evaluation.plan import PlanError, plan
+from allot.core.cel.evaluation.plan_nodes import Node
+from allot.core.cel.explaining.answer import Explanation
+from allot.core.cel.explaining.explain import explain
 from allot.core.cel.projection import Projection, project
 from allot.core.cel.results import as_attribute, as_bool, type_text
-from allot.core.cel.types import ANY, BOOL, DYN, INT, SEMVER, STRING, CelType, Checked, Kind
-from allot.core.cel.values import EvaluationError, Value
+from allot.core.cel.syntax.errors import CelCompileError
 
 __all__ = [
     "COST_LIMIT",

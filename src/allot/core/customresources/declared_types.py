@@ -12,9 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from allot.core.cel.limits import RESERVED
-from allot.core.cel.times import parse_duration, parse_timestamp
-from allot.core.cel.types import (
+from allot.core.cel.checking.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -28,6 +26,8 @@ from allot.core.cel.types import (
     list_of,
     map_of,
 )
+from allot.core.cel.data.times import parse_duration, parse_timestamp
+from allot.core.cel.syntax.limits import RESERVED
 
 Schema = Mapping[str, Any]
 Objects = dict[str, Mapping[str, CelType]]

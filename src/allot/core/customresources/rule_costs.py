@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from allot.core.cel.cost_range import multiply
-from allot.core.cel.cost_sizes import Bounds, SizeEstimates
-from allot.core.cel.program import Program
+from allot.core.cel.costs.ranges import multiply
+from allot.core.cel.costs.sizes import Bounds, SizeEstimates
+from allot.core.cel.evaluation.program import Program
 from allot.core.customresources.declared_types import escaped, with_object_fields
 from allot.core.customresources.rules import compile_rules
 from allot.core.customresources.structural import below

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from allot.core.cel.program import Program, ProgramError, compile_program
-from allot.core.cel.types import BOOL, STRING, optional_of
-from allot.core.cel.values import COST_EXCEEDED, NONE, Optional
+from allot.core.cel.checking.types import BOOL, STRING, optional_of
+from allot.core.cel.data.values import COST_EXCEEDED, NONE, Optional
+from allot.core.cel.evaluation.program import Program, ProgramError, compile_program
 from allot.core.customresources.declared_types import Objects, as_value, declared_type, with_object_fields
 from allot.core.customresources.field_paths import PathError, field_path
 from allot.core.validation.fields import (

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
-from allot.core.cel.times import parse_duration, parse_timestamp
+from allot.core.cel.data.times import parse_duration, parse_timestamp
 from allot.core.validation import formats
 
 _HOSTNAME = re.compile(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from allot.core.cel.times import parse_timestamp
+from allot.core.cel.data.times import parse_timestamp
 from allot.core.lifecycle.actions import NORMAL, Action, Emit, RequeueAfter
 from allot.core.lifecycle.disruption import delete_pod, mark_disrupted
 from allot.core.model.core_v1 import Node, Pod, Taint

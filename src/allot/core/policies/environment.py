@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from allot.core.cel.times import parse_timestamp
-from allot.core.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, CelType, Kind, list_of, map_of
+from allot.core.cel.checking.types import BOOL, DYN, INT, STRING, TIMESTAMP, CelType, Kind, list_of, map_of
+from allot.core.cel.data.times import parse_timestamp
 
 Object = Mapping[str, Any]
 

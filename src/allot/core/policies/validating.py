@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from allot.core.cel.program import Program, ProgramError, compile_program
-from allot.core.cel.types import ANY, BOOL, DYN, NULL, STRING, CelType, Kind
+from allot.core.cel.checking.types import ANY, BOOL, DYN, NULL, STRING, CelType, Kind
+from allot.core.cel.evaluation.program import Program, ProgramError, compile_program
 from allot.core.policies.environment import OBJECTS, VARIABLES, variable_types
 from allot.core.validation.fields import FieldError, Finding, invalid, not_supported, required
 

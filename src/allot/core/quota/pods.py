@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from allot.core.cel.times import parse_timestamp
+from allot.core.cel.data.times import parse_timestamp
 from allot.core.quantity import Quantity
 from allot.core.quota.amounts import Amounts, largest, parse_amounts, plus
 

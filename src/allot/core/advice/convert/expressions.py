@@ -13,12 +13,12 @@ import msgspec
 from allot.core.advice.convert.changes import Confidence
 from allot.core.advice.convert.drivers import Driver, Type, driver_named, identifier
 from allot.core.advice.typography import has_typographic_quotes, with_plain_quotes
-from allot.core.cel import lexer
-from allot.core.cel.ast import Call, Expr, Ident, Literal, Parsed, Select
-from allot.core.cel.builder import children
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.parser import parse
 from allot.core.cel.selector import EnvironmentOptions, SelectorCompileError, compile_selector
+from allot.core.cel.syntax import lexer
+from allot.core.cel.syntax.ast import Call, Expr, Ident, Literal, Parsed, Select
+from allot.core.cel.syntax.builder import children
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.parser import parse
 from allot.core.quantity import Quantity, QuantityError
 from allot.core.semver import Semver, SemverError
 

@@ -19,7 +19,7 @@ from allot.core.allocation.devices import DeviceID
 from allot.core.allocation.plan import Leaf
 from allot.core.allocation.reasons import Survey
 from allot.core.allocation.signature import Signature
-from allot.core.cel.explanation import Explanation
+from allot.core.cel.explaining.answer import Explanation
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1

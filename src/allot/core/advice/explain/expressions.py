@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from allot.core.allocation.devices import attribute_value
-from allot.core.cel.ast import Call, Expr, Ident, Literal, Select
-from allot.core.cel.builder import children
 from allot.core.cel.device import split_name
+from allot.core.cel.syntax.ast import Call, Expr, Ident, Literal, Select
+from allot.core.cel.syntax.builder import children
 from allot.core.model import resource_v1 as api
 from allot.core.quoting import quoted
 

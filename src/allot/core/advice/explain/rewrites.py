@@ -26,11 +26,11 @@ from allot.core.advice.explain.expressions import (
 )
 from allot.core.advice.nearest import nearest
 from allot.core.allocation.devices import DeviceEntry
-from allot.core.cel.ast import Call, Expr, Ident, Literal, Parsed, Select
-from allot.core.cel.builder import replaced
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.parser import parse
-from allot.core.cel.unparse import unparse
+from allot.core.cel.syntax.ast import Call, Expr, Ident, Literal, Parsed, Select
+from allot.core.cel.syntax.builder import replaced
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.parser import parse
+from allot.core.cel.syntax.unparse import unparse
 from allot.core.quantity import Quantity, QuantityError
 from allot.core.quoting import quoted
 from allot.core.semver import Semver, SemverError

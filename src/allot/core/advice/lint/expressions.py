@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allot.core.cel.ast import Call, Comprehension, Expr, Ident, Literal, Parsed, Select
-from allot.core.cel.builder import children
-from allot.core.cel.errors import CelCompileError
-from allot.core.cel.parser import parse
-from allot.core.cel.unparse import unparse
+from allot.core.cel.syntax.ast import Call, Comprehension, Expr, Ident, Literal, Parsed, Select
+from allot.core.cel.syntax.builder import children
+from allot.core.cel.syntax.errors import CelCompileError
+from allot.core.cel.syntax.parser import parse
+from allot.core.cel.syntax.unparse import unparse
 
 ATTRIBUTES, CAPACITY = "attributes", "capacity"
 RELATIONS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">=", "_==_": "==", "_!=_": "!="}

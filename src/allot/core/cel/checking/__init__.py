@@ -1,0 +1,1 @@
+"""What is legal: types, declarations, the checker and Kubernetes' validators."""

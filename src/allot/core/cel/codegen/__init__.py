@@ -1,0 +1,1 @@
+"""The same plan as Python code, for speed."""

@@ -1,0 +1,1 @@
+"""What an expression may cost, estimated beforehand and counted while it runs, as cel-go does both."""

@@ -1,0 +1,1 @@
+"""Values at run time: their classes, equality and order, texts, times, regular expressions."""

@@ -1,0 +1,1 @@
+"""The evaluation plan and the interpreter: the reference semantics."""

@@ -1,0 +1,1 @@
+"""What functions do, library by library."""

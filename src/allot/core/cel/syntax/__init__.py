@@ -1,0 +1,1 @@
+"""From source text to a tree: tokens, parser, macros, and a tree's text."""
