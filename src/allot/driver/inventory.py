@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from allot.core.allocation.accounting import Amounts, published_counters
 from allot.core.lifecycle.slice_publishing import Pool
-from allot.core.model.resource_v1 import Counter, Device
+from allot.core.model.resource_v1 import Device
 
 
 class Inventory:
@@ -16,22 +17,17 @@ class Inventory:
     def __init__(self, pools: Iterable[Pool] = ()) -> None:
         self.pools = tuple(pools)
         self._devices = {(pool.name, device.name): device for pool in self.pools for device in pool.devices}
-        self._counters = {
-            (pool.name, counters.name, name): counter
-            for pool in self.pools
-            for counters in pool.counter_sets
-            for name, counter in counters.counters.items()
-        }
+        self._counters = {pool.name: published_counters(pool.counter_sets) for pool in self.pools}
 
     def device(self, pool: str, name: str) -> Device | None:
         """A device, if there is such a one."""
         return self._devices.get((pool, name))
 
-    def counter(self, pool: str, counter_set: str, name: str) -> Counter | None:
-        """How much there is of a shared counter."""
-        return self._counters.get((pool, counter_set, name))
+    def counters(self, pool: str) -> Amounts:
+        """What the devices of a pool share."""
+        return self._counters.get(pool, {})
 
     @property
     def has_counters(self) -> bool:
         """Whether devices share anything."""
-        return bool(self._counters)
+        return any(self._counters.values())

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from allot.core.model.resource_v1 import Device
-from allot.core.quantity import Quantity
+from allot.core.allocation.accounting import CounterBalance, consumed_counters, excludes
 from allot.driver.checkpoint import Record, RecordedDevice
 from allot.driver.inventory import Inventory
 
@@ -30,7 +29,7 @@ def find_overlap(uid: str, devices: Iterable[RecordedDevice], records: Iterable[
     for device in wanted:
         for other, record in by_key.get((device.pool, device.device), ()):
             # Shares of a device are prepared side by side; a whole device is nobody else's.
-            if device.share_id is None or other.share_id is None or device.share_id == other.share_id:
+            if excludes(device.share_id, other.share_id):
                 return (
                     f"requested device {device.device} of pool {device.pool} is already allocated to different claim "
                     f"{record.namespace}/{record.name} ({record.uid})"
@@ -44,28 +43,26 @@ def _find_exhausted(
     """Shared counters that all prepared devices together would take too much of."""
     if not inventory.has_counters:
         return ""
-    used: dict[tuple[str, str, str], Quantity] = {}
+    balances: dict[str, CounterBalance] = {}
     counted: set[tuple[str, str]] = set()
     for device in (*(device for device, _ in held), *wanted):
         key = (device.pool, device.device)
-        if key not in counted:
-            counted.add(key)
-            _consume(used, device.pool, inventory.device(*key))
+        declared = inventory.device(*key)
+        if declared is None or not declared.consumes_counters or key in counted:
+            continue
+        counted.add(key)
+        if device.pool not in balances:
+            balances[device.pool] = CounterBalance(inventory.counters(device.pool))
+        balances[device.pool].take(consumed_counters(declared))
     for device in wanted:
         declared = inventory.device(device.pool, device.device)
-        for consumed in declared.consumes_counters if declared is not None else ():
-            for name in consumed.counters:
-                limit = inventory.counter(device.pool, consumed.counter_set, name)
-                if limit is not None and used[device.pool, consumed.counter_set, name] > limit.value:
-                    return (
-                        f"requested device {device.device} of pool {device.pool} overlaps devices of other claims: "
-                        f"counter {name} of {consumed.counter_set} is exhausted"
-                    )
+        if declared is None or not declared.consumes_counters:
+            continue
+        exhausted = balances[device.pool].overcommitted(consumed_counters(declared))
+        if exhausted is not None:
+            counter_set, name = exhausted
+            return (
+                f"requested device {device.device} of pool {device.pool} overlaps devices of other claims: "
+                f"counter {name} of {counter_set} is exhausted"
+            )
     return ""
-
-
-def _consume(used: dict[tuple[str, str, str], Quantity], pool: str, device: Device | None) -> None:
-    for consumed in device.consumes_counters if device is not None else ():
-        for name, counter in consumed.counters.items():
-            key = (pool, consumed.counter_set, name)
-            used[key] = used.get(key, Quantity.ZERO).add(counter.value)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from allot.core.allocation.accounting import CounterKey
 from allot.core.allocation.constraints import MatchState, Value
-from allot.core.allocation.counters import CounterKey, PoolCounters, consumption
+from allot.core.allocation.counters import PoolCounters, consumption
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.allocation.draft import Draft
 from allot.core.allocation.plan import Leaf

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from allot.core.allocation.accounting import CounterKey, consumed_counters, published_counters
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.model.resource_v1 import CounterSet
-
-CounterKey = tuple[str, str]  # counter set, counter
 
 # Groups that all devices on a counter set have in common so far: None is nobody yet, the empty set is "only devices
 # without groups", anything else the running intersection.
@@ -25,11 +24,7 @@ class PoolCounters:
 
     def __init__(self, sets: Mapping[str, CounterSet], devices: Iterable[DeviceEntry]) -> None:
         self.sets = sets
-        self.published: dict[CounterKey, int] = {
-            (set_.name, counter): amount.value.nano
-            for set_ in sets.values()
-            for counter, amount in set_.counters.items()
-        }
+        self.published = published_counters(sets.values())
         self.available = dict(self.published)
         # How many counters are overcommitted.
         self._negative = 0
@@ -106,15 +101,9 @@ class PoolCounters:
 
 def consumption(entry: DeviceEntry) -> dict[CounterKey, int]:
     """What a device takes from each counter. Not to be changed: it is worked out once."""
-    if entry.drawn is not None:
-        return entry.drawn
-    taken: dict[CounterKey, int] = {}
-    entry.drawn = taken
-    for consumed in entry.device.consumes_counters:
-        for name, amount in consumed.counters.items():
-            key = (consumed.counter_set, name)
-            taken[key] = taken.get(key, 0) + amount.value.nano
-    return taken
+    if entry.drawn is None:
+        entry.drawn = consumed_counters(entry.device)
+    return entry.drawn
 
 
 def admits(common: Groups, groups: frozenset[str]) -> bool:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from allot.core.allocation.accounting import CounterKey, excludes
 from allot.core.allocation.devices import ClaimID, DeviceID
 from allot.core.allocation.features import Features
 from allot.core.quantity import Format, Quantity
 
 Object = Mapping[str, Any]
-_Counter = tuple[str, str]  # counter set, counter
 _PoolID = tuple[str, str]  # driver, pool
 
 _HOLDERS_TOLD_MAX = 3
@@ -149,7 +149,7 @@ class Holdings:
 
     def _device_conflict(self, claim: ClaimID, part: Held) -> Conflict | None:
         for holder, other in self._by_device.get(part.device, ()):
-            if holder == claim or (part.share and other.share and part.share != other.share):
+            if holder == claim or not excludes(part.share, other.share):
                 continue
             what = f"share {part.share} of device {part.device}" if part.share else f"device {part.device}"
             how = "is allocated" if not other.share or part.share == other.share else "is allocated in shares"
@@ -184,7 +184,7 @@ class Holdings:
     def _counter_conflict(self, claim: ClaimID, held: Sequence[Held]) -> Conflict | None:
         if not self._features.partitionable_devices:
             return None
-        wanted: dict[_PoolID, dict[_Counter, int]] = {}
+        wanted: dict[_PoolID, dict[CounterKey, int]] = {}
         for id_ in dict.fromkeys(part.device for part in held):
             pool = self._pools.get(id_[:2])
             if pool is None or not pool.has_counters:
@@ -200,7 +200,7 @@ class Holdings:
                 return found
         return None
 
-    def _pool_conflict(self, claim: ClaimID, pool_id: _PoolID, needed: Mapping[_Counter, int]) -> Conflict | None:
+    def _pool_conflict(self, claim: ClaimID, pool_id: _PoolID, needed: Mapping[CounterKey, int]) -> Conflict | None:
         pool = self._pools[pool_id]
         own = self._own_consumption(claim, pool_id, pool)
         for counter, amount in needed.items():
@@ -216,9 +216,9 @@ class Holdings:
             return Conflict(text=text, holders=holders)
         return None
 
-    def _own_consumption(self, claim: ClaimID, pool_id: _PoolID, pool: _Pool) -> dict[_Counter, int]:
+    def _own_consumption(self, claim: ClaimID, pool_id: _PoolID, pool: _Pool) -> dict[CounterKey, int]:
         """What the claim has of the counters already and would give back or keep, devices of others not included."""
-        own: dict[_Counter, int] = {}
+        own: dict[CounterKey, int] = {}
         for id_ in dict.fromkeys(part.device for part in self.of(claim)):
             if id_[:2] == pool_id and all(holder == claim for holder, _ in self._by_device[id_]):
                 for counter, amount in pool.consumption(id_.device).items():
@@ -228,7 +228,7 @@ class Holdings:
     def _held_devices(self, pool_id: _PoolID, pool: _Pool) -> Iterable[str]:
         return (name for name in pool.devices_with_counters if DeviceID(*pool_id, name) in self._by_device)
 
-    def _holders_of(self, counter: _Counter, pool_id: _PoolID, pool: _Pool, claim: ClaimID) -> tuple[ClaimID, ...]:
+    def _holders_of(self, counter: CounterKey, pool_id: _PoolID, pool: _Pool, claim: ClaimID) -> tuple[ClaimID, ...]:
         found: dict[ClaimID, None] = {}
         for name in pool.devices_with_counters:
             if pool.consumption(name).get(counter):
@@ -242,8 +242,8 @@ class _Slice(NamedTuple):
     """What matters of a slice."""
 
     generation: int
-    counters: dict[_Counter, int]
-    consumption: dict[str, dict[_Counter, int]]
+    counters: dict[CounterKey, int]
+    consumption: dict[str, dict[CounterKey, int]]
     # Of devices that are given out in shares.
     capacity: dict[str, dict[str, int]]
 
@@ -256,11 +256,11 @@ class _Pool:
     def __init__(self) -> None:
         self.slices: dict[str, _Slice] = {}
         self._merged = False
-        self._counters: dict[_Counter, int] = {}
-        self._consumption: dict[str, dict[_Counter, int]] = {}
+        self._counters: dict[CounterKey, int] = {}
+        self._consumption: dict[str, dict[CounterKey, int]] = {}
         self._capacity: dict[str, dict[str, int]] = {}
         # What held devices take; None until it is asked for.
-        self._taken: dict[_Counter, int] | None = None
+        self._taken: dict[CounterKey, int] | None = None
 
     def put(self, name: str, slice_: _Slice) -> None:
         self.slices[name] = slice_
@@ -281,7 +281,7 @@ class _Pool:
         self._merged = True
 
     @property
-    def counters(self) -> Mapping[_Counter, int]:
+    def counters(self) -> Mapping[CounterKey, int]:
         """What there is of each counter."""
         if not self._merged:
             self._merge()
@@ -299,7 +299,7 @@ class _Pool:
             self._merge()
         return self._consumption
 
-    def consumption(self, device: str) -> Mapping[_Counter, int]:
+    def consumption(self, device: str) -> Mapping[CounterKey, int]:
         """What a device takes while somebody holds it."""
         if not self._merged:
             self._merge()
@@ -311,7 +311,7 @@ class _Pool:
             self._merge()
         return self._capacity.get(device)
 
-    def taken(self, held: Iterable[str]) -> Mapping[_Counter, int]:
+    def taken(self, held: Iterable[str]) -> Mapping[CounterKey, int]:
         """What is taken of each counter. held: the devices that are, looked at only after slices have changed."""
         if self._taken is None:
             self._taken = {}
@@ -324,14 +324,14 @@ class _Pool:
         if self._taken is not None:
             self._add(self._taken, device, sign)
 
-    def _add(self, taken: dict[_Counter, int], device: str, sign: int) -> None:
+    def _add(self, taken: dict[CounterKey, int], device: str, sign: int) -> None:
         for counter, amount in self.consumption(device).items():
             taken[counter] = taken.get(counter, 0) + sign * amount
 
 
 def _read_slice(spec: Object, features: Features) -> _Slice:
-    counters: dict[_Counter, int] = {}
-    consumption: dict[str, dict[_Counter, int]] = {}
+    counters: dict[CounterKey, int] = {}
+    consumption: dict[str, dict[CounterKey, int]] = {}
     capacity: dict[str, dict[str, int]] = {}
     for set_ in spec.get("sharedCounters") or ():
         for name, counter in (set_.get("counters") or {}).items():

@@ -6,10 +6,11 @@ would fit alone; a view of shareable devices sums their capacities. What cannot 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from allot.core.allocation.accounting import Amounts, CounterBalance, consumed_counters, published_counters
 from allot.core.model.resource_v1 import (
     CounterSet,
     Device,
@@ -21,8 +22,6 @@ from allot.core.model.resource_v1 import (
 from allot.core.quantity import Quantity
 
 ENTRIES_MAX = 32
-
-_Counters = dict[tuple[str, str], Quantity]
 
 
 class PublishedDevice(msgspec.Struct, frozen=True):
@@ -84,7 +83,7 @@ class _Group:
     def __init__(self, cost: tuple[tuple[str, str, str], ...]) -> None:
         self.cost = cost
         self.total = 0
-        self.free: list[Sequence[DeviceCounterConsumption]] = []
+        self.free: list[Amounts] = []
 
 
 def _partitions(pool: Pool, where: str) -> tuple[PoolPartitionSummary, ...] | str:
@@ -103,14 +102,14 @@ def _partitions(pool: Pool, where: str) -> tuple[PoolPartitionSummary, ...] | st
             return f"PartitionCostMismatch: devices of partition type {_quoted(type_)} in {where} consume different counters"
         group.total += 1
         if device.name not in pool.in_use:
-            group.free.append(device.consumes_counters)
+            group.free.append(consumed_counters(device))
     if len(groups) > ENTRIES_MAX:
         count = len(groups)
         return f"PartitionSummaryOverCap: {where} has {count} partition types, exceeding the maximum of {ENTRIES_MAX}"
-    left = _left(pool)
+    left = _balance(pool).left
     return tuple(
         PoolPartitionSummary(
-            attribute=attribute, type=type_, total=group.total, allocatable=_fitting(group.free, dict(left))
+            attribute=attribute, type=type_, total=group.total, allocatable=_fitting(group.free, CounterBalance(left))
         )
         for (attribute, type_), group in sorted(groups.items())
     )
@@ -134,39 +133,23 @@ def _cost(consumptions: Iterable[DeviceCounterConsumption]) -> tuple[tuple[str, 
     )
 
 
-def _left(pool: Pool) -> _Counters:
+def _balance(pool: Pool) -> CounterBalance:
     """What the devices in use leave of the counters. A device that is shared counts once."""
-    left = {
-        (counters.name, name): counter.value
-        for counters in pool.counters
-        for name, counter in counters.counters.items()
-    }
+    balance = CounterBalance(published_counters(pool.counters))
     for published in pool.devices:
         if published.device.name in pool.in_use:
-            _take(published.device.consumes_counters, left)
-    return left
+            balance.take(consumed_counters(published.device))
+    return balance
 
 
-def _fitting(costs: Iterable[Sequence[DeviceCounterConsumption]], left: _Counters) -> int:
+def _fitting(costs: Iterable[Amounts], balance: CounterBalance) -> int:
     """How many devices fit one after the other into what is left."""
     count = 0
     for cost in costs:
-        if all(
-            (consumption.counter_set, name) in left and left[consumption.counter_set, name] >= counter.value
-            for consumption in cost
-            for name, counter in consumption.counters.items()
-        ):
+        if balance.fits(cost):
             count += 1
-            _take(cost, left)
+            balance.take(cost)
     return count
-
-
-def _take(cost: Iterable[DeviceCounterConsumption], left: _Counters) -> None:
-    for consumption in cost:
-        for name, counter in consumption.counters.items():
-            key = (consumption.counter_set, name)
-            if key in left:
-                left[key] = left[key].sub(counter.value)
 
 
 # --- shareable devices ---

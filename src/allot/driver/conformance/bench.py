@@ -12,8 +12,8 @@ import msgspec
 
 from allot.client.api import Client
 from allot.client.errors import ApiError, NotFound
+from allot.core.allocation.accounting import CounterBalance, CounterKey, consumed_counters, published_counters
 from allot.core.model.resource_v1 import Device, ResourceSlice
-from allot.core.quantity import Quantity
 from allot.driver.conformance.kubelet import ClaimRef, DriverConnection, Entry, KubeletError, registered
 from allot.driver.conformance.process import DriverProcess
 from allot.driver.run import Description
@@ -207,17 +207,17 @@ class Bench:
     async def independent(self, count: int) -> tuple[PublishedDevice, ...]:
         """So many devices, or all if claims must hold all, that can be allocated together. Skipped if there are fewer."""
         devices = await self.devices()
-        limits: dict[tuple[str, str, str], Quantity] = {}
+        published: dict[str, dict[CounterKey, int]] = {}
         for slice_ in await self.slices():
-            for counters in slice_.spec.shared_counters or ():
-                for name, counter in counters.counters.items():
-                    limits[slice_.spec.pool.name, counters.name, name] = counter.value
+            counters = published_counters(slice_.spec.shared_counters or ())
+            published.setdefault(slice_.spec.pool.name, {}).update(counters)
+        balances = {pool: CounterBalance(counters) for pool, counters in published.items()}
         chosen: list[PublishedDevice] = []
-        for device in devices:
-            left = _left_after(device, limits)
-            if left is not None:
-                limits |= left
-                chosen.append(device)
+        for each in devices:
+            drawn = consumed_counters(each.device)
+            if balances[each.pool].fits(drawn):
+                balances[each.pool].take(drawn)
+                chosen.append(each)
         if self.whole_claims:
             if count > 1:
                 raise Skipped("a claim holds all devices, so there is one at a time")
@@ -337,18 +337,3 @@ def is_complete(slices: Sequence[ResourceSlice]) -> bool:
         and {slice_.spec.pool.resource_slice_count for slice_ in members} == {len(members)}
         for members in pools.values()
     )
-
-
-def _left_after(
-    device: PublishedDevice, limits: Mapping[tuple[str, str, str], Quantity]
-) -> dict[tuple[str, str, str], Quantity] | None:
-    left: dict[tuple[str, str, str], Quantity] = {}
-    for consumed in device.device.consumes_counters:
-        for name, counter in consumed.counters.items():
-            key = (device.pool, consumed.counter_set, name)
-            if key not in limits:
-                return None
-            left[key] = limits[key].sub(counter.value)
-            if left[key].sign() < 0:
-                return None
-    return left
