@@ -119,11 +119,6 @@ class WorkQueue(Generic[K]):
         """How many items wait, those for later not included."""
         return len(self._waiting)
 
-    @property
-    def is_shut_down(self) -> bool:
-        """Whether nothing can be added any more."""
-        return self._is_shut_down
-
     def working_s(self) -> tuple[float, ...]:
         """For each item that is worked on, how long."""
         now = self._clock.monotonic()

@@ -22,7 +22,6 @@ from allot.devices.gpu.inventory import (
     DRIVER_NAME,
     counters,
     offers,
-    parse_mig_name,
     pool,
     semantic_version,
 )
@@ -168,14 +167,6 @@ def test_slices_are_what_the_api_server_accepts(tmp_path: Path, machine: str, ga
 )
 def test_versions_are_semantic(text: str, version: str) -> None:
     assert semantic_version(text) == version
-
-
-@pytest.mark.parametrize(
-    ("name", "parsed"),
-    [("gpu-0-mig-1g5gb-19-0", (0, 19, 0)), ("gpu-12-mig-1g5gb-me-20-6", (12, 20, 6)), ("gpu-0", None)],
-)
-def test_mig_names_can_be_read(name: str, parsed: tuple[int, int, int] | None) -> None:
-    assert parse_mig_name(name) == parsed
 
 
 def test_faults_are_taints_on_everything_of_a_card(tmp_path: Path) -> None:

@@ -171,8 +171,6 @@ Action = Write | Emit | LookUp | RequeueAfter | Retry
 # What the server said to each LookUp: the object (a struct if core has one), or None if there is none.
 Answers = Mapping[LookUp, Any]
 
-# Well-known values.
-BACKGROUND = "Background"
 FOREGROUND = "Foreground"
 ORPHAN = "Orphan"
 NORMAL = "Normal"

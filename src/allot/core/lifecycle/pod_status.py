@@ -17,7 +17,6 @@ from allot.core.model.pods_v1 import Condition, Container, Pod
 
 JSON = dict[str, Any]
 PENDING, RUNNING_PHASE, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
-_OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

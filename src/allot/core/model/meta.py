@@ -131,16 +131,6 @@ class Condition(APIStruct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class ListMeta(APIStruct, frozen=True, kw_only=True):
-    """Metadata of a list."""
-
-    self_link: str = ""
-    resource_version: str = ""
-    # "continue" is a Python keyword.
-    continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: Int64 | None = None
-
-
 class LabelSelectorRequirement(APIStruct, frozen=True, kw_only=True):
     """One condition on labels."""
 

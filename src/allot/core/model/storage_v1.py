@@ -5,7 +5,6 @@ from __future__ import annotations
 from allot.core.model.meta import APIStruct, Int32, ObjectMeta, PartialStruct
 
 GROUP = "storage.k8s.io"
-BINDING_IMMEDIATE = "Immediate"
 BINDING_WAIT = "WaitForFirstConsumer"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 

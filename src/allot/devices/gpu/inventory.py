@@ -24,7 +24,6 @@ from allot.driver.declare import AttributeValue, Version, counter_set, device
 
 DRIVER_NAME = "gpu.nvidia.com"
 GPU, MIG, VFIO = "gpu", "mig", "vfio"
-_MIG_NAME = re.compile(r"gpu-([0-9]+)-mig-([0-9a-z-]+)-([0-9]+)-([0-9]+)")
 _NUMBER = re.compile(r"[0-9]+")
 
 
@@ -49,12 +48,6 @@ def mig_name(gpu: Gpu, profile: MigProfile, placement: Placement) -> str:
     """The name of a MIG instance: where it is or would be."""
     text = profile.name.replace(".", "").replace("+", "-")
     return f"gpu-{gpu.minor}-mig-{text}-{profile.id}-{placement.start}"
-
-
-def parse_mig_name(name: str) -> tuple[int, int, int] | None:
-    """Minor number, profile id and first memory slice from the name of a MIG device; None if it is none."""
-    match = _MIG_NAME.fullmatch(name)
-    return (int(match[1]), int(match[3]), int(match[4])) if match is not None else None
 
 
 def vfio_name(gpu: Gpu) -> str:

@@ -26,14 +26,6 @@ from allot.core.cel.checking.types import (
 _COMPARED = ("bool", "int64", "uint64", "double", "string", "bytes", "timestamp", "duration")
 _NUMBERS = ("int64", "uint64", "double")
 _TYPE_OF = {"int64": "int", "uint64": "uint"}
-# Overloads that compare numbers of different types; an environment may leave them out.
-CROSS_TYPE_COMPARISONS = frozenset(
-    f"{comparison}_{left}_{right}"
-    for comparison in ("less", "less_equals", "greater", "greater_equals")
-    for left in _NUMBERS
-    for right in _NUMBERS
-    if left != right
-)
 
 
 def _comparison(name: str) -> dict[str, str]:

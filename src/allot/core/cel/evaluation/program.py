@@ -7,7 +7,6 @@ selectors have a faster way of their own (`selector`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from allot.core.cel.checking.compile import compile_expression
 from allot.core.cel.checking.environment import Environment, kubernetes_environment
@@ -88,8 +87,3 @@ def _members(root: Expr, variable: str) -> Iterator[str]:
         if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == variable:
             yield node.field
         waiting.extend(children(node))
-
-
-def native(value: Value) -> Any:
-    """A plain result (bool, string, number, null) as it is; anything else has no plain form and gives None."""
-    return value if value is None or value.__class__ in (bool, str, int, float) else None

@@ -16,7 +16,6 @@ from allot.core.validation.builtin.pod_template import check_template
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import (
     Object,
-    copied,
     fill,
     fill_text,
     flag,
@@ -271,14 +270,6 @@ def _check_time_zone(spec: Object) -> Findings:
         detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
         return [invalid("spec.timeZone", zone, detail)]
     return []
-
-
-def _prepare_job_update(new: Object, old: Object, subresource: str) -> None:
-    # A selector that was generated stays when a client leaves it out, as kubectl replace of a manifest does.
-    if subresource == "" and not given(new, "spec", "selector") and not flag(new, "spec", "manualSelector"):
-        spec, before = members(new, "spec"), members(old, "spec")
-        if given(before, "selector"):
-            spec["selector"] = copied(before["selector"])
 
 
 JOB = Rules(

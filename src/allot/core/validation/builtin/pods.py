@@ -13,7 +13,6 @@ from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import Object, copied, items, members, number, same, text
 from allot.core.validation.fields import Findings, forbidden, invalid
 
-_SPEC_SUBRESOURCES = ("ephemeralcontainers", "resize")
 _RESIZABLE = ("cpu", "memory")
 
 
