@@ -136,7 +136,7 @@ async def test_a_node_without_endpoint_gives_a_clear_error(server: LiveServer) -
 async def test_a_node_that_cannot_be_reached_gives_a_clear_error(server: LiveServer) -> None:
     await add_pod(server, 1)
     answer = await server.get(LOG)
-    assert answer.status == 502
+    assert answer.status == 503
     assert "error dialing backend: 127.0.0.1:1" in answer.json["message"]
 
 

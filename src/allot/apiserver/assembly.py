@@ -17,10 +17,11 @@ from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
-from allot.apiserver.bootstrap import bootstrap, furnish_namespace
+from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
 from allot.apiserver.connections import Limits
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
+from allot.apiserver.dialing import Dialler
 from allot.apiserver.housekeeping import compact, sweep_events
 from allot.apiserver.http import HttpServer
 from allot.apiserver.kinds.strategies import strategy_for
@@ -37,6 +38,7 @@ from allot.apiserver.schemas import builtin_schemas
 from allot.apiserver.server import ApiServer
 from allot.apiserver.services import ServiceAddresses
 from allot.apiserver.sites import Check, Sites
+from allot.core.access.addresses import parse_address
 from allot.core.access.node_graph import read_pod
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.process.clock import Clock, SystemClock
@@ -60,6 +62,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Admission plugins that are left out, by kube-apiserver's names.
     disabled_admission: frozenset[str] = frozenset()
     limits: Limits = Limits()
+    # Whether nodes may be at loopback addresses: None if only this machine can reach the server, so that all nodes are on it.
+    loopback_kubelets: bool | None = None
+    # Who signs the certificates of kubelets; they are not verified without.
+    kubelet_authority: Path | None = None
+    # Host and port of what belongs to the control plane besides the server itself, such as etcd: proxies never lead there.
+    own_endpoints: tuple[tuple[str, int], ...] = ()
     # Whether the store forgets history only when told to: etcd does, the others by themselves.
     compacts: bool = False
 
@@ -144,7 +152,8 @@ async def running(
         state = _State(server, access, guard)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
         sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks(), access.tokens)
-        http = HttpServer(server, access, sites, metrics, audit, settings.limits)
+        dialler = _dialler(settings, access)
+        http = HttpServer(server, access, sites, metrics, dialler, audit, settings.limits)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         await state.load()
         await custom.load()
@@ -162,6 +171,8 @@ async def running(
                 followers.append(tasks.create_task(audit.run()))
             try:
                 async with http.listening(settings.host, settings.port) as port:
+                    for host in (settings.host, *settings.names):
+                        dialler.keep_from(host, port)
                     await bootstrap(server, settings.host, port)
                     state.ready = True
                     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -172,6 +183,18 @@ async def running(
                     follower.cancel()
     finally:
         await store.close()
+
+
+def _dialler(settings: Settings, access: Access) -> Dialler:
+    address, loopback = parse_address(settings.host), settings.loopback_kubelets
+    if loopback is None:
+        loopback = settings.host == "localhost" or (address is not None and address.is_loopback)
+    return Dialler(
+        access.certificates,
+        kubelets_on_loopback=loopback,
+        kubelet_authority=settings.kubelet_authority,
+        own=((SERVICE_ADDRESS, 443), *settings.own_endpoints),
+    )
 
 
 class _State:

@@ -21,6 +21,7 @@ _REQUEST_LINE = re.compile(rf"({_TOKEN}) ([!-~\x80-\U0010ffff]+) HTTP/1\.([01])"
 # Values without control characters; a line that starts with a blank would go on with the one before, and is refused.
 _HEADER = rf"{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*"
 _HEADERS = re.compile(rf"{_HEADER}(?:\r\n{_HEADER})*")
+_STATUS_LINE = re.compile(r"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\x00-\x08\x0a-\x1f\x7f]*)?")
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 Pairs = tuple[tuple[str, str], ...]
@@ -102,6 +103,15 @@ def _parse_headers(data: bytes) -> Headers:
 
 # A client's requests differ in little but their first line.
 _same_headers = lru_cache(maxsize=512)(_parse_headers)
+
+
+def parse_answer_head(data: bytes) -> tuple[int, Headers]:
+    """Status and headers of an answer, without the empty line at its end; BadHead if it is not one."""
+    line, _, rest = data.partition(b"\r\n")
+    found = _STATUS_LINE.fullmatch(line.decode("utf-8", "surrogateescape"))
+    if found is None:
+        raise BadHead(502, "malformed status line")
+    return int(found[1]), _parse_headers(rest)
 
 
 def _origin_form(target: str) -> str:

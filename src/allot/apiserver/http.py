@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from allot.apiserver import websockets
 from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials
-from allot.apiserver.access.certificates import Identity
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
 from allot.apiserver.bodies import is_yaml, read_value
 from allot.apiserver.connections import BodyTooLarge, Connection, Limits, Listener
+from allot.apiserver.dialing import Dialler, Upstream
 from allot.apiserver.errors import (
     StatusError,
     bad_request,
@@ -41,7 +42,7 @@ from allot.apiserver.responses import Encoder
 from allot.apiserver.server import ApiServer
 from allot.apiserver.sites import Site, Sites
 from allot.apiserver.subresources import CONNECTING
-from allot.apiserver.tunnel import client_context, pass_through
+from allot.apiserver.tunnel import pass_through, wanted_protocol
 from allot.apiserver.watch import ObjectWatch
 from allot.core.access.attributes import selected_name
 from allot.process.clock import Clock
@@ -55,12 +56,12 @@ _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
 # A watch by WebSocket on which nothing happens is tested so often.
 _PING_EVERY_S = 30.0
-KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client", ("kubeadm:cluster-admins", "system:masters"))
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
 # Only counted: nobody hears it.
 _CLIENT_LEFT = 499
 _BODILESS = ("GET", "HEAD")
+_UPGRADING = ("exec", "attach", "portforward")
 
 
 class HttpServer:
@@ -72,6 +73,7 @@ class HttpServer:
         access: Access,
         sites: Sites,
         metrics: Metrics,
+        dialler: Dialler,
         audit: AuditLog | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -83,7 +85,7 @@ class HttpServer:
         self._limits = limits or Limits()
         self._rows = Rows()
         self._slow_bodies = asyncio.Semaphore(1)
-        self._node_context: ssl.SSLContext | None = None
+        self._dialler = dialler
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[int]:
@@ -92,15 +94,6 @@ class HttpServer:
         listener = Listener(self._handle, self._server.parts.clock, self._limits)
         async with listener.listening(host, port, self._access.certificates.server_context()) as actual:
             yield actual
-
-    def node_context(self) -> ssl.SSLContext:
-        """TLS towards nodes, with the server's own client certificate."""
-        if self._node_context is None:
-            certificates = self._access.certificates
-            certificates.client("apiserver-kubelet-client", KUBELET_CLIENT)
-            path = certificates.directory / "apiserver-kubelet-client"
-            self._node_context = client_context(f"{path}.crt", f"{path}.key")
-        return self._node_context
 
     # --- one request ---
 
@@ -197,9 +190,9 @@ class _Exchange:
         self._pretty = wants_pretty(query.get("pretty"), agent)
         if found is None:
             return await self._site(segments, query)
-        self._format = negotiate(head.get("accept"))
         if found.subresource in CONNECTING:
-            return await self._connect(found)
+            return await self._connect(found, attributes)
+        self._format = negotiate(head.get("accept"))
         api_request = ApiRequest(
             user=attributes.user,
             verb=found.verb,
@@ -316,7 +309,7 @@ class _Exchange:
         # One header per warning would need a multi-valued header; clients accept them joined.
         self._headers["Warning"] = ", ".join(told)[:_WARNING_LENGTH_MAX]
 
-    async def _connect(self, found: Target) -> int:
+    async def _connect(self, found: Target, asked: Attributes) -> int:
         """Logs, exec and the like: the node answers."""
         head = self._head
         parts = self._server.parts
@@ -326,11 +319,25 @@ class _Exchange:
             raise path_not_found()
         if found.verb not in subresource.verbs:
             raise method_not_allowed()
-        to = await upstream(parts, found, parse_query(head.query))
+        if found.subresource in _UPGRADING:
+            # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
+            self._http._access.authorizer.check(msgspec.structs.replace(asked, verb="create"))
+        to = await upstream(parts, found, head.path, parse_query(head.query))
         if to is None:
             return await self._bytes(b"", 200, "text/plain")
-        body = await self._connection.body(BODY_BYTES_MAX) if head.has_body and not head.upgrade else b""
-        return await pass_through(self._connection, head, to, self._http.node_context(), body, self._headers)
+        upgrade = wanted_protocol(head, to)
+        if found.subresource in _UPGRADING and not upgrade:
+            raise bad_request("Upgrade request required")
+        if to.prefix and not found.rest and not upgrade and head.method in _BODILESS and not head.path.endswith("/"):
+            return await self._into(to)
+        body = await self._connection.body(BODY_BYTES_MAX) if head.has_body else b""
+        return await pass_through(self._connection, head, to, self._http._dialler, upgrade, body, self._headers)
+
+    async def _into(self, to: Upstream) -> int:
+        """Relative links of a page need a path that ends with a slash."""
+        self._headers["Location"] = to.prefix + to.path
+        await self._connection.answer(301, self._headers, b"")
+        return 301
 
     async def _site(self, segments: tuple[str, ...], query: Mapping[str, str]) -> int:
         if self._head.method not in _BODILESS:

@@ -1,21 +1,20 @@
 """What only the node of a pod can answer: logs, exec, attach, port-forward, and proxied requests.
 
-Finds the kubelet's endpoint in the node's status and passes the request on. Decides who is asked and with which parameters;
-moving the bytes is `tunnel`'s business.
+Finds the kubelet's endpoint in the node's status, or the address of a pod. Decides who is asked and with which parameters;
+whether an address may be dialled is `dialing`'s business, moving the bytes is `tunnel`'s.
 """
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import msgspec
-
+from allot.apiserver.dialing import Upstream
 from allot.apiserver.errors import StatusError, bad_request, not_found, path_not_found
 from allot.apiserver.parts import Parts
-from allot.apiserver.paths import Target
+from allot.apiserver.paths import Target, split
 
 Object = dict[str, Any]
 Query = Sequence[tuple[str, str]]
@@ -32,59 +31,44 @@ _LOG_OPTIONS = (
     "stream",
 )
 _STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
+_PORT_MAX = 65535
+# Of a service, that are looked at for one request.
+_ENDPOINTS_MAX = 1000
+_SCHEMES = ("", "http", "https")
 _TRUE = ("", "1", "true", "True", "TRUE", "t")
 
 
-class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request goes. tls: without, it is plain HTTP (pods and services that are proxied to)."""
-
-    host: str
-    port: int
-    path: str
-    tls: bool = True
-
-
-async def upstream(parts: Parts, found: Target, query: Query) -> Upstream | None:
+async def upstream(parts: Parts, found: Target, path: str, query: Query) -> Upstream | None:
     """Whom to ask; None if there is nobody yet and the answer is empty (logs of a pod without node)."""
-    served = parts.registry.find(found.group, found.version, found.resource)
-    if served is None or found.subresource not in served.resource.subresources:
-        raise path_not_found()
-    name, port = _name_and_port(found.name) if found.subresource == "proxy" else (found.name, "")
-    entry = await parts.store.get(served.key(found.namespace, name))
-    if entry is None:
-        raise not_found(served.resource.group, served.resource.plural, name)
-    object_ = entry.object
     if found.subresource == "proxy":
-        return await _proxied(parts, found, object_, port, query)
-    node = (object_.get("spec") or {}).get("nodeName")
+        return await _proxied(parts, found, path, query)
+    pod = await _read(parts, found.resource, found.namespace, found.name)
+    node = (pod.get("spec") or {}).get("nodeName")
     if not node:
         if found.subresource == "log":
             return None
-        raise bad_request(f"pod {name} does not have a host assigned")
+        raise bad_request(f"pod {found.name} does not have a host assigned")
     host, number = await _kubelet(parts, node)
-    return Upstream(host=host, port=number, path=_kubelet_path(found, object_, query))
+    return Upstream(host=host, port=number, path=_kubelet_path(found, pod, query), kubelet=True, tls=True)
 
 
-def _name_and_port(name: str) -> tuple[str, str]:
-    """`https:name:port`, `name:port` or `name`."""
-    pieces = name.split(":")
-    if len(pieces) == 3:
-        return pieces[1], pieces[2]
-    return pieces[0], pieces[1] if len(pieces) == 2 else ""
+async def _read(parts: Parts, plural: str, namespace: str, name: str) -> Object:
+    served = parts.registry.find("", "v1", plural)
+    if served is None:
+        raise path_not_found()
+    entry = await parts.store.get(served.key(namespace, name))
+    if entry is None:
+        raise not_found("", plural, name)
+    return entry.object
 
 
 async def _kubelet(parts: Parts, node: str) -> tuple[str, int]:
     """Address and port of the kubelet; 503 if the node does not say."""
-    nodes = parts.registry.find("", "v1", "nodes")
-    assert nodes is not None, "nodes are served"
-    entry = await parts.store.get(nodes.key("", node))
-    if entry is None:
-        raise not_found("", "nodes", node)
-    status = entry.object.get("status") or {}
+    status = (await _read(parts, "nodes", "", node)).get("status") or {}
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
     known = {each.get("type"): each.get("address") for each in status.get("addresses") or [] if isinstance(each, dict)}
     address = next((known[kind] for kind in _ADDRESS_TYPES if known.get(kind)), None)
-    if not address or not isinstance(port, int) or not 0 < port < 65536:
+    if not address or not isinstance(port, int) or not 0 < port <= _PORT_MAX:
         text = (
             f'node "{node}" has no endpoint to connect to: expected an address in status.addresses and a port in '
             "status.daemonEndpoints.kubeletEndpoint"
@@ -132,17 +116,56 @@ def _container(pod: Object, asked: str) -> str:
 # --- proxied requests ---
 
 
-async def _proxied(parts: Parts, found: Target, object_: Object, port: str, query: Query) -> Upstream:
-    path = "/" + "/".join(quote(segment) for segment in found.rest) + _suffix(query)
+async def _proxied(parts: Parts, found: Target, path: str, query: Query) -> Upstream:
+    """`name`, `name:port` or `scheme:name:port` of a node, pod or service."""
+    scheme, name, port = _split(found)
+    segments = split(path)
+    led = "/" + "/".join(quote(segment, safe=":") for segment in segments[: len(segments) - len(found.rest)])
+    inner = "/" + "/".join(quote(segment) for segment in found.rest)
+    if found.rest and path.endswith("/"):
+        inner += "/"
+    tls, kubelet = scheme == "https", False
     if found.resource == "nodes":
-        host, number = await _kubelet(parts, object_["metadata"]["name"])
-        return Upstream(host=host, port=number, path=path)
-    if found.resource == "pods":
-        address = (object_.get("status") or {}).get("podIP")
-        number = int(port) if port.isdigit() else _first_port(object_)
-        return Upstream(host=_allowed(address, object_), port=number, path=path, tls=found.name.startswith("https:"))
-    address, number = await _endpoint(parts, object_, port)
-    return Upstream(host=_allowed(address, object_), port=number, path=path, tls=found.name.startswith("https:"))
+        host, number = await _kubelet(parts, name)
+        # Other ports of a node are asked as anybody would ask.
+        if not port or port == str(number):
+            tls = kubelet = True
+        else:
+            number = _number(port)
+    elif found.resource == "pods":
+        pod = await _read(parts, "pods", found.namespace, name)
+        host = next(iter(_pod_addresses(pod)), "")
+        number = _number(port) if port else _first_port(pod) or (443 if tls else 80)
+    else:
+        host, number = await _endpoint(parts, found.namespace, name, port)
+    if not host:
+        raise bad_request(f'address not allowed: pod "{name}" has no address')
+    return Upstream(host=host, port=number, path=inner + _suffix(query), kubelet=kubelet, tls=tls, prefix=led)
+
+
+def _split(found: Target) -> tuple[str, str, str]:
+    """Scheme, name and port, as upstream splits them."""
+    pieces = found.name.split(":")
+    if len(pieces) <= 3:
+        scheme, name, port = pieces if len(pieces) == 3 else ("", *pieces, "")[:3]
+        if name and scheme in _SCHEMES:
+            return scheme, name, port
+    raise bad_request(f'invalid {found.resource.removesuffix("s")} request "{found.name[:253]}"')
+
+
+def _number(port: str) -> int:
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not 0 < number <= _PORT_MAX:
+        raise StatusError(
+            503, "ServiceUnavailable", f"error trying to reach service: address {port[:63]}: invalid port"
+        )
+    return number
+
+
+def _pod_addresses(pod: Object) -> list[str]:
+    status = pod.get("status") or {}
+    several = [each["ip"] for each in status.get("podIPs") or [] if isinstance(each, dict) and each.get("ip")]
+    return several or [status["podIP"]] if status.get("podIP") or several else []
 
 
 def _first_port(pod: Object) -> int:
@@ -150,37 +173,48 @@ def _first_port(pod: Object) -> int:
         for port in container.get("ports") or []:
             if isinstance(port.get("containerPort"), int):
                 return int(port["containerPort"])
-    return 80
+    return 0
 
 
-def _allowed(address: Any, object_: Object) -> str:
-    """Requests are not passed on to this machine itself, as upstream."""
-    try:
-        parsed = ipaddress.ip_address(str(address or ""))
-    except ValueError:
-        text = f'no address to connect to for {object_["kind"]} "{object_["metadata"]["name"]}"'
-        raise StatusError(503, "ServiceUnavailable", text) from None
-    if parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified:
-        raise bad_request("address not allowed")
-    return str(address)
-
-
-async def _endpoint(parts: Parts, service: Object, port: str) -> tuple[str, int]:
+async def _endpoint(parts: Parts, namespace: str, name: str, port: str) -> tuple[str, int]:
+    """A ready endpoint of a service that really is a pod of the same namespace. Others may be written by anybody who may write
+    slices, and are not asked in the server's name."""
+    service = await _read(parts, "services", namespace, name)
+    if port.isascii() and port.isdigit():
+        named = {each.get("port"): each.get("name") or "" for each in (service.get("spec") or {}).get("ports") or []}
+        if len(port) > 5 or int(port) not in named:
+            text = f'no service port {port[:20]} found for service "{name}"'
+            raise StatusError(503, "ServiceUnavailable", text)
+        port = named[int(port)]
     slices = parts.registry.storage_row("discovery.k8s.io", "endpointslices")
-    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-    page = await parts.store.list(slices.prefix(namespace)) if slices is not None else None
-    for entry in page.entries if page is not None else ():
-        object_ = entry.object
-        if (object_["metadata"].get("labels") or {}).get("kubernetes.io/service-name") != name:
-            continue
-        ports = [
-            each for each in object_.get("ports") or [] if not port or port in (each.get("name"), str(each.get("port")))
-        ]
-        ready = [
-            each
-            for each in object_.get("endpoints") or []
-            if (each.get("conditions") or {}).get("ready") is not False and each.get("addresses")
-        ]
-        if ports and ready and isinstance(ports[0].get("port"), int):
-            return str(ready[0]["addresses"][0]), int(ports[0]["port"])
+    assert slices is not None, "slices are served"
+    page = await parts.store.list(slices.prefix(namespace))
+    of_service = (
+        entry.object
+        for entry in page.entries
+        if (entry.object["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == name
+    )
+    ready = (found for slice_ in of_service for found in _ready(slice_, port))
+    for reference, address, number in islice(ready, _ENDPOINTS_MAX):
+        if await _is_pod(parts, namespace, reference, address):
+            return address, number
     raise StatusError(503, "ServiceUnavailable", f'no endpoints available for service "{name}"')
+
+
+def _ready(slice_: Object, port: str) -> Iterator[tuple[Object, str, int]]:
+    """What the endpoints of a slice stand for, their addresses, and the port of the name."""
+    number = next((each.get("port") for each in slice_.get("ports") or [] if (each.get("name") or "") == port), None)
+    if isinstance(number, int):
+        for endpoint in slice_.get("endpoints") or []:
+            if (endpoint.get("conditions") or {}).get("ready") is not False and endpoint.get("addresses"):
+                yield endpoint.get("targetRef") or {}, str(endpoint["addresses"][0]), number
+
+
+async def _is_pod(parts: Parts, namespace: str, reference: Object, address: str) -> bool:
+    if reference.get("namespace") != namespace or not reference.get("name"):
+        return False
+    try:
+        pod = await _read(parts, "pods", namespace, reference["name"])
+    except StatusError:
+        return False
+    return address in _pod_addresses(pod)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -58,6 +59,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     token_file: Path | None
     audit_log: Path | None
+    loopback_kubelets: bool | None
+    kubelet_authority: Path | None
 
 
 def default_data_dir() -> Path:
@@ -127,6 +130,17 @@ def server_options(function: Function) -> Function:
             "--token-auth-file", "token_file", type=_PATH, help='A file of lines token,user,uid,"group,group".'
         ),
         click.option("--audit-log", type=_PATH, help="Write an audit log (JSON lines) to this file."),
+        click.option(
+            "--kubelet-certificate-authority",
+            "kubelet_authority",
+            type=_PATH,
+            help="The authority of kubelets' certificates, which are not verified otherwise.",
+        ),
+        click.option(
+            "--loopback-kubelets/--no-loopback-kubelets",
+            default=None,
+            help="Whether nodes may be at loopback addresses.  [default: if the server listens on one; with allot up, yes]",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -206,10 +220,21 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
         names=options.names,
         token_file=options.token_file,
         audit_log=options.audit_log,
+        loopback_kubelets=options.loopback_kubelets,
+        kubelet_authority=options.kubelet_authority,
+        own_endpoints=tuple(_endpoint(url) for url in options.etcd_servers),
         compacts=bool(options.etcd_servers),
     )
     async with control_plane(settings, _store(options)) as plane:
         yield plane
+
+
+def _endpoint(url: str) -> tuple[str, int]:
+    pieces = urlsplit(url if "://" in url else f"//{url}")
+    try:
+        return pieces.hostname or "", pieces.port or 2379
+    except ValueError:
+        raise click.UsageError(f"--etcd-servers: {url!r} is not a URL with host and port.") from None
 
 
 def make_data_dir(path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from allot.apiserver.access.certificates import CertificateAuthority
+from allot.apiserver.access.certificates import KUBELET_CLIENT, CertificateAuthority
 from allot.apiserver.access.secret_files import SecretFileError, read_secret
 from allot.apiserver.access.service_account_tokens import Authenticated, InvalidToken, ServiceAccountTokens
 from allot.apiserver.access.token_key import TOKEN_LENGTH_MAX
@@ -53,8 +53,10 @@ class Authenticator:
         self._static = {_digest(token): user for token, user in (static_tokens or {}).items()}
 
     def by_certificate(self, certificate: bytes) -> User | None:
-        """The user behind a client certificate alone, None if it is nobody's."""
-        return self._authority.authenticate(certificate, self._clock.seconds())
+        """The user behind a client certificate alone, None if it is nobody's. The certificate that servers show to kubelets is
+        nobody's here: a server that was led to itself, or to another one, must not be let in."""
+        user = self._authority.authenticate(certificate, self._clock.seconds())
+        return None if user is not None and user.name == KUBELET_CLIENT.name else user
 
     async def authenticate(self, credentials: Credentials) -> User | None:
         """The user, None without a credential; 401 for a credential that does not hold."""

@@ -18,6 +18,7 @@ import msgspec
 
 from allot.apiserver.admission.attributes import Lookup, Object
 from allot.apiserver.admission.objects import field, mapping, sequence, text
+from allot.core.access.addresses import parse_address
 
 if TYPE_CHECKING:
     import aiohttp
@@ -100,8 +101,10 @@ async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, servic
         target = next((one.get("port") for one in ports if text(one.get("name")) == port_name), None)
         for endpoint in sequence(slice_.get("endpoints")):
             if target and field(endpoint, "conditions", "ready") is not False:
-                for address in sequence(mapping(endpoint).get("addresses")):
-                    return f"[{address}]:{target}" if ":" in text(address) else f"{address}:{target}"
+                # Only the first is used, as upstream; what is no address could be anything of a URL.
+                found = next(map(parse_address, sequence(mapping(endpoint).get("addresses"))), None)
+                if found is not None:
+                    return f"[{found}]:{target}" if found.version == 6 else f"{found}:{target}"
     address = text(field(service, "spec", "clusterIP"))
     if not address or address == "None":
         raise CallFailed(f'failed to call webhook: no endpoints available for service "{name}"')

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import click
+import msgspec
 
 from allot.cli.controller_names import controllers_option
 from allot.cli.output import write_table
@@ -114,6 +115,9 @@ def up(
       allot up --controllers='*,-node-lifecycle-controller'    nodes that nobody reports for stay ready
     """
     server = options_of(arguments)
+    if server.loopback_kubelets is None:
+        # The nodes that it starts are there, whatever the server listens on.
+        server = msgspec.structs.replace(server, loopback_kubelets=True)
     if etcd and (server.memory or server.etcd_servers):
         raise click.UsageError("--etcd cannot be used together with --memory or --etcd-servers.")
     make_data_dir(server.data_dir)

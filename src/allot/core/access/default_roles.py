@@ -252,6 +252,8 @@ CLUSTER_ROLE_BINDINGS = {
     "system:kube-controller-manager": ("User system:kube-controller-manager",),
     "system:kube-dns": ("ServiceAccount kube-system/kube-dns",),
     "system:kube-scheduler": ("User system:kube-scheduler",),
+    # Upstream leaves this one to whoever sets the cluster up.
+    "system:kubelet-api-admin": ("User kube-apiserver-kubelet-client",),
     "system:monitoring": ("Group system:monitoring",),
     "system:node": (),
     "system:node-proxier": ("User system:kube-proxy",),
