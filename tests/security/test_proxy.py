@@ -85,7 +85,8 @@ def test_edit_in_one_namespace_does_not_become_system_masters_through_a_pod(open
     server.create("/api/v1/namespaces", {"metadata": {"name": "edited"}})
     editor = server.grant("editor", "edited")
     assert server.send("GET", SECRETS, who=editor).status == 403
-    for address in (network_address(), "::ffff:127.0.0.1", "127.0.0.1"):
+    # Addresses that are mapped into IPv6 are no addresses of pods in the first place: test_kinds.py.
+    for address in (network_address(), "::1", "127.0.0.1"):
         pod = add_pod(server, address, "edited")
         path = proxy(pod, server.port, SECRETS, scheme="https", namespace="edited")
         assert_refused(server.send("GET", path, who=editor))

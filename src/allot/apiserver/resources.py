@@ -68,6 +68,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     returns_deleted: bool = False
     # Said to everybody who uses this version.
     warning: str = ""
+    # Said to whoever creates an object on which nothing acts.
+    idle: str = ""
 
     def __post_init__(self) -> None:
         if not self.storage_resource:

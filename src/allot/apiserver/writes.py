@@ -93,6 +93,8 @@ async def create_object(
     admission.object = object_
     async with parts.admission.judge(admission):
         entry = await _store_new(parts, served, object_, options, is_named=is_named)
+    if resource.idle:
+        told = (*told, resource.idle)
     warnings = (*warnings, *told, *served.strategy.warnings(object_), *admission.warnings)
     return answer(served, entry, 201, warnings)
 

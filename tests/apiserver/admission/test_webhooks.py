@@ -139,13 +139,14 @@ async def test_a_webhook_behind_a_service_is_reached_at_its_endpoints(server: Li
     slice_ = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
+        "metadata": {"name": "hook-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "hook"}},
         "addressType": "IPv4",
         "endpoints": [{"addresses": ["127.0.0.1"]}],
         "ports": [{"name": "https", "port": webhook.port}],
     }
     assert (await server.post("/api/v1/namespaces/default/services", service)).status == 201
-    assert (await server.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice_)).status == 201
+    # Loopback is no address of endpoints, so that the server would refuse this one.
+    await server.live.server.parts.store.create("/registry/endpointslices/default/hook-1", slice_)
     where = {"service": {"namespace": "default", "name": "hook", "path": "/check"}, "caBundle": webhook.bundle}
     made = webhook.configuration("ValidatingWebhookConfiguration", clientConfig=where)
     assert (await server.post(f"{GROUP}/validatingwebhookconfigurations", made)).status == 201
@@ -174,7 +175,9 @@ async def test_a_webhook_that_fails_stops_the_request_unless_ignored(server: Liv
 
 async def test_a_webhook_with_side_effects_is_not_asked_in_a_dry_run(server: LiveServer, webhook: Webhook) -> None:
     made = webhook.configuration("ValidatingWebhookConfiguration", sideEffects="Some")
-    assert (await server.post(f"{GROUP}/validatingwebhookconfigurations", made)).status == 201
+    # New ones must not have any; those from the days of v1beta1 may.
+    assert (await server.post(f"{GROUP}/validatingwebhookconfigurations", made)).status == 422
+    await server.live.server.parts.store.create("/registry/validatingwebhookconfigurations/hook", made)
     refused = await server.post(f"{MAPS}?dryRun=All", config_map())
     assert refused.status == 400
     assert refused.json["message"] == 'admission webhook "hook.example.com" does not support dry run'

@@ -1,4 +1,5 @@
-"""CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may have certificates signed, for whom."""
+"""CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest: who may have certificates
+signed, for whom, and who may say which authorities a signer has."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from allot.apiserver.admission.attributes import Admission, Authorize, Operation
-from allot.apiserver.admission.objects import field, text
+from allot.apiserver.admission.objects import field, metadata, text
 from allot.apiserver.request import Attributes
 from allot.apiserver.resources import Resource
 
-_KEY = ("certificates.k8s.io", "certificatesigningrequests")
+_GROUP = "certificates.k8s.io"
+_REQUESTS = (_GROUP, "certificatesigningrequests")
+_BUNDLES = (_GROUP, "clustertrustbundles")
 _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
@@ -45,8 +48,11 @@ class Certificates:
         self._authorize = authorize
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
-        """Creates of signing requests, updates of their approval and status."""
-        if (resource.group, resource.plural) != _KEY:
+        """Creates of signing requests, updates of their approval and status, all writes of trust bundles."""
+        key = (resource.group, resource.plural)
+        if key == _BUNDLES:
+            return operation in (Operation.CREATE, Operation.UPDATE)
+        if key != _REQUESTS:
             return False
         if operation is Operation.CREATE:
             return not subresource
@@ -54,6 +60,9 @@ class Certificates:
 
     async def validate(self, admission: Admission) -> None:
         """Refuse, or let pass."""
+        if admission.key == _BUNDLES:
+            self._check_bundle(admission)
+            return
         if admission.operation is Operation.CREATE:
             _check_subject(admission)
             return
@@ -64,6 +73,14 @@ class Certificates:
         elif _signed(admission.object) != _signed(admission.old) and not self._may(admission, "sign", signer):
             raise admission.forbidden(f'user not permitted to sign requests with signerName "{signer}"')
 
+    def _check_bundle(self, admission: Admission) -> None:
+        """The name of a signer does not change, so that the new object says whose bundle it is."""
+        signer = text(field(admission.object, "spec", "signerName"))
+        if not signer or (admission.old is not None and _only_collected(admission.object, admission.old)):
+            return
+        if not self._may(admission, "attest", signer):
+            raise admission.forbidden(f'user not permitted to attest for signerName "{signer}"')
+
     def _may(self, admission: Admission, verb: str, signer: str) -> bool:
         """A right to one signer, or to all of its domain."""
         domain = signer.partition("/")[0]
@@ -72,7 +89,7 @@ class Certificates:
                 Attributes(
                     user=admission.user,
                     verb=verb,
-                    group="certificates.k8s.io",
+                    group=_GROUP,
                     version="*",
                     resource="signers",
                     name=name,
@@ -86,6 +103,16 @@ def _signed(object_: Any) -> Any:
     conditions = field(object_, "status", "conditions") or []
     failed = [one for one in conditions if isinstance(one, dict) and one.get("type") == "Failed"]
     return field(object_, "status", "certificate"), failed
+
+
+def _only_collected(object_: Any, old: Any) -> bool:
+    """Whether nothing but what garbage collectors write is different."""
+    kept = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")
+    bare = [
+        {**one, "metadata": {name: value for name, value in metadata(one).items() if name not in kept}}
+        for one in (object_, old)
+    ]
+    return bare[0] == bare[1]
 
 
 def _check_subject(admission: Admission) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, Object, Operation
 from allot.apiserver.admission.cases import Cases
 from allot.apiserver.admission.objects import field, mapping, metadata, text
-from allot.apiserver.errors import StatusError, invalid
+from allot.apiserver.errors import StatusError
 from allot.apiserver.registry import Registry
 from allot.apiserver.resources import Resource
 from allot.core.policies.matching import (
@@ -23,7 +23,6 @@ from allot.core.policies.matching import (
 from allot.core.policies.validating import Denial, Policy
 
 _GROUP = "admissionregistration.k8s.io"
-_POLICIES = (_GROUP, "validatingadmissionpolicies")
 _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 _FAILURES_MAX = 50
 _COMPILED_MAX = 1000
@@ -43,15 +42,12 @@ class ValidatingPolicies:
         self._compiled: dict[str, tuple[str, Policy]] = {}
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:  # noqa: ARG002
-        """Everything but what would lock administrators out; writes of policies are checked themselves."""
+        """Everything but what would lock administrators out."""
         key = (resource.group, resource.plural)
-        return key == _POLICIES or (key not in EXEMPT and key not in EXEMPT_REVIEWS)
+        return key not in EXEMPT and key not in EXEMPT_REVIEWS
 
     async def validate(self, admission: Admission) -> None:
         """Ask every policy that is bound."""
-        if admission.key == _POLICIES:
-            _check_policy(admission)
-            return
         bindings = await self._lookup.list("validatingadmissionpolicybindings", _GROUP)
         if not bindings:
             return
@@ -145,18 +141,6 @@ class ValidatingPolicies:
         if not found and reference.get("parameterNotFoundAction") == "Deny":
             raise _ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
         return [row.present(one) for one in found]
-
-
-def _check_policy(admission: Admission) -> None:
-    """A policy whose expressions do not compile is refused."""
-    new = admission.object
-    if new is None or admission.subresource or admission.operation is Operation.DELETE:
-        return
-    if admission.old is not None and admission.old.get("spec") == new.get("spec"):
-        return
-    errors = Policy(new).errors()
-    if errors:
-        raise invalid(_GROUP, "ValidatingAdmissionPolicy", text(metadata(new).get("name")), errors)
 
 
 def _act(

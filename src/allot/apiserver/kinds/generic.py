@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from allot.apiserver.resources import Object, Resource
 from allot.core.model.codec import DecodeError, decode
 from allot.core.model.meta import ObjectMeta
 from allot.core.validation import formats
+from allot.core.validation.builtin.certificates import with_times
 from allot.core.validation.builtin.registry import rules_for
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import copied, members, same
@@ -24,9 +26,9 @@ RESOURCE_VERSION_MISSING = invalid("metadata.resourceVersion", 0, "must be speci
 class GenericStrategy:
     """Defaults, status split, generation and validation of a kind without types of its own."""
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: Resource, rules: Rules | None = None) -> None:
         self._resource = resource
-        self._rules = rules_for(resource.storage_api_version.rpartition("/")[0], resource.kind)
+        self._rules = rules or rules_for(resource.storage_api_version.rpartition("/")[0], resource.kind)
         self._has_status = "status" in resource.subresources
         # Most kinds have nothing of the kind, and then their objects need not be copied.
         self._fills_in = self._rules.defaults is not Rules().defaults
@@ -71,7 +73,8 @@ class GenericStrategy:
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new object."""
         found = self._rules.check(object_)
-        name_format = self._rules.name_format
+        rules = self._rules
+        name_format = rules.name_format if rules.name_format_of is None else rules.name_format_of(object_)
         if not self._resource.namespaced or not is_ordinary_metadata(members(object_, "metadata"), name_format):
             namespaced = self._resource.namespaced
             found = check_object_meta(read_meta(object_), namespaced=namespaced, name_format=name_format) + found
@@ -88,13 +91,28 @@ class GenericStrategy:
                 meta, namespaced=self._resource.namespaced, name_format=formats.path_segment
             ) + check_object_meta_update(meta, old_meta)
         if subresource == "":
-            found += self._rules.check(object_)
+            recheck = self._rules.recheck
+            found += self._rules.check(object_) if recheck is None else recheck(object_, old)
         found += self._rules.check_update(object_, old, subresource)
         return errors_of(found)
 
     def warnings(self, object_: Object) -> tuple[str, ...]:
         """What the writer should know."""
         return self._rules.warnings(object_)
+
+
+class SigningRequestStrategy(GenericStrategy):
+    """Certificate signing requests: conditions get the time of the server."""
+
+    def __init__(self, resource: Resource, now: Callable[[], str | None]) -> None:
+        super().__init__(resource)
+        self._now = now
+
+    def prepare_update(self, object_: Object, old: Object, subresource: str) -> Object:
+        """A changed request."""
+        value = super().prepare_update(object_, old, subresource)
+        now = self._now() if subresource else None
+        return with_times(value, old, now) if now else value
 
 
 # Subresources whose writes count as changes of the spec; binding a pod does not.

@@ -14,7 +14,6 @@ import msgspec
 from allot.core.cel.checking.types import ANY, BOOL, DYN, NULL, STRING, CelType, Kind
 from allot.core.cel.evaluation.program import Program, ProgramError, compile_program
 from allot.core.policies.environment import OBJECTS, VARIABLES, variable_types
-from allot.core.validation.fields import FieldError, Finding, invalid, not_supported, required
 
 Object = Mapping[str, Any]
 
@@ -23,7 +22,6 @@ MATCH_COST_BUDGET = 2_500_000
 MESSAGE_BYTES_MAX = 5 * 1024
 ANNOTATION_LENGTH_MAX = 10 * 1024
 _OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
-_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,35 +177,6 @@ class Policy:
             if isinstance(value, str) and value.strip():
                 found[key] = value.strip()[:ANNOTATION_LENGTH_MAX]
         return found, failures
-
-    # --- checking the policy itself ---
-
-    def errors(self) -> list[FieldError]:
-        """What is wrong with the expressions."""
-        found: list[Finding] = []
-        for index, name in enumerate(self._variables):
-            found += _expression_errors(self._variables[name], f"spec.variables[{index}].expression")
-        for index, (_, expression) in enumerate(self._conditions):
-            found += _expression_errors(expression, f"spec.matchConditions[{index}].expression")
-        for index, (validation, expression) in enumerate(self._validations):
-            place = f"spec.validations[{index}]"
-            found += _expression_errors(expression, f"{place}.expression")
-            message = self._messages[index]
-            found += _expression_errors(message, f"{place}.messageExpression") if message is not None else []
-            if validation.get("reason") and validation["reason"] not in _REASONS:
-                found.append(not_supported(f"{place}.reason", str(validation["reason"]), _REASONS))
-        for index, (_, expression) in enumerate(self._annotations):
-            found += _expression_errors(expression, f"spec.auditAnnotations[{index}].valueExpression")
-        if not self._validations and not self._annotations:
-            text = "validations or auditAnnotations must be non-empty"
-            found.append(required("spec.validations", f"{text}; at least one is required"))
-        return [finding.error for finding in found]
-
-
-def _expression_errors(expression: _Expression, path: str) -> list[Finding]:
-    if not expression.source.strip():
-        return [required(path, "expression is not specified")]
-    return [invalid(path, expression.source, expression.problem)] if expression.problem else []
 
 
 class _Asking:

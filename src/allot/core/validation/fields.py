@@ -176,7 +176,7 @@ def duplicate(path: str, value: Any, *, covered: bool = False, beta: bool = Fals
 
 
 def not_supported(
-    path: str, value: str, supported: Iterable[str], *, covered: bool = False, beta: bool = False
+    path: str, value: Any, supported: Iterable[str], *, covered: bool = False, beta: bool = False
 ) -> Finding:
     """A value is not one of a fixed set; the supported ones are listed in order."""
     listed = ", ".join(quote(name) for name in sorted(supported))

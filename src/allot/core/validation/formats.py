@@ -7,10 +7,10 @@ selects one. Does not know fields or kinds.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 from allot.core.quoting import quoted as quote
+from allot.core.validation.addresses import parse_network, unmapped
 from allot.core.validation.fields import byte_length
 
 Messages = list[str]
@@ -26,6 +26,7 @@ IDENTIFIER_LENGTH_MAX = 32
 LABEL_VALUE_LENGTH_MAX = 63
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = _LABEL + r"(\." + _LABEL + ")*"
 _IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
 _LABEL_KEY_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
@@ -38,6 +39,7 @@ _BUILD = "[0-9a-zA-Z-]+"
 _SEMVER = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+{_BUILD}(\.{_BUILD})*)?"  # semver.org 2.0.0
 
 _label = re.compile(_LABEL).fullmatch
+_label_1035 = re.compile(_LABEL_1035).fullmatch
 _subdomain = re.compile(_SUBDOMAIN).fullmatch
 _subdomain_caseless = re.compile(_SUBDOMAIN, re.IGNORECASE | re.ASCII).fullmatch
 _identifier = re.compile(_IDENTIFIER).fullmatch
@@ -50,6 +52,10 @@ _semver = re.compile(_SEMVER).fullmatch
 _ALPHANUMERIC_ENDS = "and must start and end with an alphanumeric character"
 _LABEL_TEXT = (
     f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ALPHANUMERIC_ENDS}"
+)
+_LABEL_1035_TEXT = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and "
+    "end with an alphanumeric character"
 )
 _SUBDOMAIN_TEXT = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ALPHANUMERIC_ENDS}"
 _CASELESS_TEXT = f"an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', {_ALPHANUMERIC_ENDS}"
@@ -80,6 +86,14 @@ def dns_label(value: str, unit: str = CHARACTERS) -> Messages:
     if not _label(value):
         dotted = "must not contain dots"
         messages.append(dotted if _subdomain(value) else _pattern_text(_LABEL_TEXT, _LABEL, "my-name", "123-abc"))
+    return messages
+
+
+def dns_label_1035(value: str) -> Messages:
+    """A DNS label that begins with a letter."""
+    messages = [_length_text(LABEL_LENGTH_MAX, CHARACTERS)] if byte_length(value) > LABEL_LENGTH_MAX else []
+    if not _label_1035(value):
+        messages.append(_pattern_text(_LABEL_1035_TEXT, _LABEL_1035, "my-name", "abc-123"))
     return messages
 
 
@@ -167,21 +181,10 @@ def interface_address(value: str) -> Messages:
 
 
 def _canonical_address(value: str) -> str | None:
-    """The canonical form, or None; leading zeros are decimal here, as in Go's lenient parser."""
-    text, slash, length = value.partition("/")
-    if not slash or not length.isascii() or not length.isdigit() or len(length) > 8 or len(text) > 64:
+    """The canonical form, or None."""
+    network = parse_network(value)
+    if network is None:
         return None
-    if ":" not in text:
-        text = ".".join(part.lstrip("0") or "0" if part.isdigit() else part for part in text.split("."))
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    prefix = int(length)
-    if prefix > address.max_prefixlen or "%" in text:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    if mapped is not None:
-        # Go prints a mapped address as IPv4; its prefix is that of the IPv4 part when it reaches into it.
-        return f"{mapped}/{prefix - 96 if prefix > 32 else prefix}"
-    return f"{address}/{prefix}"
+    # Go prints a mapped address as IPv4; its prefix is that of the IPv4 part when it reaches into it.
+    prefix = network.prefix - 96 if network.is_mapped and network.prefix > 32 else network.prefix
+    return f"{unmapped(network.address)}/{prefix}"

@@ -283,5 +283,13 @@ def test_a_signing_request_is_decided_signed_and_asked_for_by_different_people()
     assert written("approval", {"conditions": [approved]}) == {"certificate": "eA==", "conditions": [approved]}
     decided = {**old, "status": {"conditions": [approved]}}
     denied = {"type": "Denied", "status": "True"}
-    signed = written("status", {"certificate": "eQ==", "conditions": [denied]}, decided)
+    late = {"type": "Approved", "status": "True", "reason": "Later"}
+    signed = written("status", {"certificate": "eQ==", "conditions": [late]}, decided)
     assert signed == {"certificate": "eQ==", "conditions": [approved]}
+    undecided = {**decided, "status": {"conditions": [denied]}}
+    found = rules.check_update(undecided, decided, "status")
+    told = {finding.error.message for finding in found if finding.error.field == "status.conditions"}
+    assert told == {
+        'Forbidden: updates may not remove a condition of type "Approved"',
+        'Forbidden: updates may not add a condition of type "Denied"',
+    }

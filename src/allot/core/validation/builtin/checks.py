@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from allot.core.model.meta import Condition
 from allot.core.quantity import Quantity, QuantityError
 from allot.core.validation import formats
 from allot.core.validation.builtin.values import Object, items, members, number, same, text, texts
@@ -26,7 +26,7 @@ from allot.core.validation.fields import (
     required,
 )
 from allot.core.validation.formats import Messages
-from allot.core.validation.object_meta import IMMUTABLE_TEXT, NEGATIVE_TEXT, check_labels
+from allot.core.validation.object_meta import IMMUTABLE_TEXT, NEGATIVE_TEXT, check_conditions, check_labels
 
 __all__ = ["IMMUTABLE_TEXT", "NEGATIVE_TEXT", "check_labels"]
 
@@ -95,29 +95,6 @@ def header_name(value: str) -> Messages:
     ]
 
 
-def ip_address(value: str) -> Messages:
-    """An address of either family; leading zeros pass as decimal, as in Go's lenient parser."""
-    text_ = value
-    if ":" not in value:
-        text_ = ".".join(part.lstrip("0") or "0" if part.isdigit() else part for part in value.split("."))
-    try:
-        ipaddress.ip_address(text_)
-    except ValueError:
-        return ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
-    return []
-
-
-def cidr(value: str) -> Messages:
-    """A network."""
-    try:
-        if "/" not in value:
-            raise ValueError
-        ipaddress.ip_network(value, strict=False)
-    except ValueError:
-        return ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
-    return []
-
-
 # --- findings ---
 
 
@@ -152,6 +129,11 @@ def not_negative(object_: Object, path: str, *names: str) -> Findings:
 def immutable(new: Any, old: Any, path: str) -> Findings:
     """A value that stays as it was."""
     return [] if same(new, old) else [invalid(path, new, IMMUTABLE_TEXT)]
+
+
+def frozen(new: Any, old: Any, path: str) -> Findings:
+    """A value that stays as it was, by a declarative rule, which does not repeat it."""
+    return [] if same(new, old) else [invalid(path, None, IMMUTABLE_TEXT)]
 
 
 def duplicate_of(path: str, shown: Any, detail: str = "") -> Finding:
@@ -214,6 +196,22 @@ def amounts(value: Any) -> dict[str, Quantity]:
         if parsed is not None:
             found[name] = parsed
     return found
+
+
+def json_conditions(conditions: Any, path: str) -> Findings:
+    """A list of conditions, unique by type."""
+    read = [
+        Condition(
+            type=text(each, "type"),
+            status=text(each, "status"),
+            observed_generation=number(each, "observedGeneration") or 0,
+            last_transition_time=text(each, "lastTransitionTime") or None,
+            reason=text(each, "reason"),
+            message=text(each, "message"),
+        )
+        for each in items(conditions)
+    ]
+    return check_conditions(read, path)
 
 
 def label_selector(selector: Any, path: str) -> Findings:

@@ -1,7 +1,6 @@
-"""Namespaces, nodes, config maps, secrets, service accounts, events, endpoints.
+"""Namespaces, nodes, config maps, secrets, service accounts, events.
 
-Not covered: kubelet configuration sources of nodes, canonical forms of pod CIDRs, docker credentials beyond being JSON,
-addresses of endpoints.
+Not covered: kubelet configuration sources of nodes, docker credentials beyond being JSON.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 import msgspec
 
 from allot.core.validation import formats
+from allot.core.validation.addresses import are_dual_stack, cidr_warnings, legacy_cidr
 from allot.core.validation.builtin.checks import (
     amounts,
-    cidr,
     config_key,
     duplicate_of,
     immutable,
@@ -179,8 +178,8 @@ def _check_node(node: Object) -> Findings:
     found += _check_node_resources(node)
     networks = texts(node, "spec", "podCIDRs")
     for position, network in enumerate(networks):
-        found += told(index("spec.podCIDRs", position), network, cidr(network))
-    if len(networks) > 2 or (len(networks) == 2 and (":" in networks[0]) == (":" in networks[1])):
+        found += told(index("spec.podCIDRs", position), network, legacy_cidr(network))
+    if len(networks) > 2 or (len(networks) == 2 and not are_dual_stack(networks)):
         found.append(invalid("spec.podCIDRs", networks, "may specify no more than one CIDR for each IP family"))
     return found
 
@@ -214,7 +213,14 @@ def _check_node_update(new: Object, old: Object, _subresource: str) -> Findings:
     return found
 
 
-NODE = Rules(defaults=_node_defaults, check=_check_node, check_update=_check_node_update)
+def _node_warnings(node: Object) -> tuple[str, ...]:
+    networks = enumerate(texts(node, "spec", "podCIDRs"))
+    return tuple(
+        told_ for number_, value in networks for told_ in cidr_warnings(index("spec.podCIDRs", number_), value)
+    )
+
+
+NODE = Rules(defaults=_node_defaults, check=_check_node, check_update=_check_node_update, warnings=_node_warnings)
 
 # --- config maps and secrets ---
 
@@ -366,38 +372,3 @@ def _event_clash(involved: str) -> Finding:
 
 
 EVENT = Rules(name_format=formats.path_segment, defaults=_event_defaults, check=_check_event)
-
-# --- endpoints ---
-
-
-def _endpoints_defaults(endpoints: Object) -> None:
-    for subset in items(endpoints, "subsets"):
-        for port in items(subset, "ports"):
-            fill_text(port, protocol="TCP")
-
-
-def _slice_defaults(slice_: Object) -> None:
-    fill(slice_, endpoints=None)
-    for port in items(slice_, "ports"):
-        fill(port, name="", protocol="TCP")
-
-
-def _check_slice(slice_: Object) -> Findings:
-    type_ = text(slice_, "addressType")
-    supported = ("FQDN", "IPv4", "IPv6")
-    if not type_:
-        return [required("addressType")]
-    return [] if type_ in supported else [not_supported("addressType", type_, supported)]
-
-
-def _check_slice_update(new: Object, old: Object, _subresource: str) -> Findings:
-    return immutable(text(new, "addressType"), text(old, "addressType"), "addressType")
-
-
-ENDPOINTS = Rules(defaults=_endpoints_defaults)
-ENDPOINT_SLICE = Rules(
-    defaults=_slice_defaults,
-    generation_of=("addressType", "endpoints", "ports"),
-    check=_check_slice,
-    check_update=_check_slice_update,
-)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from allot.core.model.codec import DecodeError, decode
 from allot.core.model.core_v1 import NodeSelector
 from allot.core.validation import formats
-from allot.core.validation.builtin.checks import ip_address, label_selector, one_of, told
+from allot.core.validation.addresses import legacy_ip
+from allot.core.validation.builtin.checks import label_selector, one_of, told
 from allot.core.validation.builtin.values import Object, given, items, members, number, same, text, texts
 from allot.core.validation.fields import (
     Findings,
@@ -190,7 +191,7 @@ def check_dns(spec: Object, path: str) -> Findings:
         detail = f"must not have more than {_NAMESERVERS_MAX} nameservers"
         found.append(invalid(child(where, "nameservers"), servers, detail))
     for position, server in enumerate(servers):
-        found += told(index(child(where, "nameservers"), position), server, ip_address(server))
+        found += told(index(child(where, "nameservers"), position), server, legacy_ip(server))
     if len(searches) > _SEARCHES_MAX:
         detail = f"must not have more than {_SEARCHES_MAX} search paths"
         found.append(invalid(child(where, "searches"), searches, detail))
@@ -214,7 +215,7 @@ def check_host_aliases(aliases: list[Object], path: str) -> Findings:
     found: Findings = []
     for position, alias in enumerate(aliases):
         where = index(path, position)
-        found += told(child(where, "ip"), text(alias, "ip"), ip_address(text(alias, "ip")))
+        found += told(child(where, "ip"), text(alias, "ip"), legacy_ip(text(alias, "ip")))
         for number_, name in enumerate(texts(alias, "hostnames")):
             found += told(index(child(where, "hostnames"), number_), name, formats.dns_subdomain(name))
     return found

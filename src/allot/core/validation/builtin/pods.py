@@ -6,12 +6,14 @@ here; a server runs both.
 
 from __future__ import annotations
 
+from allot.core.validation.addresses import are_dual_stack, ip_warnings, legacy_ip
+from allot.core.validation.builtin.checks import told
 from allot.core.validation.builtin.placement import check_tolerations_update
 from allot.core.validation.builtin.pod_defaults import pod_defaults, quality_of_service
 from allot.core.validation.builtin.pod_spec import check_pod_only, check_spec
 from allot.core.validation.builtin.rules import Rules
-from allot.core.validation.builtin.values import Object, copied, items, members, number, same, text
-from allot.core.validation.fields import Findings, forbidden, invalid
+from allot.core.validation.builtin.values import Object, copied, items, members, number, same, text, texts
+from allot.core.validation.fields import Findings, forbidden, index, invalid
 
 _RESIZABLE = ("cpu", "memory")
 
@@ -28,6 +30,7 @@ def _prepare_update(new: Object, old: Object, subresource: str) -> None:
                 metadata.pop(name, None)
         if isinstance(new.get("status"), dict) and status.get("qosClass"):
             new["status"].setdefault("qosClass", status["qosClass"])
+        _linked_addresses(members(new, "status"))
         return
     if subresource == "ephemeralcontainers":
         new["spec"] = {
@@ -36,6 +39,15 @@ def _prepare_update(new: Object, old: Object, subresource: str) -> None:
         }
     elif subresource == "resize":
         new["spec"] = _resized(members(new, "spec"), copied(members(old, "spec")))
+
+
+def _linked_addresses(status: Object) -> None:
+    """podIP and the first of podIPs are one, and podIP decides; clients write either."""
+    address, addresses = text(status, "podIP"), items(status, "podIPs")
+    if address and (not addresses or text(addresses[0], "ip") != address):
+        status["podIPs"] = [{"ip": address}]
+    elif addresses and not address:
+        status["podIP"] = text(addresses[0], "ip")
 
 
 def _resized(spec: Object, before: Object) -> Object:
@@ -64,8 +76,47 @@ def _check_update(new: Object, old: Object, subresource: str) -> Findings:
             return _check_ephemeral(new, old)
         case "resize":
             return _check_resize(members(new, "spec"), members(old, "spec"), old)
+        case "status":
+            return _check_addresses(new, old, "pod") + _check_addresses(new, old, "host")
         case _:
             return []
+
+
+def _check_addresses(new: Object, old: Object, whose: str) -> Findings:
+    """podIPs or hostIPs: at most one of each family, spelled so that all programs read the same; what is stored may stay."""
+    status, name = members(new, "status"), f"{whose}IPs"
+    path, address = f"status.{name}", text(status, f"{whose}IP")
+    addresses = [text(entry, "ip") for entry in items(status, name)]
+    found: Findings = []
+    # Upstream's types have no names for JSON.
+    shown = [{"IP": each} for each in addresses]
+    differs = bool(addresses) and addresses[0] != address
+    if differs and whose == "host":
+        found.append(invalid(f"{path}[0].ip", addresses[0], "must be equal to `hostIP`"))
+    known = {text(entry, "ip") for entry in items(old, "status", name)}
+    for position, each in enumerate(addresses):
+        if each not in known:
+            found += told(index(path, position), each, legacy_ip(each))
+    if len(addresses) > 2 or (len(addresses) == 2 and not are_dual_stack(addresses)):
+        found.append(invalid(path, shown, "may specify no more than one IP for each IP family"))
+    if whose == "pod" and bool(address) != bool(addresses):
+        found.append(invalid(path, shown, "podIP and podIPs must either both be set or both be unset"))
+    elif differs and whose == "pod":
+        found.append(invalid(f"{path}[0].ip", addresses[0], "must be equal to `podIP`"))
+    return found
+
+
+def _warnings(pod: Object) -> tuple[str, ...]:
+    found: list[str] = []
+    for name in ("podIPs", "hostIPs"):
+        for position, entry in enumerate(items(pod, "status", name)):
+            found += ip_warnings(f"{index(f'status.{name}', position)}.ip", text(entry, "ip"))
+    spec = members(pod, "spec")
+    for position, server in enumerate(texts(spec, "dnsConfig", "nameservers")):
+        found += ip_warnings(index("spec.dnsConfig.nameservers", position), server)
+    for position, alias in enumerate(items(spec, "hostAliases")):
+        found += ip_warnings(f"{index('spec.hostAliases', position)}.ip", text(alias, "ip"))
+    return tuple(found)
 
 
 def _check_spec_update(spec: Object, before: Object) -> Findings:
@@ -139,4 +190,5 @@ POD = Rules(
     prepare_update=_prepare_update,
     check=_check,
     check_update=_check_update,
+    warnings=_warnings,
 )

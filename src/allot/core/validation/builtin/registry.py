@@ -6,7 +6,11 @@ from collections.abc import Mapping
 
 from allot.core.validation.builtin import (
     batch,
+    certificates,
     core_kinds,
+    endpoints,
+    flowcontrol,
+    networking,
     other_kinds,
     pods,
     policies,
@@ -18,14 +22,13 @@ from allot.core.validation.builtin import (
 from allot.core.validation.builtin.rules import Rules
 
 _GENERIC = Rules()
-_ADMISSION = "admissionregistration.k8s.io"
 _STORAGE = "storage.k8s.io"
 _NETWORKING = "networking.k8s.io"
 _FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 
 _RULES: Mapping[tuple[str, str], Rules] = {
     ("", "ConfigMap"): core_kinds.CONFIG_MAP,
-    ("", "Endpoints"): core_kinds.ENDPOINTS,
+    ("", "Endpoints"): endpoints.ENDPOINTS,
     ("", "Event"): core_kinds.EVENT,
     ("", "LimitRange"): quota_kinds.LIMIT_RANGE,
     ("", "Namespace"): core_kinds.NAMESPACE,
@@ -57,24 +60,20 @@ _RULES: Mapping[tuple[str, str], Rules] = {
     (_STORAGE, "StorageClass"): storage_kinds.STORAGE_CLASS,
     (_STORAGE, "CSIDriver"): other_kinds.CSI_DRIVER,
     (_STORAGE, "CSINode"): other_kinds.CSI_NODE,
-    (_NETWORKING, "Ingress"): other_kinds.INGRESS,
-    (_NETWORKING, "IngressClass"): other_kinds.INGRESS_CLASS,
+    (_NETWORKING, "Ingress"): networking.INGRESS,
+    (_NETWORKING, "IngressClass"): networking.INGRESS_CLASS,
     (_STORAGE, "VolumeAttachment"): other_kinds.VOLUME_ATTACHMENT,
     (_STORAGE, "VolumeAttributesClass"): other_kinds.VOLUME_ATTRIBUTES_CLASS,
-    (_NETWORKING, "IPAddress"): other_kinds.IP_ADDRESS,
-    (_NETWORKING, "NetworkPolicy"): other_kinds.NETWORK_POLICY,
-    ("discovery.k8s.io", "EndpointSlice"): core_kinds.ENDPOINT_SLICE,
-    (_ADMISSION, "MutatingWebhookConfiguration"): other_kinds.WEBHOOKS,
-    (_ADMISSION, "ValidatingWebhookConfiguration"): other_kinds.WEBHOOKS,
-    (_ADMISSION, "ValidatingAdmissionPolicy"): other_kinds.ADMISSION_POLICY,
-    (_ADMISSION, "MutatingAdmissionPolicy"): other_kinds.MUTATING_POLICY,
-    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): other_kinds.POLICY_BINDING,
-    (_ADMISSION, "MutatingAdmissionPolicyBinding"): other_kinds.POLICY_BINDING,
-    (_FLOWCONTROL, "FlowSchema"): other_kinds.FLOW_SCHEMA,
-    (_FLOWCONTROL, "PriorityLevelConfiguration"): other_kinds.PRIORITY_LEVEL,
-    ("certificates.k8s.io", "CertificateSigningRequest"): other_kinds.SIGNING_REQUEST,
-    ("certificates.k8s.io", "ClusterTrustBundle"): other_kinds.TRUST_BUNDLE,
+    (_NETWORKING, "IPAddress"): networking.IP_ADDRESS,
+    (_NETWORKING, "ServiceCIDR"): networking.SERVICE_CIDR,
+    (_NETWORKING, "NetworkPolicy"): networking.NETWORK_POLICY,
+    ("discovery.k8s.io", "EndpointSlice"): endpoints.ENDPOINT_SLICE,
+    (_FLOWCONTROL, "FlowSchema"): flowcontrol.FLOW_SCHEMA,
+    (_FLOWCONTROL, "PriorityLevelConfiguration"): flowcontrol.PRIORITY_LEVEL,
+    ("certificates.k8s.io", "CertificateSigningRequest"): certificates.SIGNING_REQUEST,
+    ("certificates.k8s.io", "ClusterTrustBundle"): certificates.TRUST_BUNDLE,
     ("certificates.k8s.io", "PodCertificateRequest"): other_kinds.POD_CERTIFICATE_REQUEST,
+    ("storagemigration.k8s.io", "StorageVersionMigration"): other_kinds.STORAGE_VERSION_MIGRATION,
     ("node.k8s.io", "RuntimeClass"): other_kinds.RUNTIME_CLASS,
     ("apiregistration.k8s.io", "APIService"): other_kinds.API_SERVICE,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): other_kinds.CUSTOM_RESOURCE_DEFINITION,

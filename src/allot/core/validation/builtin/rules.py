@@ -39,6 +39,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     Checks leave out metadata, which is the same for all kinds."""
 
     name_format: Callable[[str], Messages] = formats.dns_subdomain
+    # The format of the name where it depends on the object.
+    name_format_of: Callable[[Object], Callable[[str], Messages]] | None = None
     # What reading fills in.
     defaults: Callable[[Object], None] = _nothing
     # A fresh status, when a new object may not bring one along.
@@ -50,5 +52,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     prepare_update: Callable[[Object, Object, str], None] = _nothing_on_update
     # Rules of the object itself, and rules about a change; the former hold on updates of the main resource, too.
     check: Callable[[Object], Findings] = _fine
+    # Takes the place of `check` on such updates where the stored object may keep what a new one may not have.
+    recheck: Callable[[Object, Object], Findings] | None = None
     check_update: Callable[[Object, Object, str], Findings] = _fine_update
     warnings: Callable[[Object], tuple[str, ...]] = _silent

@@ -1,18 +1,26 @@
 """Services.
 
-Cluster addresses and node ports are given out by the server; the rules check what a client asked for. Not covered: dual stack (a second address is checked, not given out), load balancer source
-ranges in annotations, reserved address ranges of external addresses.
+Cluster addresses and node ports are given out by the server; the rules check what a client asked for. Not covered: dual stack
+(a second address is checked, not given out).
 """
 
 from __future__ import annotations
 
 from allot.core.validation import formats
+from allot.core.validation.addresses import (
+    are_dual_stack,
+    cidr_warnings,
+    endpoint_ip,
+    family,
+    ip_warnings,
+    legacy_cidr,
+    legacy_ip,
+    parse_address,
+)
 from allot.core.validation.builtin.checks import (
     PROTOCOLS,
     check_labels,
-    cidr,
     duplicate_of,
-    ip_address,
     one_of,
     port_number,
     port_number_or_name,
@@ -37,6 +45,7 @@ from allot.core.validation.fields import Findings, child, duplicate, forbidden, 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _INTERNAL_TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
 _FAMILIES = ("IPv4", "IPv6")
+_IP_MODES = ("Proxy", "VIP")
 _AFFINITY_SECONDS = 10800
 _AFFINITY_SECONDS_MAX = 86400
 NONE = "None"
@@ -71,6 +80,9 @@ def _defaults(service: Object) -> None:
         fill(spec, internalTrafficPolicy="Cluster")
     if spec["type"] == "LoadBalancer":
         fill(spec, allocateLoadBalancerNodePorts=True)
+        for ingress in items(service, "status", "loadBalancer", "ingress"):
+            if text(ingress, "ip"):
+                fill(ingress, ipMode="VIP")
 
 
 def _linked_addresses(service: Object) -> None:
@@ -132,7 +144,12 @@ def _integer(value: Object, name: str) -> int:
 
 
 def _check(service: Object) -> Findings:
-    spec = members(service, "spec")
+    return _recheck(service, {})
+
+
+def _recheck(service: Object, old: Object) -> Findings:
+    """All rules but those about changes; addresses that are stored may stay as they are spelled."""
+    spec, before = members(service, "spec"), members(old, "spec")
     type_, addresses, ports = text(spec, "type"), texts(spec, "clusterIPs"), items(spec, "ports")
     headless = addresses == [NONE]
     found: Findings = []
@@ -150,12 +167,14 @@ def _check(service: Object) -> Findings:
     found += check_labels(selector, "spec.selector")
     found += _check_affinity(spec)
     if type_ != "ExternalName":
-        found += _check_addresses(spec, addresses)
+        found += _check_addresses(spec, addresses, frozenset(texts(before, "clusterIPs")))
+    known = frozenset(texts(before, "externalIPs"))
     for position, address in enumerate(texts(spec, "externalIPs")):
-        found += told(index("spec.externalIPs", position), address, ip_address(address))
+        messages = legacy_ip(address) if address not in known else []
+        found += told(index("spec.externalIPs", position), address, messages or endpoint_ip(address))
     found += one_of(spec, "type", _TYPES, "spec", needed=True)
     found += _check_ports_together(ports, type_)
-    return found + _check_load_balancer(spec) + _check_traffic(spec)
+    return found + _check_load_balancer(service, old) + _check_traffic(spec)
 
 
 def _check_external_name(spec: Object) -> Findings:
@@ -206,7 +225,7 @@ def _check_affinity(spec: Object) -> Findings:
     return found
 
 
-def _check_addresses(spec: Object, addresses: list[str]) -> Findings:
+def _check_addresses(spec: Object, addresses: list[str], known: frozenset[str]) -> Findings:
     found: Findings = []
     address = text(spec, "clusterIP")
     if address and addresses and addresses[0] != address:
@@ -214,21 +233,35 @@ def _check_addresses(spec: Object, addresses: list[str]) -> Findings:
     elif not address and addresses:
         found.append(invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified"))
     families = texts(spec, "ipFamilies")
-    for position, family in enumerate(families):
+    seen = set()
+    for position, wanted in enumerate(families):
         where = index("spec.ipFamilies", position)
-        if family not in _FAMILIES:
-            found.append(not_supported(where, family, _FAMILIES))
-        if family in families[:position]:
-            found.append(duplicate(where, family))
+        if wanted not in _FAMILIES:
+            found.append(not_supported(where, wanted, _FAMILIES))
+        if wanted in seen:
+            found.append(duplicate(where, wanted))
+        seen.add(wanted)
     found += one_of(spec, "ipFamilyPolicy", ("PreferDualStack", "RequireDualStack", "SingleStack"), "spec")
+    unreadable: Findings = []
     for position, item in enumerate(addresses):
         if position == 0 and item == NONE:
             if len(addresses) > 1:
-                found.append(invalid("spec.clusterIPs", addresses, "'None' must be the first and only value"))
-            continue
-        found += told(index("spec.clusterIPs", position), item, ip_address(item))
+                unreadable.append(invalid("spec.clusterIPs", addresses, "'None' must be the first and only value"))
+        elif item not in known:
+            unreadable += told(index("spec.clusterIPs", position), item, legacy_ip(item))
+    found += unreadable
     if len(addresses) > 2:
         found.append(invalid("spec.clusterIPs", addresses, "may only hold up to 2 values"))
+    if unreadable:
+        return found
+    if len(addresses) > 1 and not are_dual_stack(addresses):
+        found.append(invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family"))
+    if addresses != [NONE]:
+        for position, (item, wanted) in enumerate(zip(addresses, families, strict=False)):
+            where = index("spec.clusterIPs", position)
+            if wanted in _FAMILIES and family(item) != (4 if wanted == "IPv4" else 6):
+                detail = f"expected an {wanted} value as indicated by `ipFamilies[{position}]`"
+                found.append(invalid(where, item, detail))
     return found
 
 
@@ -261,15 +294,24 @@ def _check_ports_together(ports: list[Object], type_: str) -> Findings:
     return found
 
 
-def _check_load_balancer(spec: Object) -> Findings:
+_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
+
+
+def _check_load_balancer(service: Object, old: Object) -> Findings:
+    spec = members(service, "spec")
     found: Findings = []
     balanced = text(spec, "type") == "LoadBalancer"
     only = "may only be used when `type` is 'LoadBalancer'"
     ranges = texts(spec, "loadBalancerSourceRanges")
     if ranges and not balanced:
         found.append(forbidden("spec.LoadBalancerSourceRanges", only))
-    for position, network in enumerate(ranges):
-        found += told(index("spec.LoadBalancerSourceRanges", position), network.strip(), cidr(network.strip()))
+    known = {network.strip() for network in texts(old, "spec", "loadBalancerSourceRanges")}
+    for position, network in enumerate(each.strip() for each in ranges):
+        if network not in known:
+            found += told(index("spec.LoadBalancerSourceRanges", position), network, legacy_cidr(network))
+    annotated = members(service, "metadata", "annotations").get(_RANGES_ANNOTATION)
+    if not ranges and isinstance(annotated, str):
+        found += _check_annotated_ranges(annotated, members(old, "metadata", "annotations"), balanced=balanced)
     if given(spec, "allocateLoadBalancerNodePorts") and not balanced:
         found.append(forbidden("spec.allocateLoadBalancerNodePorts", only))
     if given(spec, "loadBalancerClass"):
@@ -278,6 +320,15 @@ def _check_load_balancer(spec: Object) -> Findings:
             found += told("spec.loadBalancerClass", class_, formats.label_key(class_))
         else:
             found.append(forbidden("spec.loadBalancerClass", only))
+    return found
+
+
+def _check_annotated_ranges(annotated: str, before: Object, *, balanced: bool) -> Findings:
+    where = f"metadata.annotations[{_RANGES_ANNOTATION}]"
+    found = [] if balanced else [forbidden(where, "may only be used when `type` is 'LoadBalancer'")]
+    if annotated.strip() and before.get(_RANGES_ANNOTATION) != annotated:
+        for network in annotated.strip().split(","):
+            found += told(where, network.strip(), legacy_cidr(network.strip()))
     return found
 
 
@@ -298,9 +349,33 @@ def _check_traffic(spec: Object) -> Findings:
     return found + one_of(spec, "trafficDistribution", distributions, "spec")
 
 
+def _check_status(service: Object, old: Object) -> Findings:
+    """Where a load balancer can be reached."""
+    path, ingresses = "status.loadBalancer.ingress", items(service, "status", "loadBalancer", "ingress")
+    if ingresses and text(service, "spec", "type") != "LoadBalancer":
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    known = {text(ingress, "ip") for ingress in items(old, "status", "loadBalancer", "ingress")}
+    found: Findings = []
+    for position, ingress in enumerate(ingresses):
+        where, address, name = index(path, position), text(ingress, "ip"), text(ingress, "hostname")
+        if address and address not in known:
+            found += told(child(where, "ip"), address, legacy_ip(address))
+        if given(ingress, "ipMode") and not address:
+            found.append(forbidden(child(where, "ipMode"), "may not be specified when `ip` is not set"))
+        elif address and not given(ingress, "ipMode"):
+            found.append(required(child(where, "ipMode"), "must be specified when `ip` is set"))
+        elif given(ingress, "ipMode") and text(ingress, "ipMode") not in _IP_MODES:
+            found.append(not_supported(child(where, "ipMode"), text(ingress, "ipMode"), _IP_MODES))
+        if name:
+            found += told(child(where, "hostname"), name, formats.dns_subdomain(name))
+            if parse_address(name) is not None:
+                found.append(invalid(child(where, "hostname"), name, "must be a DNS name, not an IP address"))
+    return found
+
+
 def _check_update(new: Object, old: Object, subresource: str) -> Findings:
     if subresource:
-        return []
+        return _check_status(new, old) if subresource == "status" else []
     spec, before = members(new, "spec"), members(old, "spec")
     found: Findings = []
     if "ExternalName" not in (text(spec, "type"), text(before, "type")):
@@ -317,6 +392,36 @@ def _check_update(new: Object, old: Object, subresource: str) -> Findings:
     return found
 
 
+def _warnings(service: Object) -> tuple[str, ...]:
+    spec = members(service, "spec")
+    found: list[str] = []
+    addresses, external, type_ = texts(spec, "clusterIPs"), texts(spec, "externalIPs"), text(spec, "type")
+    headless = type_ == "ClusterIP" and text(spec, "clusterIP") == NONE
+    for position, address in enumerate(addresses if addresses != [NONE] and type_ != "ExternalName" else ()):
+        found += ip_warnings(index("spec.clusterIPs", position), address)
+    if headless:
+        ignored = {
+            "spec.loadBalancerIP": bool(text(spec, "loadBalancerIP")),
+            "spec.externalIPs": bool(external),
+            "spec.SessionAffinity": text(spec, "sessionAffinity") != "None",
+        }
+        found += [f"{name} is ignored for headless services" for name, is_set in ignored.items() if is_set]
+    for position, address in enumerate(external):
+        found += ip_warnings(index("spec.externalIPs", position), address)
+    if external and not headless and type_ != "ExternalName":
+        found.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+    found += ip_warnings("spec.loadBalancerIP", text(spec, "loadBalancerIP"))
+    for position, network in enumerate(texts(spec, "loadBalancerSourceRanges")):
+        found += cidr_warnings(index("spec.loadBalancerSourceRanges", position), network)
+    if type_ == "ExternalName" and external:
+        found.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
+    if type_ != "ExternalName" and text(spec, "externalName"):
+        found.append('spec.externalName is ignored when spec.type is not "ExternalName"')
+    if text(spec, "trafficDistribution") == "PreferClose":
+        found.append('spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"')
+    return tuple(found)
+
+
 SERVICE = Rules(
     name_format=formats.dns_label,
     defaults=_defaults,
@@ -324,5 +429,7 @@ SERVICE = Rules(
     prepare_create=_linked_addresses,
     prepare_update=_prepare_update,
     check=_check,
+    recheck=_recheck,
     check_update=_check_update,
+    warnings=_warnings,
 )

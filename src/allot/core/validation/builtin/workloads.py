@@ -320,8 +320,17 @@ def _pod_template_defaults(template: Object) -> None:
     template_defaults(present(template, "template"))
 
 
+def _check_revision(revision: Object) -> Findings:
+    found, data = not_negative(revision, "", "revision"), revision.get("data")
+    if data is None:
+        found.append(required("data", "data is mandatory"))
+    elif not isinstance(data, dict):
+        found.append(required("data", "data must be a valid JSON object"))
+    return found
+
+
 def _check_revision_update(new: Object, old: Object, _subresource: str) -> Findings:
-    return immutable(new.get("data"), old.get("data"), "data")
+    return not_negative(new, "", "revision") + immutable(new.get("data"), old.get("data"), "data")
 
 
 DEPLOYMENT = Rules(
@@ -369,4 +378,4 @@ POD_TEMPLATE = Rules(
     generation_of=("template",),
     check=lambda o: check_template(members(o, "template"), "template"),
 )
-CONTROLLER_REVISION = Rules(check_update=_check_revision_update)
+CONTROLLER_REVISION = Rules(check=_check_revision, recheck=lambda _new, _old: [], check_update=_check_revision_update)
