@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 LOCK_RUN := src/allot/requirements.txt
 LOCK_BUILD := requirements/build.txt
 LOCK_DEV := requirements/dev.txt
+LOCK_PLATFORMS := requirements/platforms.in
 # The first interpreter that is new enough; `make PYTHON=/path/to/python setup` overrides.
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
@@ -103,8 +104,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 
 lock:
 	@command -v uv >/dev/null || { echo "error: make lock needs uv, which is not on the PATH" >&2; exit 1; }
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra dev --group build --output-file $(LOCK_DEV)
-	$(COMPILE) pyproject.toml --constraint $(LOCK_DEV) --output-file $(LOCK_RUN)
+	$(COMPILE) $(UPGRADE) pyproject.toml $(LOCK_PLATFORMS) --extra dev --group build --output-file $(LOCK_DEV)
+	$(COMPILE) pyproject.toml $(LOCK_PLATFORMS) --constraint $(LOCK_DEV) --output-file $(LOCK_RUN)
 	$(COMPILE) --group build --constraint $(LOCK_DEV) --output-file $(LOCK_BUILD)
 
 wheel: $(RUNS)
