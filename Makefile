@@ -4,6 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Exact versions with hashes, for all platforms and versions of Python; the first comes with the package, for images of drivers.
+LOCK_RUN := src/allot/requirements.txt
+LOCK_BUILD := requirements/build.txt
+LOCK_DEV := requirements/dev.txt
+LOCK_PLATFORMS := requirements/platforms.in
 # The first interpreter that is new enough; `make PYTHON=/path/to/python setup` overrides.
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
@@ -12,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint bench docs site format clean
+.PHONY: help setup demo test check lint bench docs site format wheel lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -24,26 +30,29 @@ help:
 	@echo "make site    build the documentation site into build/site"
 	@echo "make setup   only prepare the virtual environment .venv"
 	@echo "make format  put the code into the project's format"
+	@echo "make wheel   build the package into dist"
+	@echo "make lock    pin what pyproject.toml asks for (needs uv)"
 	@echo "make clean   remove .venv and everything generated"
 
 setup: $(READY)
 
-# $(call install,EXTRAS): the virtual environment with the project and what the extras name.
+# $(call install,LOCKS): the virtual environment with what the lock files name, hashes checked, and the project itself.
 define install
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or name it: make PYTHON=... setup" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "error: $(PYTHON) cannot make a virtual environment" >&2; \
 		echo "hint: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.$(1)'
+	$(PIP) install --require-hashes $(addprefix --requirement ,$(1))
+	$(PIP) install --no-deps --no-build-isolation --editable .
 endef
 
 # What runs allot; its tests and checks need more.
-$(RUNS): pyproject.toml constraints.txt
-	$(call install)
+$(RUNS): pyproject.toml $(LOCK_RUN) $(LOCK_BUILD)
+	$(call install,$(LOCK_RUN) $(LOCK_BUILD))
 	@touch $(RUNS)
 
-$(READY): pyproject.toml constraints.txt
-	$(call install,[dev])
+$(READY): pyproject.toml $(LOCK_DEV)
+	$(call install,$(LOCK_DEV))
 	@touch $(RUNS) $(READY)
 
 demo: $(RUNS)
@@ -88,6 +97,19 @@ site: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The only target that needs more than Python: https://docs.astral.sh/uv
+# What is pinned stays unless pyproject.toml asks for more; `make lock UPGRADE=--upgrade` takes the newest of everything.
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+
+lock:
+	@command -v uv >/dev/null || { echo "error: make lock needs uv, which is not on the PATH" >&2; exit 1; }
+	$(COMPILE) $(UPGRADE) pyproject.toml $(LOCK_PLATFORMS) --extra dev --group build --output-file $(LOCK_DEV)
+	$(COMPILE) pyproject.toml $(LOCK_PLATFORMS) --constraint $(LOCK_DEV) --output-file $(LOCK_RUN)
+	$(COMPILE) --group build --constraint $(LOCK_DEV) --output-file $(LOCK_BUILD)
+
+wheel: $(RUNS)
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

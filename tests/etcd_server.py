@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -36,13 +37,16 @@ def free_port() -> int:
 class EtcdServer:
     """One etcd on loopback, with its data in a folder. It can be killed and started again with the same data."""
 
-    def __init__(self, folder: Path, *, tls: tuple[Path, Path, Path] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, tls: tuple[Path, Path, Path] | None = None, arguments: Sequence[str] = ()
+    ) -> None:
         """tls: CA, certificate and key; clients must then show a certificate of that CA."""
         self.folder = folder
         self.scheme = "https" if tls else "http"
         self.address = f"{self.scheme}://127.0.0.1:{free_port()}"
         self._peer = f"http://127.0.0.1:{free_port()}"
         self._tls = tls
+        self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -54,6 +58,7 @@ class EtcdServer:
             *("--listen-client-urls", self.address, "--advertise-client-urls", self.address),
             *("--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer),
             *("--initial-cluster", f"test={self._peer}"),
+            *self._arguments,
         ]
         if self._tls:
             ca, certificate, key = self._tls

@@ -209,10 +209,16 @@ def test_a_snapshot_has_what_explain_needs_and_nothing_private(tmp_path: Path, d
     raw = tmp_path / "raw.yaml"
     private = json.loads(json.dumps(CLUSTER))
     private[4]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "secret"}]
+    for each in private:
+        each["metadata"]["annotations"] = {"tool.example.com/state": "secret"}
     raw.write_text(listed([*private, secret]))
     result = allot("snapshot", "-f", str(raw))
-    assert (result.code, result.stderr) == (0, "note: 8 objects\n")
+    assert result.code == 0
+    assert result.stderr == (
+        "note: 8 objects; left out: what containers run and their environment, and annotations that are not needed (--keep-annotations)\n"
+    )
     assert "secret" not in result.stdout
+    assert "tool.example.com/state: secret" in allot("snapshot", "-f", str(raw), "--keep-annotations").stdout
     again = allot("explain", "train", "-f", "-", stdin=result.stdout)
     assert again.stdout == allot("explain", "train", "-f", dump).stdout
 

@@ -303,13 +303,17 @@ async def test_a_file_cut_short_is_found(tmp_path: Path) -> None:
 
 
 async def crashed(folder: Path) -> Path:
-    """The files as a killed process leaves them: what was committed last is only in the write-ahead log."""
+    """The files as a killed process leaves them: what was committed last is only in the write-ahead log, and the marker does
+    not know of it yet."""
     store = await opened(folder / "s.db")
     for number in range(12):
+        if number == 11:
+            marker = (folder / "s.db.revision").read_bytes()
         await store.create(f"{PODS}{number:03}", pod(number, 700))
     (folder / "killed").mkdir()
     for file in folder.glob("s.db*"):
         shutil.copy(file, folder / "killed")
+    (folder / "killed" / "s.db.revision").write_bytes(marker)
     await store.close()
     return folder / "killed" / "s.db"
 
@@ -386,10 +390,10 @@ async def test_a_full_disk_refuses_writes_and_loses_none(tmp_path: Path) -> None
     mount = shutil.which("mount")
     if mount is None or os.geteuid() != 0:
         pytest.skip("needs root to mount a small disk")
-    if subprocess.run([mount, "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True).returncode:
+    if subprocess.run([mount, "-t", "tmpfs", "-o", "size=5m", "tmpfs", str(disk)], capture_output=True).returncode:
         pytest.skip("mounting a small disk is not allowed here")
     try:
-        (disk / "ballast").write_bytes(bytes(1_000_000))
+        (disk / "ballast").write_bytes(bytes(3_000_000))
         await writes_until_refused(disk / "s.db", (disk / "ballast").unlink)
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

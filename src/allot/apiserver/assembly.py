@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -151,7 +151,8 @@ async def running(
         metrics = Metrics()
         state = _State(server, access, guard)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
-        sites = Sites(registry, OpenApi(registry, builtin_schemas()), metrics, state.checks(), access.tokens)
+        openapi = OpenApi(registry, builtin_schemas())
+        sites = Sites(registry, openapi, metrics, state.checks(), access.tokens, state.ready_checks())
         dialler = _dialler(settings, access)
         http = HttpServer(server, access, sites, metrics, dialler, audit, settings.limits)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
@@ -211,16 +212,18 @@ class _State:
         """For the health endpoints."""
         return (("ping", self._ping), ("store", self._store), ("poststarthook/bootstrap", self._bootstrapped))
 
+    def ready_checks(self) -> tuple[Check, ...]:
+        """For /readyz besides: a server whose disk is full answers reads, and starting it again would not help."""
+        return (("store-writable", self._writable),)
+
     async def _ping(self) -> str | None:
         return None
 
     async def _store(self) -> str | None:
-        try:
-            async with asyncio.timeout(5):
-                await self._server.parts.store.revision()
-        except (StoreUnavailable, TimeoutError) as error:
-            return f"reason withheld: {type(error).__name__}"
-        return None
+        return await _failure(self._server.parts.store.revision())
+
+    async def _writable(self) -> str | None:
+        return await _failure(self._server.parts.store.check())
 
     async def _bootstrapped(self) -> str | None:
         return None if self.ready else "not finished"
@@ -276,3 +279,15 @@ class _State:
                         await furnish_namespace(self._server, metadata["name"], authority)
         finally:
             await watch.close()
+
+
+async def _failure(asking: Awaitable[object]) -> str | None:
+    """What a question to the store fails with. Anyone may ask: no paths, no addresses."""
+    try:
+        async with asyncio.timeout(5):
+            await asking
+    except StoreUnavailable as error:
+        return error.fault or f"reason withheld: {type(error).__name__}"
+    except TimeoutError:
+        return "no answer in 5 s"
+    return None

@@ -56,12 +56,14 @@ class Sites:
         metrics: Metrics,
         checks: tuple[Check, ...],
         tokens: ServiceAccountTokens,
+        ready_checks: tuple[Check, ...] = (),
     ) -> None:
+        """ready_checks: those of /readyz alone, besides the others."""
         self._registry = registry
         self._discovery = Discovery(registry)
         self._openapi = openapi
         self._metrics = metrics
-        self._checks = checks
+        self._checks = dict.fromkeys(_HEALTH, checks) | {"readyz": checks + ready_checks}
         self._tokens = tokens
 
     async def find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> Site | None:
@@ -128,7 +130,7 @@ class Sites:
         return Site(body=self._openapi.swagger(), media_type="application/json")
 
     async def _health(self, name: str, only: str, query: Mapping[str, str]) -> Site | None:
-        checks = [check for check in self._checks if not only or check[0] == only]
+        checks = [check for check in self._checks[name] if not only or check[0] == only]
         if not checks:
             return None
         excluded = query.get("exclude", "")

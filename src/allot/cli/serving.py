@@ -22,24 +22,45 @@ from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.assembly import Settings
 from allot.cli.errors import CommandError
 from allot.cli.gates import parse_gates
+from allot.cli.output import talk
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.features import FeatureGates
 from allot.process.interpreter import tune
+from allot.store.marker import marker_path
 from allot.store.memory import MemoryStore
-from allot.store.port import Store, StoreUnavailable
+from allot.store.port import Fault, Store, StoreUnavailable
 from allot.store.sqlite import SqliteStore
+from allot.store.sqlite_errors import ACCEPT_LOSS
 
 EXIT_UNREACHABLE = 3
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 _DATABASE = "state.db"
+_KEYS = "pki"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# So that whoever starts servers can tell what is the matter: docs/reference/errors.md has the table.
+EXIT_CODES = {
+    Fault.LOG_CUT: 10,
+    Fault.LOG_MISSING: 11,
+    Fault.EMPTIED: 12,
+    Fault.OLDER_COPY: 13,
+    Fault.FOREIGN: 14,
+    Fault.MARKER: 15,
+    Fault.DAMAGED: 16,
+    Fault.DISK_FULL: 17,
+    Fault.READ_ONLY: 18,
+    Fault.DISK_ERROR: 19,
+}
 
 
 class CannotServe(CommandError):
     """The server cannot start or go on."""
 
-    exit_code = EXIT_UNREACHABLE
+    def __init__(self, message: str, hint: str | None = None, fault: Fault | None = None) -> None:
+        super().__init__(message, hint)
+        self.exit_code = EXIT_UNREACHABLE if fault is None else EXIT_CODES[fault]
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +82,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     audit_log: Path | None
     loopback_kubelets: bool | None
     kubelet_authority: Path | None
+    accept_loss: bool
 
 
 def default_data_dir() -> Path:
@@ -141,6 +163,12 @@ def server_options(function: Function) -> Function:
             default=None,
             help="Whether nodes may be at loopback addresses.  [default: if the server listens on one; with allot up, yes]",
         ),
+        click.option(
+            ACCEPT_LOSS,
+            "accept_loss",
+            is_flag=True,
+            help="Start with what is left of the objects where some are known to be missing; once, not as a habit.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -152,6 +180,8 @@ def options_of(arguments: dict[str, Any]) -> ServerOptions:
     servers = tuple(filter(None, (url.strip() for url in arguments.pop("etcd_servers").split(","))))
     if servers and arguments["memory"]:
         raise click.UsageError("--memory and --etcd-servers cannot be used together.")
+    if arguments["accept_loss"] and (servers or arguments["memory"]):
+        raise click.UsageError(f"{ACCEPT_LOSS} is for the SQLite file of a data directory.")
     return ServerOptions(etcd_servers=servers, **arguments)
 
 
@@ -182,11 +212,31 @@ def _innermost(error: BaseException) -> BaseException:
 
 def _told(error: BaseException, options: ServerOptions) -> BaseException:
     """What a person can do something about, in words; everything else as it is."""
-    if isinstance(error, StoreUnavailable | SecretFileError):
-        return CannotServe(str(error))
+    if isinstance(error, StoreUnavailable):
+        return CannotServe(str(error), fault=error.fault)
+    if isinstance(error, SecretFileError):
+        return CannotServe(str(error), fault=_disk_fault(error.__cause__))
     if isinstance(error, OSError):
-        return _cannot_listen(error, options)
+        fault = _disk_fault(error)
+        return _cannot_listen(error, options) if fault is None else _cannot_write(error, options.data_dir, fault)
     return error
+
+
+def _disk_fault(error: BaseException | None) -> Fault | None:
+    if not isinstance(error, OSError):
+        return None
+    return {errno.ENOSPC: Fault.DISK_FULL, errno.EDQUOT: Fault.DISK_FULL, errno.EROFS: Fault.READ_ONLY}.get(
+        error.errno or 0
+    )
+
+
+def _cannot_write(error: OSError, data_dir: Path, fault: Fault) -> CannotServe:
+    hint = (
+        "free some space" if fault is Fault.DISK_FULL else "mount it for writing, or choose another one with --data-dir"
+    )
+    return CannotServe(
+        f"{error.filename or f'data directory {data_dir}'}: the {fault.replace(' ', ' is ', 1)}", hint, fault
+    )
 
 
 def _store(options: ServerOptions) -> Store:
@@ -206,14 +256,17 @@ def _store(options: ServerOptions) -> Store:
                 prefix=options.etcd_prefix,
             )
         )
-    return SqliteStore(options.data_dir / _DATABASE)
+    database = options.data_dir / _DATABASE
+    if (options.data_dir / _KEYS).exists() and not database.exists() and not marker_path(database).exists():
+        talk(f"warning: data directory {options.data_dir}: has the keys of a cluster and no objects; starting empty")
+    return SqliteStore(database, accept_loss=options.accept_loss)
 
 
 @asynccontextmanager
 async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
     """A server that is ready, and no components yet. The data directory exists."""
     settings = Settings(
-        directory=options.data_dir / "pki",
+        directory=options.data_dir / _KEYS,
         host=options.bind_address,
         port=options.port,
         gates=options.gates,
@@ -242,8 +295,14 @@ def make_data_dir(path: Path) -> None:
     hint = "choose another one with --data-dir"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk = os.statvfs(path)
     except OSError as error:
+        fault = _disk_fault(error)
+        if fault is not None:
+            raise _cannot_write(error, path, fault) from error
         raise CannotServe(f"data directory {path}: {(error.strerror or str(error)).lower()}", hint) from error
+    if disk.f_flag & os.ST_RDONLY:
+        raise _cannot_write(OSError(), path, Fault.READ_ONLY)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise CannotServe(f"data directory {path}: permission denied", hint)
 

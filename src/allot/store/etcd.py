@@ -16,6 +16,7 @@ from allot.store.etcd_client import COMPACTED_TEXT, FUTURE_TEXT, EtcdClient, Etc
 from allot.store.etcd_watch import EtcdWatch
 from allot.store.port import (
     Compacted,
+    Fault,
     FutureRevision,
     KeyExists,
     KeyNotFound,
@@ -147,6 +148,16 @@ class EtcdStore:
         await self._client.close()
 
     # -- reads --------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Ask etcd for its alarms: with one of them it refuses writes, and goes on to answer reads."""
+        problems = (await self._client.status()).errors
+        if problems:
+            full = any("NOSPACE" in problem for problem in problems)
+            advice = "compact and defragment etcd, or raise its quota, then disarm the alarm" if full else "see its log"
+            raise StoreUnavailable(
+                f"{self._client}: {', '.join(problems)}; {advice}", Fault.DISK_FULL if full else Fault.DAMAGED
+            )
 
     async def revision(self) -> int:
         """The newest revision."""

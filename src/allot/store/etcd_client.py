@@ -16,7 +16,7 @@ import grpc
 import msgspec
 from google.protobuf.message import Message
 
-from allot.store.port import StoreUnavailable
+from allot.store.port import Fault, StoreUnavailable
 from allot.wire import etcd_pb2 as pb
 
 Answer = TypeVar("Answer", bound=Message)
@@ -207,7 +207,10 @@ class EtcdClient:
         if refused.code is grpc.StatusCode.OUT_OF_RANGE:
             return refused
         if refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return StoreUnavailable(f"{self}: {refused.text}; compact and defragment etcd, or raise its quota")
+            return StoreUnavailable(
+                f"{self}: {refused.text}; compact and defragment etcd, or raise its quota, then disarm the alarm",
+                Fault.DISK_FULL,
+            )
         if refused.code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             return StoreUnavailable(f"{self}: {refused.text}; check the client certificate and etcd's users")
         return StoreUnavailable(f"{self}: {_name(refused.code)}: {refused.text}")

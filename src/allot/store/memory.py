@@ -58,6 +58,9 @@ class MemoryStore(TimelineReads):
     async def open(self) -> None:
         """Nothing to do."""
 
+    async def check(self) -> None:
+        """Memory is always there."""
+
     async def close(self) -> None:
         """End the watches."""
         self._timeline.close()

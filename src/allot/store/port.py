@@ -99,8 +99,27 @@ class FutureRevision(StoreError):
         self.current = current
 
 
+class Fault(StrEnum):
+    """Why a store cannot be used, where operators are to tell one reason from another."""
+
+    LOG_CUT = "write-ahead log cut"
+    LOG_MISSING = "write-ahead log missing"
+    EMPTIED = "file emptied or missing"
+    OLDER_COPY = "older copy"
+    FOREIGN = "file of another store"
+    MARKER = "marker missing or damaged"
+    DAMAGED = "damaged"
+    DISK_FULL = "disk full"
+    READ_ONLY = "disk read-only"
+    DISK_ERROR = "disk error"
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be reached or written (network, full disk, damaged file). The text says which and what to do."""
+
+    def __init__(self, message: str, fault: Fault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class Watch(Protocol):
@@ -129,6 +148,9 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Finish what was begun and let go of everything."""
+
+    async def check(self) -> None:
+        """StoreUnavailable if writes would be refused at this moment, as far as the store can tell at little cost."""
 
     async def revision(self) -> int:
         """The newest revision."""

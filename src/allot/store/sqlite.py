@@ -15,6 +15,7 @@ acknowledged revisions, so there is nothing to gain from queueing it behind.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from allot.store.memory import TimelineReads
 from allot.store.port import Event, EventType, KeyExists, Object, StoreUnavailable
 from allot.store.sqlite_file import Contents, SqliteFile
 from allot.store.timeline import Limits
+
+_log = logging.getLogger("allot.store")
 
 # Bounds how long one group takes, not how many writes can wait.
 GROUP_MAX = 2_000
@@ -57,15 +60,30 @@ class _Prune(msgspec.Struct, frozen=True):
     answer: asyncio.Future[None] | None
 
 
-_Job = list[_Write] | _Prune | None
+class _Check(msgspec.Struct, frozen=True):
+    """A question whether writes work. doubtful: the last one did not."""
+
+    doubtful: bool
+
+
+_Job = list[_Write] | _Prune | _Check | None
 
 
 class SqliteStore(TimelineReads):
     """The store port on a SQLite file."""
 
-    def __init__(self, path: Path, limits: Limits | None = None, *, decoded_bytes_max: int = 64 * 1024 * 1024) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits | None = None,
+        *,
+        decoded_bytes_max: int = 64 * 1024 * 1024,
+        accept_loss: bool = False,
+    ) -> None:
+        """accept_loss: start also if acknowledged writes are missing; they are gone for good then."""
         super().__init__(limits)
         self._path = path
+        self._accept_loss = accept_loss
         self._kept = DecodedObjects(decoded_bytes_max)
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._pending: dict[str, _Write] = {}
@@ -74,6 +92,9 @@ class SqliteStore(TimelineReads):
         self._writing = False
         # The newest revision given out; ahead of the timeline's while writes are on their way.
         self._assigned = 1
+        # Why the last write was refused; the question about it that is on its way.
+        self._refused: StoreUnavailable | None = None
+        self._checking: asyncio.Future[StoreUnavailable | None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = True
@@ -116,6 +137,16 @@ class SqliteStore(TimelineReads):
         # The writer's last report was queued before its thread ended, so it runs before this continues.
         await asyncio.sleep(0)
         self._timeline.close()
+
+    async def check(self) -> None:
+        """Ask the writer; see the port. Many who ask at once share a question: it can cost a write."""
+        self._check_open()
+        if self._checking is None:
+            self._checking = asyncio.get_running_loop().create_future()
+            self._jobs.put(_Check(self._refused is not None))
+        error = await asyncio.shield(self._checking)
+        if error is not None:
+            raise StoreUnavailable(str(error), error.fault)
 
     # -- writes -------------------------------------------------------------------------------------------------------
 
@@ -201,6 +232,7 @@ class SqliteStore(TimelineReads):
     def _finish(self, writes: list[_Write], error: StoreUnavailable | None) -> None:
         """A group is on disk, or is not and never will be."""
         self._writing = False
+        self._note_refusal(error)
         if len(self._waiting) >= GROUP_WORTH:
             self._hand_over()
         for write in writes:
@@ -212,7 +244,7 @@ class SqliteStore(TimelineReads):
                 if error is None:
                     write.answer.set_result(event.entry)
                 else:
-                    write.answer.set_exception(StoreUnavailable(*error.args))
+                    write.answer.set_exception(StoreUnavailable(str(error), error.fault))
             for waiter in write.settled:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -222,6 +254,20 @@ class SqliteStore(TimelineReads):
         if dropped and not self._closed:
             self._jobs.put(_Prune(dropped, self._timeline.compacted, None))
 
+    def _checked(self, error: StoreUnavailable | None) -> None:
+        """The question whether writes work is answered."""
+        self._note_refusal(error)
+        answer, self._checking = self._checking, None
+        if answer is not None:
+            answer.set_result(error)
+
+    def _note_refusal(self, error: StoreUnavailable | None) -> None:
+        if error is not None and self._refused is None:
+            _log.warning("writes are refused: %s", error)
+        elif error is None and self._refused is not None:
+            _log.warning("store file %s: writes work again", self._path)
+        self._refused = error
+
     def _stopped(self, why: str) -> None:
         """The writer thread has ended by itself."""
         self._closed = True
@@ -230,12 +276,13 @@ class SqliteStore(TimelineReads):
             f"store file {self._path}: the writer stopped ({why}); the outcome of the write is not known; restart the server"
         )
         self._finish(list(self._pending.values()), error)
+        self._checked(error)
 
     # -- the writer thread --------------------------------------------------------------------------------------------
 
     def _run(self, opened: asyncio.Future[Contents]) -> None:
         try:
-            file = SqliteFile(self._path)
+            file = SqliteFile(self._path, accept_loss=self._accept_loss)
         except StoreUnavailable as error:
             self._report(_fail, opened, error)
             return
@@ -262,6 +309,8 @@ class SqliteStore(TimelineReads):
         job = self._jobs.get()
         if isinstance(job, _Prune):
             self._prune(file, job)
+        elif isinstance(job, _Check):
+            self._check_room(file, job)
         elif job is not None:
             self._commit(file, job)
         return job is not None
@@ -284,6 +333,14 @@ class SqliteStore(TimelineReads):
             return
         if prune.answer is not None:
             self._report(_succeed, prune.answer, None)
+
+    def _check_room(self, file: SqliteFile, check: _Check) -> None:
+        refusal: StoreUnavailable | None = None
+        try:
+            file.check_room(doubtful=check.doubtful)
+        except StoreUnavailable as error:
+            refusal = error
+        self._report(self._checked, refusal)
 
     def _report(self, callback: Callable[..., None], *arguments: object) -> None:
         assert self._loop is not None, "the writer runs only after open"

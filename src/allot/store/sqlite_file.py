@@ -9,6 +9,8 @@ Blocking; used from one thread. Knows SQLite and what its errors mean for the op
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Sequence
@@ -17,29 +19,35 @@ from pathlib import Path
 
 import msgspec
 
+from allot.process.ids import SystemIds
 from allot.store.entry import DecodedObjects, Entry, LastState
+from allot.store.marker import Mark, Marker, marker_path
 from allot.store.port import Event, EventType, StoreUnavailable
-from allot.store.sqlite_wal import damage_in_log
+from allot.store.sqlite_errors import damaged, database_error, disk_full, file_error
+from allot.store.sqlite_inspection import APPLICATION_ID, LOCK_TIMEOUT_S, SCHEMA_VERSION, FileState, Found, inspect
+from allot.store.sqlite_wal import log_path
 
-# "allo": tells our files from other programs' databases.
-APPLICATION_ID = 0x616C6C6F
-SCHEMA_VERSION = 1
+_log = logging.getLogger("allot.store")
 
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE log (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB, checksum INTEGER NOT NULL);
-CREATE TABLE bounds (compacted INTEGER NOT NULL);
-INSERT INTO bounds VALUES (0);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
-"""
+_SCHEMA = (
+    "CREATE TABLE log (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB, checksum INTEGER NOT NULL)",
+    "CREATE TABLE bounds (compacted INTEGER NOT NULL)",
+    "INSERT INTO bounds VALUES (0)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+# Not of the first format; releases that do not know it do without. starts: how often the file was opened.
+_IDENTITY = "CREATE TABLE IF NOT EXISTS identity (store TEXT NOT NULL, starts INTEGER NOT NULL)"
 
 # Four values a row, below the 999 that every SQLite accepts in a statement.
 ROWS_PER_STATEMENT = 240
 # Copy the write-ahead log into the database when it has this many pages (16 MiB).
 CHECKPOINT_PAGES = 4000
-LOCK_TIMEOUT_S = 2.0
+# What a loss that is accepted adds to revisions. Clients may know higher ones than the marker; etcd's guide for restoring
+# a copy names this number.
+REVISIONS_LEFT_OUT = 1_000_000_000
+# With less room than this the disk counts as full: a small write may still find a place in the log, a usual one not.
+ROOM_MIN_BYTES = 128 * 1024
 
 
 class Contents(msgspec.Struct):
@@ -52,32 +60,60 @@ class Contents(msgspec.Struct):
 
 
 class SqliteFile:
-    """An open file. Every method raises StoreUnavailable, with what to do, if SQLite cannot."""
+    """An open file. Every method raises StoreUnavailable, with what to do, if SQLite cannot.
 
-    def __init__(self, path: Path) -> None:
+    accept_loss: what is missing is gone for good, what is there counts, and revisions go on beyond all that clients know."""
+
+    def __init__(self, path: Path, *, accept_loss: bool = False) -> None:
         self._path = path
+        self._marker_lags = False
+        found = inspect(path)
+        if found.loss is not None:
+            if not accept_loss:
+                raise found.loss
+            _log.warning("accepted: %s", found.loss)
         try:
             # Secrets are in here: for the owner only. SQLite gives its other files the rights of this one.
             path.touch(mode=0o600)
-            damage = damage_in_log(path)
-            if damage is not None:
-                raise self._damaged(damage)
             # No implicit transactions: a statement of its own is its own durable transaction.
             self._connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
         except OSError as error:
-            raise self._not_writable(error) from error
+            raise file_error(path, error) from error
         except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+            raise database_error(path, error) from error
         try:
-            self._prepare()
-        except sqlite3.Error as error:
-            self._connection.close()
-            raise self._unavailable(error) from error
+            self._marker = self._begin(found, accept_loss)
         except StoreUnavailable:
             self._connection.close()
             raise
 
-    def _prepare(self) -> None:
+    def _begin(self, found: Found, accept_loss: bool) -> Marker:
+        """Take the file, and note in it and in the marker that it was opened once more."""
+        state = found.state or FileState("", 0, 0)
+        mark = found.mark or Mark(store=state.store or SystemIds().new_uid())
+        if found.mark is None and found.state is not None and not state.store:
+            _log.warning("store file %s: had no marker yet; whether all of it is there cannot be told", self._path)
+        now = Mark(
+            store=state.store or mark.store,
+            starts=max(state.starts, mark.starts) + 1,
+            revision=max(state.revision, mark.revision) + REVISIONS_LEFT_OUT if accept_loss else state.revision,
+        )
+        marker: Marker | None = None
+        try:
+            self._take()
+            # Before the database says that it has one.
+            marker = Marker(marker_path(self._path), mark)
+            self._note(now, accept_loss)
+            marker.set(now)
+        except (OSError, sqlite3.Error) as error:
+            if marker is not None:
+                marker.abandon()
+            if isinstance(error, OSError):
+                raise file_error(self._path, error) from error
+            raise database_error(self._path, error) from error
+        return marker
+
+    def _take(self) -> None:
         run = self._connection.execute
         # Before anything is read, so that the lock is taken with the first access and kept: one server for each file.
         run("PRAGMA locking_mode = EXCLUSIVE")
@@ -85,22 +121,23 @@ class SqliteFile:
         # FULL: a commit returns after the write-ahead log is on the disk.
         run("PRAGMA synchronous = FULL")
         run(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        tables = run("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not tables:
-            self._connection.executescript(_SCHEMA)
-        application = run("PRAGMA application_id").fetchone()[0]
-        version = run("PRAGMA user_version").fetchone()[0]
-        if application != APPLICATION_ID:
-            raise StoreUnavailable(f"store file {self._path}: is another program's database; give another data folder")
-        if version != SCHEMA_VERSION:
-            raise StoreUnavailable(
-                f"store file {self._path}: has format {version}, this release reads {SCHEMA_VERSION}; "
-                "use the release that wrote it, or give another data folder"
-            )
-        # Pages that nothing points to any more would be missing without an error. 60 ms for 100,000 objects.
-        (answer,) = run("PRAGMA quick_check(1)").fetchone()
-        if answer != "ok":
-            raise self._damaged(answer.replace("\n", " "))
+        run("BEGIN IMMEDIATE")
+
+    def _note(self, mark: Mark, accept_loss: bool) -> None:
+        """End the transaction that was begun; the database itself has it then, whatever becomes of the log."""
+        run = self._connection.execute
+        if not run("SELECT count(*) FROM sqlite_master WHERE name = 'log'").fetchone()[0]:
+            for statement in _SCHEMA:
+                run(statement)
+        run(_IDENTITY)
+        run("DELETE FROM identity")
+        run("INSERT INTO identity VALUES (?, ?)", (mark.store, mark.starts))
+        if accept_loss:
+            # Who watches from a revision of before is told that it is gone, and lists anew.
+            run("UPDATE bounds SET compacted = ?", (mark.revision,))
+            run("DELETE FROM log WHERE value IS NULL OR revision NOT IN (SELECT max(revision) FROM log GROUP BY key)")
+        run("COMMIT")
+        run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -113,7 +150,7 @@ class SqliteFile:
                 return self._replay(rows, compacted, kept)
         except (sqlite3.Error, TypeError) as error:
             # TypeError: a row of another shape than ours, so the file was damaged or changed by hand.
-            raise self._unavailable(error) from error
+            raise database_error(self._path, error) from error
 
     def _replay(
         self, rows: Iterable[tuple[int, str, bytes | None, int]], compacted: int, kept: DecodedObjects
@@ -122,12 +159,12 @@ class SqliteFile:
         entries, history = contents.entries, contents.history
         for revision, key, value, checksum in rows:
             if _checksum(revision, key, value) != checksum:
-                raise self._damaged(f"the checksum of revision {revision}, key {key!r} is wrong")
+                raise damaged(self._path, f"the checksum of revision {revision}, key {key!r} is wrong")
             before = entries.get(key)
             contents.revision = max(contents.revision, revision)
             if value is None:
                 if before is None:
-                    raise self._damaged(f"revision {revision} deletes key {key!r}, which is not there")
+                    raise damaged(self._path, f"revision {revision} deletes key {key!r}, which is not there")
                 event = Event(EventType.DELETED, LastState(before, revision), before, revision)
                 del entries[key]
             else:
@@ -147,14 +184,26 @@ class SqliteFile:
             # included; the event loop runs meanwhile.
             if len(events) <= ROWS_PER_STATEMENT:
                 self._insert(events)
-                return
-            self._connection.execute("BEGIN IMMEDIATE")
-            for start in range(0, len(events), ROWS_PER_STATEMENT):
-                self._insert(events[start : start + ROWS_PER_STATEMENT])
-            self._connection.execute("COMMIT")
+            else:
+                self._connection.execute("BEGIN IMMEDIATE")
+                for start in range(0, len(events), ROWS_PER_STATEMENT):
+                    self._insert(events[start : start + ROWS_PER_STATEMENT])
+                self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
-            raise self._unavailable(error) from error
+            raise database_error(self._path, error) from error
+        self._advance(events[-1].revision)
+
+    def _advance(self, revision: int) -> None:
+        try:
+            self._marker.advance(revision)
+        except OSError as error:
+            # The changes are on disk all the same. A marker that lags behind finds less, and finds nothing that is not so.
+            if not self._marker_lags:
+                _log.warning("marker %s: cannot be written: %s", marker_path(self._path), error)
+            self._marker_lags = True
+        else:
+            self._marker_lags = False
 
     def _insert(self, events: Sequence[Event]) -> None:
         values: list[int | str | bytes | None] = []
@@ -179,7 +228,7 @@ class SqliteFile:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
-            raise self._unavailable(error) from error
+            raise database_error(self._path, error) from error
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -189,44 +238,35 @@ class SqliteFile:
                 # SQLite has rolled back by itself, or cannot; the first error is the one to tell.
                 return
 
+    def check_room(self, *, doubtful: bool) -> None:
+        """Whether a write would work now. One is tried only if there is doubt: it takes room itself."""
+        try:
+            disk = os.statvfs(self._path)
+        except OSError as error:
+            raise file_error(self._path, error) from error
+        # Some room is kept for root alone.
+        if (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize < ROOM_MIN_BYTES:
+            raise disk_full(self._path)
+        if not doubtful:
+            return
+        try:
+            self._connection.execute("UPDATE bounds SET compacted = compacted")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise database_error(self._path, error) from error
+
     def close(self) -> None:
         """Let go of the file. SQLite copies the write-ahead log into it and removes the log."""
         try:
             self._connection.close()
         except sqlite3.Error as error:
-            raise self._unavailable(error) from error
-
-    # -- errors -------------------------------------------------------------------------------------------------------
-
-    def _damaged(self, what: str) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"store file {self._path}: is damaged: {what}; restore it from a copy, or move it away to start empty"
-        )
-
-    def _not_writable(self, error: Exception) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"store file {self._path}: cannot be opened for writing: {error}; "
-            "check that its folder exists and belongs to this user, or give another data folder"
-        )
-
-    def _unavailable(self, error: Exception) -> StoreUnavailable:
-        # The names are SQLite's result codes; extended codes begin with the name of the code that they refine.
-        name = getattr(error, "sqlite_errorname", None) or ""
-        # Without a code: the driver could not make sense of a row.
-        if not name or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return self._damaged(str(error))
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return StoreUnavailable(
-                f"store file {self._path}: is in use by another process; stop it, or give another data folder"
-            )
-        if name.startswith("SQLITE_FULL"):
-            return StoreUnavailable(f"store file {self._path}: the disk is full; nothing was written; free some space")
-        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            return self._not_writable(error)
-        # A failed write to the log can still come to light when the file is opened next.
-        return StoreUnavailable(
-            f"store file {self._path}: {error} ({name}); the outcome of the write is not known; check the disk and its quota"
-        )
+            self._marker.abandon()
+            raise database_error(self._path, error) from error
+        try:
+            # It stays where there was no room to copy it.
+            self._marker.close(cleanly=not log_path(self._path).exists())
+        except OSError as error:
+            raise file_error(self._path, error) from error
 
 
 def _checksum(revision: int, key: str, value: bytes | None) -> int:

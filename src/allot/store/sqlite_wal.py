@@ -33,11 +33,15 @@ class _Frame(msgspec.Struct, frozen=True):
     sums: tuple[int, int]
 
 
+def log_path(database: Path) -> Path:
+    """Where SQLite keeps the log of a database."""
+    return database.with_name(database.name + "-wal")
+
+
 def damage_in_log(database: Path) -> str | None:
     """What is wrong with the log beside a database; None if nothing is, or there is no log."""
-    path = database.with_name(database.name + "-wal")
     try:
-        with path.open("rb") as file:
+        with log_path(database).open("rb") as file:
             return _damage(file)
     except FileNotFoundError:
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from allot.core.advice.redaction import redacted
+import pytest
+
+from allot.core.advice.redaction import KEPT_ANNOTATIONS, redacted
 
 
 def test_environment_commands_and_arguments_of_containers_are_left_out() -> None:
@@ -34,9 +36,30 @@ def test_copies_of_the_object_and_field_managers_are_left_out() -> None:
     assert found["metadata"] == {"name": "p"}
 
 
-def test_other_annotations_stay() -> None:
-    found = redacted({"kind": "Pod", "metadata": {"annotations": {"a": "b"}}})
+def test_annotations_that_answers_depend_on_stay_and_no_others() -> None:
+    needed = dict.fromkeys(sorted(KEPT_ANNOTATIONS), "true")
+    found = redacted({"kind": "Pod", "metadata": {"annotations": {**needed, "vault.example.com/token": "secret"}}})
+    assert found["metadata"] == {"annotations": needed}
+
+
+def test_annotations_can_be_kept_but_copies_of_objects_never() -> None:
+    copies = {"kubectl.kubernetes.io/last-applied-configuration": "secret", "a": "b"}
+    found = redacted({"kind": "Pod", "metadata": {"annotations": copies}}, keep_annotations=True)
     assert found["metadata"] == {"annotations": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"template": {"metadata": {"annotations": {"a": "secret"}}}},
+        {"jobTemplate": {"metadata": {"annotations": {"a": "secret"}}}},
+        {"jobTemplate": {"spec": {"template": {"spec": {"containers": [{"name": "c", "args": ["secret"]}]}}}}},
+        {"volumeClaimTemplates": [{"metadata": {"annotations": {"a": "secret"}}}]},
+        {"metadata": {"annotations": {"a": "secret"}}, "spec": {"devices": {}}},
+    ],
+)
+def test_templates_of_every_kind_are_looked_into(spec: dict[str, object]) -> None:
+    assert "secret" not in repr(redacted({"kind": "Any", "spec": spec}))
 
 
 def test_data_of_any_object_is_left_out() -> None:

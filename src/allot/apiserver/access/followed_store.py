@@ -29,6 +29,10 @@ class FollowedStore:
         """Finish and let go."""
         await self._store.close()
 
+    async def check(self) -> None:
+        """Whether writes work."""
+        await self._store.check()
+
     async def revision(self) -> int:
         """The newest revision."""
         return await self._store.revision()

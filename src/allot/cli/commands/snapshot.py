@@ -20,12 +20,17 @@ from allot.core.advice.redaction import redacted
     show_default=True,
     help="How to print it; JSON is much quicker to read again.",
 )
-def snapshot(source: SnapshotSource, output: str) -> None:
+@click.option(
+    "--keep-annotations",
+    is_flag=True,
+    help="Keep all annotations but kubectl's copies of objects; look through them before you show them to somebody.",
+)
+def snapshot(source: SnapshotSource, output: str, keep_annotations: bool) -> None:
     """Write what allot explain, top, tree, plan and lint need to know of a cluster to stdout.
 
     Pods, nodes, claims, templates, device classes, slices, taint rules, priority classes, pod groups, volumes, disruption budgets,
     quotas, the owners of pods and events: listing them is all that is needed. Secrets and config maps are not read; environment
-    variables, commands, arguments and probes of containers are left out. The order is always the same, so that two snapshots can be
+    variables, commands, arguments and probes of containers are left out, and annotations but those that explain needs. The order is always the same, so that two snapshots can be
     compared.
 
     Exit codes: 0 done, 1 the right to list something important is missing, 2 usage or input that cannot be read, 3 cluster not
@@ -38,9 +43,10 @@ def snapshot(source: SnapshotSource, output: str) -> None:
       allot snapshot -o json --context prod > dump.json
       allot snapshot -f raw/ > dump.yaml            what kubectl wrote, without what is private
     """
-    values = [redacted(value) for value in read_values(source)]
+    values = [redacted(value, keep_annotations=keep_annotations) for value in read_values(source)]
     values.sort(key=lambda value: _place(value))
-    talk(f"note: {len(values)} objects")
+    left_out = "" if keep_annotations else ", and annotations that are not needed (--keep-annotations)"
+    talk(f"note: {len(values)} objects; left out: what containers run and their environment{left_out}")
     write_value({"apiVersion": "v1", "kind": "List", "items": values}, OutputFormat(output))
 
 

@@ -19,9 +19,11 @@ READY_S = 1200.0
 
 
 class NotStarted(CommandError):
-    """It ended before it was ready, or did not become ready."""
+    """It ended before it was ready, with this exit code, or did not become ready."""
 
-    exit_code = 3
+    def __init__(self, message: str, hint: str | None, exit_code: int | None) -> None:
+        super().__init__(message, hint)
+        self.exit_code = exit_code if exit_code is not None and exit_code > 0 else 3
 
 
 def start_in_background(folder: Path, arguments: Sequence[str]) -> InstanceState:
@@ -50,7 +52,8 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> InstanceState
             talk(line)
     errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
     hints = [line.removeprefix("hint: ") for line in said if line.startswith("hint: ")]
-    raise NotStarted(errors[-1] if errors else f"not ready; see {words}", hints[-1] if hints else None)
+    message = errors[-1] if errors else f"not ready; see {words}"
+    raise NotStarted(message, hints[-1] if hints else None, process.poll())
 
 
 async def _until_ready(instance: Instance, process: subprocess.Popen[bytes]) -> InstanceState | None:

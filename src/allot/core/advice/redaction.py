@@ -1,8 +1,14 @@
-"""Objects without what is private and does not matter to advice: what containers run and with which settings."""
+"""Objects without what is private and does not matter to advice: what containers run, with which settings, and what people and tools
+have noted in annotations."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from allot.core.advice.explain.causes.volumes import DEFAULT_CLASS
+from allot.core.model.resource_v1 import EXTENDED_RESOURCE_CLAIM_ANNOTATION, POD_CLAIM_NAME_ANNOTATION
+from allot.core.scheduling.volumes import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
+from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 JSON = dict[str, Any]
 
@@ -22,43 +28,73 @@ _CONTAINER_FIELDS = frozenset(
     )
 )
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
-# Annotations that repeat a whole object as somebody applied it.
+# Annotations that advice is made from; any other may hold anything.
+KEPT_ANNOTATIONS = frozenset(
+    (
+        POD_CLAIM_NAME_ANNOTATION,
+        EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+        MIRROR_POD_ANNOTATION,
+        BIND_COMPLETED,
+        SELECTED_NODE,
+        OLD_CLASS,
+        DEFAULT_CLASS,
+    )
+)
+# Annotations that repeat a whole object as somebody applied it: passwords, environment and all.
 _COPIES = frozenset(("kubectl.kubernetes.io/last-applied-configuration",))
 _DATA = frozenset(("data", "binaryData", "stringData"))
 
 
-def redacted(value: JSON) -> JSON:
-    """The object without environment, commands and the like, copies of itself and managedFields."""
-    metadata = value.get("metadata")
+def redacted(value: JSON, *, keep_annotations: bool = False) -> JSON:
+    """The object without environment, commands and the like, managedFields, and annotations that advice does not need.
+
+    keep_annotations: with all of them but copies of the object."""
     plain = {key: part for key, part in value.items() if key not in _DATA}
-    if isinstance(metadata, dict):
-        plain["metadata"] = _metadata(metadata)
+    changed: JSON = _object(plain, keep_annotations)
+    return changed
+
+
+def _object(value: Any, keep_annotations: bool) -> Any:
+    """An object, or a template of one."""
+    if not isinstance(value, dict):
+        return value
+    changed = dict(value)
+    if isinstance(value.get("metadata"), dict):
+        changed["metadata"] = _metadata(value["metadata"], keep_annotations)
     if isinstance(value.get("spec"), dict):
-        plain["spec"] = _spec(value["spec"])
-    return plain
+        changed["spec"] = _spec(value["spec"], keep_annotations)
+    return changed
 
 
-def _metadata(metadata: JSON) -> JSON:
-    kept = {key: part for key, part in metadata.items() if key != "managedFields"}
-    annotations = kept.get("annotations")
+def _metadata(metadata: JSON, keep_annotations: bool) -> JSON:
+    kept = {key: part for key, part in metadata.items() if key not in ("managedFields", "annotations")}
+    annotations = metadata.get("annotations")
     if isinstance(annotations, dict):
-        left = {key: text for key, text in annotations.items() if key not in _COPIES}
-        kept = {**kept, "annotations": left}
-        if not left:
-            del kept["annotations"]
+        left = {
+            key: text
+            for key, text in annotations.items()
+            if key in KEPT_ANNOTATIONS or (keep_annotations and key not in _COPIES)
+        }
+        if left:
+            kept["annotations"] = left
     return kept
 
 
-def _spec(spec: JSON) -> JSON:
-    """A spec, and the pod template in it."""
+def _spec(spec: JSON, keep_annotations: bool) -> JSON:
+    """A spec, with its containers and the templates in it: of pods, jobs, claims and volume claims."""
     changed = dict(spec)
     for name in _CONTAINER_LISTS:
         containers = spec.get(name)
         if isinstance(containers, list):
             changed[name] = [_container(each) for each in containers]
-    template = spec.get("template")
-    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        changed["template"] = {**template, "spec": _spec(template["spec"])}
+    for name in ("template", "jobTemplate"):
+        if name in spec:
+            changed[name] = _object(spec[name], keep_annotations)
+    if isinstance(spec.get("volumeClaimTemplates"), list):
+        changed["volumeClaimTemplates"] = [_object(each, keep_annotations) for each in spec["volumeClaimTemplates"]]
+    if isinstance(spec.get("metadata"), dict):
+        # A template of claims has what claims get in its spec.
+        changed["metadata"] = _metadata(spec["metadata"], keep_annotations)
     return changed
 
 

@@ -20,9 +20,9 @@ LIMITS = "NodeVolumeLimits"
 BINDING = "VolumeBinding"
 ZONE = "VolumeZone"
 _ONCE_POD = "ReadWriteOncePod"
-_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
-_OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 _ZONE_LABELS = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -220,7 +220,7 @@ class Volumes:
         """Whether each claim finds a volume on the node, or one can be made there. Small claims choose first."""
         taken: set[str] = set()
         for claim in sorted(claims, key=_size):
-            selected = claim.metadata.annotations.get(_SELECTED_NODE)
+            selected = claim.metadata.annotations.get(SELECTED_NODE)
             if selected is not None:
                 if selected != node.name:
                     return False
@@ -301,11 +301,11 @@ def in_use() -> Status:
 
 
 def _is_bound(claim: core_v1.PersistentVolumeClaim) -> bool:
-    return bool(claim.spec.volume_name) and _BIND_COMPLETED in claim.metadata.annotations
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
 def _class_name(claim: core_v1.PersistentVolumeClaim) -> str:
-    old = claim.metadata.annotations.get(_OLD_CLASS)
+    old = claim.metadata.annotations.get(OLD_CLASS)
     return old if old is not None else claim.spec.storage_class_name or ""
 
 

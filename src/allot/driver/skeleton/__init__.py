@@ -9,9 +9,12 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+import allot
 from allot.core.validation.names import check_driver_name
 
 _SUFFIX = ".txt"
+# Exact versions, with hashes, of what this release needs.
+_REQUIREMENTS = "requirements.txt"
 
 
 class SkeletonError(ValueError):
@@ -30,7 +33,9 @@ def write_skeleton(name: str, directory: Path) -> tuple[Path, ...]:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise SkeletonError(f"{directory}: is there already, expected a new or empty folder")
         written = []
-        for path, text in sorted(_texts(resources.files(__name__) / "files", Path())):
+        texts = _texts(resources.files(__name__) / "files", Path())
+        texts.append((Path(_REQUIREMENTS), (resources.files(allot) / _REQUIREMENTS).read_text()))
+        for path, text in sorted(texts):
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(_filled(text, name))
@@ -61,6 +66,7 @@ def _filled(text: str, name: str) -> str:
         "@SHORT@": short,
         "@CLASS@": camel,
         "@UPPER@": short.upper().replace("-", "_"),
+        "@WHEEL@": f"allot_dra-{allot.__version__}-py3-none-any.whl",
     }
     for placeholder, value in values.items():
         text = text.replace(placeholder, value)

@@ -11,7 +11,7 @@ from allot.core.advice.nearest import nearest
 from allot.core.advice.world import World
 from allot.core.model import core_v1, storage_v1
 
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def volume_cause(world: World, pod: core_v1.Pod, said: str) -> Diagnosis:
@@ -46,7 +46,7 @@ def _other_classes(world: World, claim: core_v1.PersistentVolumeClaim) -> Iterat
     meant = nearest(wrong, classes)
     ordered = sorted(
         classes,
-        key=lambda name: (name != meant, classes[name].metadata.annotations.get(_DEFAULT_CLASS) != "true", name),
+        key=lambda name: (name != meant, classes[name].metadata.annotations.get(DEFAULT_CLASS) != "true", name),
     )
     namespace, claimed = claim.metadata.namespace, claim.metadata.name
     for name in ordered:
