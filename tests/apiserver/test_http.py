@@ -421,7 +421,7 @@ async def test_requests_without_credential_or_right_are_refused_everywhere(serve
             if path in open_to_all:
                 continue
             answer = await server.get(path, session=nobody)
-            assert answer.status == 401, path
+            assert answer.status == 403, path
             if (path.startswith("/api") and path.count("/") >= 3 and not path.startswith("/apis/")) or path.count(
                 "/"
             ) > 4:

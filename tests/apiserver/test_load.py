@@ -55,7 +55,7 @@ async def assert_serves(server: LiveServer, name: str) -> None:
             assert (await anext(events))["object"]["metadata"]["name"] == name
         async with server.as_nobody() as nobody:
             assert (await server.get("/version", session=nobody)).status == 200
-            assert (await server.get(MAPS, session=nobody)).status == 401
+            assert (await server.get(MAPS, session=nobody)).status == 403
 
 
 HALF_A_HEAD = b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nX-Slow: "
@@ -103,7 +103,7 @@ async def test_two_thousand_idle_connections_do_not_stop_others(server: LiveServ
 async def test_a_client_without_credential_gets_its_answer_before_its_body_is_read(server: LiveServer) -> None:
     async with clients(server, 1, HALF_A_BODY) as [(reader, _)], asyncio.timeout(STUCK_S):
         answer = await reader.readuntil(b"\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert answer.startswith(b"HTTP/1.1 403 ")
         assert b"connection: close" in answer.lower()
 
 

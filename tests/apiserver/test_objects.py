@@ -418,7 +418,7 @@ async def test_everybody_else_needs_a_right(server: LiveServer) -> None:
     )
     async with server.as_nobody() as session:
         answer = await server.get(MAPS, session=session)
-        assert (answer.status, answer.json["reason"]) == (401, "Unauthorized")
+        assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
         assert (await server.get("/readyz", session=session)).status == 200
 
 

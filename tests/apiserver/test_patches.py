@@ -94,7 +94,7 @@ async def test_patches_that_do_not_fit_are_refused(server: LiveServer, kind: str
 
 
 async def test_an_apply_creates_and_owns(any_server: LiveServer) -> None:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}
     answer = await any_server.patch(f"{MAPS}/a?fieldManager=me", body, APPLY)
     assert answer.status == 201
     (entry,) = answer.json["metadata"]["managedFields"]
@@ -105,7 +105,7 @@ async def test_an_apply_creates_and_owns(any_server: LiveServer) -> None:
 
 
 async def test_an_apply_removes_what_it_no_longer_names(server: LiveServer) -> None:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1", "b": "2"}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1", "b": "2"}}
     await server.patch(f"{MAPS}/a?fieldManager=me", body, APPLY)
     await server.patch(f"{MAPS}/a?fieldManager=other", {"data": {"c": "3"}})
     answer = await server.patch(f"{MAPS}/a?fieldManager=me", {**body, "data": {"a": "1"}}, APPLY)
@@ -113,7 +113,7 @@ async def test_an_apply_removes_what_it_no_longer_names(server: LiveServer) -> N
 
 
 async def test_an_apply_does_not_take_what_is_others_unless_forced(server: LiveServer) -> None:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}
     await server.patch(f"{MAPS}/a?fieldManager=first", body, APPLY)
     taking = {**body, "data": {"a": "2"}}
     answer = await server.patch(f"{MAPS}/a?fieldManager=second", taking, APPLY)
@@ -127,19 +127,19 @@ async def test_an_apply_does_not_take_what_is_others_unless_forced(server: LiveS
 
 
 async def test_an_apply_has_rules(server: LiveServer) -> None:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}
     answer = await server.patch(f"{MAPS}/a", body, APPLY)
     assert answer.status == 422
     assert "fieldManager: Required value: is required for apply patch" in answer.json["message"]
     answer = await server.patch(f"{MAPS}/a?fieldManager=me&force=true", {"data": {"b": "2"}})
     assert "force: Forbidden: may not be specified for non-apply patch" in answer.json["message"]
-    managed = {**body, "metadata": {"managedFields": [{}]}}
+    managed = {**body, "metadata": {"name": "a", "managedFields": [{}]}}
     answer = await server.patch(f"{MAPS}/a?fieldManager=me", managed, APPLY)
     assert answer.json["message"] == "metadata.managedFields must be nil"
 
 
 async def test_apply_takes_yaml(server: LiveServer) -> None:
-    body = b"apiVersion: v1\nkind: ConfigMap\ndata:\n  on: 'yes'\n"
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  on: 'yes'\n"
     answer = await server.patch(f"{MAPS}/a?fieldManager=me", body, APPLY)
     # Kubernetes reads YAML 1.1, where the key is a boolean.
     assert (answer.status, answer.json["data"]) == (201, {"true": "yes"})

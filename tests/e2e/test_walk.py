@@ -1,4 +1,4 @@
-"""Every path without a credential gets 401, with too little right 403."""
+"""Every path without a credential, or with too little right, gets 403; with a wrong credential 401."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def walker(memory_server: ServerProcess) -> AsyncIterator[Walker]:
 async def test_nobody_gets_anything(walker: Walker) -> None:
     questions = await walker.questions()
     assert len(questions) > 500
-    open_to_all = [one for one in questions if await walker.status(one.method, one.path) != 401]
+    open_to_all = [one for one in questions if await walker.status(one.method, one.path) != 403]
     assert open_to_all == []
 
 
@@ -119,11 +119,11 @@ async def test_other_paths(walker: Walker) -> None:
         assert await walker.status("GET", path) == 200, path
         assert await walker.status("GET", path, "powerless-token") == 200, path
     for path in _NAMED:
-        assert await walker.status("GET", path) == 401, path
+        assert await walker.status("GET", path) == 403, path
         assert await walker.status("GET", path, "powerless-token") == 200, path
     for path in _CLOSED:
-        assert await walker.status("GET", path) == 401, path
+        assert await walker.status("GET", path) == 403, path
         assert await walker.status("GET", path, "powerless-token") == 403, path
     for method in ("POST", "PUT", "PATCH", "DELETE"):
-        assert await walker.status(method, "/healthz") == 401, method
+        assert await walker.status(method, "/healthz") == 403, method
         assert await walker.status(method, "/metrics", "powerless-token") == 403, method

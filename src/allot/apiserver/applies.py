@@ -39,6 +39,8 @@ async def apply_patch(
 
     def propose(entry: Entry | None) -> Object:
         live = None if entry is None else served.present(entry.object)
+        if live is None and not name:
+            raise objectmeta.no_name(request.name)
         try:
             applied = apply(
                 live,

@@ -8,6 +8,8 @@ from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import bad_request, conflict, invalid, not_found
+from allot.apiserver.fieldchecks import checked_part
+from allot.apiserver.objectmeta import metadata_of, text_of
 from allot.apiserver.options import write_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
@@ -26,10 +28,13 @@ async def bind(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST of a Binding, to pods/binding or to the older bindings."""
     options = write_options(request.query, request.user_agent, "Create")
     binding = read_object(request, served, parts.registry, kind="Binding", api_version="v1")
-    metadata = _members(binding, "metadata")
-    name = request.name or str(metadata.get("name", ""))
-    if request.name and metadata.get("name", request.name) not in ("", request.name):
+    binding, warnings = checked_part(binding, "", "v1", options.field_validation)
+    metadata = metadata_of(binding)
+    name = text_of(metadata, "name")
+    if request.name and name != request.name:
         raise bad_request("name in URL does not match name in Binding object")
+    if not name:
+        raise bad_request("Name parameter required.")
     node = _target(binding, name)
     pods = parts.registry.find("", "v1", "pods")
     assert pods is not None, "pods are served"
@@ -49,17 +54,12 @@ async def bind(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
                 await parts.store.update(entry.key, owned(bound), entry.revision)
             except (RevisionConflict, KeyNotFound):
                 continue
-        return ApiObject(object=SUCCESS, status=201, warnings=tuple(admission.warnings))
+        return ApiObject(object=SUCCESS, status=201, warnings=(*warnings, *admission.warnings))
     raise conflict("", "pods/binding", name, MODIFIED)
 
 
-def _members(object_: Object, name: str) -> Object:
-    value = object_.get(name)
-    return value if isinstance(value, dict) else {}
-
-
 def _target(binding: Object, name: str) -> str:
-    target = _members(binding, "target")
+    target = binding.get("target") or {}
     errors = []
     kind = target.get("kind") or ""
     if kind not in ("", "Node"):

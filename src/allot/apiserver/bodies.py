@@ -121,7 +121,7 @@ def read_object(
     value = read_value(request.body, request.content_type)
     if value is None or not isinstance(value, dict):
         raise _unrecognized(kind, request.body, value)
-    given_version, given_kind = value.get("apiVersion", ""), value.get("kind", "")
+    given_version, given_kind = ("" if value.get(name) is None else value[name] for name in ("apiVersion", "kind"))
     if not isinstance(given_version, str) or not isinstance(given_kind, str):
         raise _unrecognized(kind, request.body, value)
     if given_kind == kind and given_version == expected:

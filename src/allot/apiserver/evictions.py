@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.bindings import SUCCESS
 from allot.apiserver.bodies import read_object
 from allot.apiserver.deletes import delete_object
 from allot.apiserver.errors import StatusError, bad_request, forbidden, not_found, timeout
-from allot.apiserver.options import DeleteOptions, delete_options
+from allot.apiserver.fieldchecks import checked_part
+from allot.apiserver.objectmeta import metadata_of, text_of
+from allot.apiserver.options import DeleteOptions, delete_options, write_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
@@ -33,11 +37,13 @@ _DISRUPTED_PODS_MAX = 2000
 async def evict(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST of an Eviction."""
     body = read_object(request, served, parts.registry, kind="Eviction", api_version="policy/v1")
-    name = (body.get("metadata") or {}).get("name") or request.name
-    if name != request.name:
+    asked = write_options(request.query, request.user_agent, "Create")
+    body, warnings = checked_part(body, "policy", "v1", asked.field_validation)
+    if text_of(metadata_of(body), "name") != request.name:
         raise bad_request("name in URL does not match name in Eviction object")
-    given = body.get("deleteOptions")
-    options = delete_options(request.query, given if isinstance(given, dict) else None)
+    options = delete_options(request.query, body.get("deleteOptions"))
+    if asked.dry_run:
+        options = msgspec.structs.replace(options, dry_run=True)
     entry = await parts.store.get(served.key(request.namespace, request.name))
     if entry is None:
         raise not_found("", "pods", request.name)
@@ -47,7 +53,7 @@ async def evict(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     if not _needs_no_budget(entry.object):
         await _charge(parts, entry.object, request.namespace, options)
     await delete_object(parts, served, request, options)
-    return ApiObject(object=SUCCESS, status=201)
+    return ApiObject(object=SUCCESS, status=201, warnings=warnings)
 
 
 def _needs_no_budget(pod: Object) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 
 from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.registry import Served
+from allot.apiserver.schemas import builtin_schemas
 from allot.apiserver.sharing import changed_parts
-from allot.core.schema import FieldReport, check_fields, prune
+from allot.core.schema import FieldReport, Schema, check_fields, prune
 
 Object = dict[str, Any]
 
@@ -24,7 +25,7 @@ def checked_fields(
 ) -> tuple[Object, tuple[str, ...]]:
     """The object with nothing but fields that its kind has, and what to warn about; 400 if it is refused. What is shared
     with the old object is not looked at."""
-    schema = served.schema
+    schema, resource = served.schema, served.resource
     if schema is None:
         return object_, ()
     # Readers of text mark the outermost object if there are duplicates anywhere in it.
@@ -34,15 +35,28 @@ def checked_fields(
         report = check_fields(object_, schema, no_duplicates=True)
     else:
         report = check_fields(changed_parts(object_, old), schema)
-    resource = served.resource
+    return _judged(object_, schema, report, resource.kind, resource.version, validation)
+
+
+def checked_part(object_: Object, group: str, version: str, validation: str) -> tuple[Object, tuple[str, ...]]:
+    """The same for a kind that is only sent to a subresource: Eviction, Binding, Scale, TokenRequest."""
+    kind = object_["kind"]
+    schema = builtin_schemas().for_kind(group, version, kind)
+    assert schema is not None, "there are schemas of all built-in kinds"
+    return _judged(object_, schema, check_fields(object_, schema), kind, version, validation)
+
+
+def _judged(
+    object_: Object, schema: Schema, report: FieldReport, kind: str, version: str, validation: str
+) -> tuple[Object, tuple[str, ...]]:
     if report.wrong:
-        raise cannot_be_handled(resource.kind, resource.version, report.wrong[0])
+        raise cannot_be_handled(kind, version, report.wrong[0])
     if not report.untidy and not report.duplicates:
         return object_, ()
     errors = report.strict_errors
     if errors and validation == STRICT:
-        raise cannot_be_handled(resource.kind, resource.version, strict_text(errors))
-    return tidy(object_, served, report), errors if validation != IGNORE else ()
+        raise cannot_be_handled(kind, version, strict_text(errors))
+    return prune(object_, schema) if report.untidy else object_, errors if validation != IGNORE else ()
 
 
 def report_of(object_: Object, served: Served) -> FieldReport | None:

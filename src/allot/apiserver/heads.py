@@ -50,7 +50,7 @@ class Headers:
         self.impersonates = any(name.startswith("impersonate-") for name in self._values)
 
     def get(self, name: str) -> str:
-        """The value of a header, empty if it is not there; several of the same name are joined."""
+        """The value of a header, empty if it is not there; several of the same name are joined, but for Authorization."""
         return self._values.get(name, "")
 
 
@@ -131,7 +131,8 @@ def _joined(headers: Pairs) -> dict[str, str]:
         elif name == "content-length":
             # Whoever says it twice may mean two different things.
             raise BadHead(400, "more than one Content-Length")
-        else:
+        elif name != "authorization":
+            # Of two authorizations the first counts, as in Kubernetes.
             values[name] = f"{values[name]}, {value}"
     return values
 

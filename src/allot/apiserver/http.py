@@ -214,10 +214,9 @@ class _Exchange:
         credentials = Credentials(
             certificate=self._connection.certificate,
             authorization=head.get("authorization"),
-            websocket_protocols=head.get("sec-websocket-protocol"),
+            websocket_protocols=head.get("sec-websocket-protocol") if head.upgrade == "websocket" else "",
         )
-        user = await self._http._access.authenticator.authenticate(credentials)
-        return ANONYMOUS if user is None else user
+        return await self._http._access.authenticator.authenticate(credentials)
 
     def _attributes(self, user: User, found: Target | None, path: str, query: Mapping[str, str]) -> Attributes:
         if found is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.apiserver.errors import bad_request
+from allot.apiserver.errors import StatusError, bad_request
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -105,9 +105,14 @@ def check_name(object_: Object, name: str) -> None:
     """400 unless the object has the name of the path."""
     given = text_of(metadata_of(object_), "name")
     if not given:
-        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        raise no_name(name)
     if given != name:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
+def no_name(name: str) -> StatusError:
+    """400 for an object without the name of the path."""
+    return bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
 
 
 def without_duplicate_owners(object_: Object) -> tuple[Object, tuple[str, ...]]:

@@ -222,13 +222,15 @@ class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _DeleteBody(msgspec.Struct, frozen=True, rename="camel"):
-    kind: str = ""
-    api_version: str = ""
+    kind: str | None = ""
+    api_version: str | None = ""
     grace_period_seconds: int | None = None
     preconditions: _Preconditions | None = None
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
     dry_run: list[str] | None = None
+    # Not served, but not text either.
+    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
 
 
 def delete_options(query: Mapping[str, str], body: dict[str, Any] | None) -> DeleteOptions:

@@ -121,19 +121,20 @@ class _Patcher:
         errors = self._errors
         if report is not None:
             if report.wrong:
-                raise self._refused(patched, report.wrong[0])
+                raise refused_patch(patched, report.wrong[0])
             errors += report.strict_errors
         if errors and self._options.field_validation == STRICT:
-            raise self._refused(patched, strict_text(errors))
+            raise refused_patch(patched, strict_text(errors))
         if report is not None:
             patched = tidy(patched, served, report)
         objectmeta.check_name(patched, self._request.name)
         return patched, errors if self._options.field_validation != IGNORE else ()
 
-    def _refused(self, patched: Object, why: str) -> StatusError:
-        shown = go_json(go_json(patched)[:_VALUE_TOLD_MAX])
-        error = FieldError("patch", INVALID, f"Invalid value: {shown}: {why}")
-        return invalid("", "", "", [error])
+
+def refused_patch(patched: Object, why: str) -> StatusError:
+    """422 for a patch that makes something else than an object of its kind."""
+    shown = go_json(go_json(patched)[:_VALUE_TOLD_MAX])
+    return invalid("", "", "", [FieldError("patch", INVALID, f"Invalid value: {shown}: {why}")])
 
 
 def from_patch_error(error: PatchError) -> StatusError:

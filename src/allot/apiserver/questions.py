@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.apiserver import bindings
+from allot.apiserver import bindings, objectmeta
 from allot.apiserver.access import reviews
 from allot.apiserver.access.opening import Access
 from allot.apiserver.access.token_requests import request_token
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import method_not_allowed
-from allot.apiserver.fieldchecks import checked_fields
+from allot.apiserver.fieldchecks import checked_fields, checked_part
 from allot.apiserver.options import write_options
 from allot.apiserver.parts import Lookup, Parts
 from allot.apiserver.registry import Served
@@ -35,6 +35,7 @@ class Questions:
         options = write_options(request.query, request.user_agent, "Create")
         review = read_object(request, served, parts.registry)
         review, warnings = checked_fields(review, served, options.field_validation)
+        review = objectmeta.in_namespace(review, request.namespace, namespaced=resource.namespaced)
         review = {**review, "metadata": review.get("metadata") or {}}
         match resource.kind:
             case "SelfSubjectAccessReview":
@@ -56,10 +57,14 @@ class Questions:
     async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a TokenRequest to a service account."""
         body = read_object(request, served, parts.registry, kind="TokenRequest", api_version="authentication.k8s.io/v1")
+        options = write_options(request.query, request.user_agent, "Create")
+        body, told = checked_part(body, "authentication.k8s.io", "v1", options.field_validation)
         access = self._access
         admitted, warnings = await parts.admission.admit(
             request, Operation.CREATE, served.resource, body, None, subresource="token"
         )
         assert admitted is not None, "admission of a create keeps an object"
-        told = await request_token(access.tokens, self._lookup, parts.clock, request.namespace, request.name, admitted)
-        return ApiObject(object=told, status=201, warnings=warnings)
+        issued = await request_token(
+            access.tokens, self._lookup, parts.clock, request.namespace, request.name, admitted
+        )
+        return ApiObject(object=issued, status=201, warnings=(*told, *warnings))

@@ -11,12 +11,13 @@ from typing import Any
 
 from allot.apiserver import objectmeta
 from allot.apiserver.applies import field_errors, from_apply_error
-from allot.apiserver.bodies import APPLY_PATCH, read_object, read_value
+from allot.apiserver.bodies import APPLY_PATCH, JSON_PATCH, read_object, read_value
 from allot.apiserver.errors import bad_request, conflict, invalid, not_found
+from allot.apiserver.fieldchecks import checked_part
 from allot.apiserver.options import WriteOptions, write_options
 from allot.apiserver.ownership import with_managed_fields
 from allot.apiserver.parts import Parts
-from allot.apiserver.patches import from_patch_error, patch_type
+from allot.apiserver.patches import from_patch_error, patch_type, refused_patch
 from allot.apiserver.registry import ScalePaths, Served
 from allot.apiserver.request import ApiObject, ApiRequest
 from allot.apiserver.schemas import builtin_schemas
@@ -26,6 +27,7 @@ from allot.core.patching.errors import PatchError
 from allot.core.patching.json_patch import json_patch
 from allot.core.patching.merge_patch import merge_patch
 from allot.core.patching.scale import SCALE_API_VERSION, resource_managed_fields, scale_managed_fields
+from allot.core.schema import Schema, check_fields
 from allot.core.validation.fields import INVALID, FieldError
 from allot.store.port import Entry
 
@@ -34,7 +36,7 @@ Object = dict[str, Any]
 
 async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """GET, PUT and PATCH of a Scale."""
-    resource = served.resource
+    resource, warnings = served.resource, tuple[str, ...]()
     if request.verb == "get":
         entry = await parts.store.get(served.key(request.namespace, request.name))
         if entry is None:
@@ -48,7 +50,7 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
         change = _patched(request, kind)
     else:
         options = write_options(request.query, request.user_agent, "Update")
-        change = _put(parts, served, request)
+        change, warnings = _put(parts, served, request, options)
 
     def propose(entry: Entry | None) -> Object:
         if entry is None:
@@ -58,14 +60,18 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
         _check_preconditions(served, wanted, object_)
         return with_path(object_, served.scale.spec, _replicas(wanted, request.name))
 
-    answer = await replace_object(parts, served, request, propose, options, subresource="scale")
+    answer = await replace_object(parts, served, request, propose, options, warnings, subresource="scale")
     return ApiObject(object=scale_of(answer.object, served.scale), warnings=answer.warnings)
 
 
-def _put(parts: Parts, served: Served, request: ApiRequest) -> Callable[[Object], Object]:
+def _put(
+    parts: Parts, served: Served, request: ApiRequest, options: WriteOptions
+) -> tuple[Callable[[Object], Object], tuple[str, ...]]:
     wanted = read_object(request, served, parts.registry, kind="Scale", api_version="autoscaling/v1")
+    wanted, warnings = checked_part(wanted, "autoscaling", "v1", options.field_validation)
+    objectmeta.in_namespace(wanted, request.namespace, namespaced=served.resource.namespaced)
     objectmeta.check_name(wanted, request.name)
-    return lambda _: wanted
+    return lambda _: wanted, warnings
 
 
 async def _apply(parts: Parts, served: Served, request: ApiRequest, options: WriteOptions) -> ApiObject:
@@ -77,8 +83,7 @@ async def _apply(parts: Parts, served: Served, request: ApiRequest, options: Wri
     name = objectmeta.text_of(objectmeta.metadata_of(given), "name")
     if name and name != request.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
-    schema = builtin_schemas().for_kind("autoscaling", "v1", "Scale")
-    assert schema is not None, "there are schemas of all built-in kinds"
+    schema = _schema()
     warnings = field_errors(given, schema, options)
     replicas = tuple(f"f:{step}" for step in paths.spec)
 
@@ -110,15 +115,26 @@ async def _apply(parts: Parts, served: Served, request: ApiRequest, options: Wri
     return ApiObject(object=scale_of(answer.object, paths), warnings=answer.warnings)
 
 
+def _schema() -> Schema:
+    schema = builtin_schemas().for_kind("autoscaling", "v1", "Scale")
+    assert schema is not None, "there are schemas of all built-in kinds"
+    return schema
+
+
 def _patched(request: ApiRequest, kind: str) -> Callable[[Object], Object]:
     given = read_value(request.body, kind)
 
     def change(scale: Object) -> Object:
         try:
             # A Scale has no lists, so that a strategic patch is a merge patch.
-            return json_patch(scale, given) if kind.startswith("application/json-patch") else merge_patch(scale, given)
+            patched = json_patch(scale, given) if kind == JSON_PATCH else merge_patch(scale, given)
+            report = check_fields(patched, _schema())
         except PatchError as error:
             raise from_patch_error(error) from None
+        if report.wrong:
+            raise refused_patch(patched, report.wrong[0])
+        objectmeta.check_name(patched, request.name)
+        return patched
 
     return change
 
@@ -136,7 +152,7 @@ def _check_preconditions(served: Served, wanted: Object, object_: Object) -> Non
 
 def _replicas(scale: Object, name: str) -> int:
     spec = scale.get("spec")
-    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else 0
+    replicas = (spec.get("replicas") if isinstance(spec, dict) else None) or 0
     if type(replicas) is not int or replicas > 2**31 - 1:
         raise bad_request(f"spec.replicas: expected a whole number, got {str(replicas)[:50]}")
     if replicas < 0:

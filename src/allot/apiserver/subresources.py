@@ -1,7 +1,7 @@
 """Subresources: parts of objects with verbs of their own.
 
-Those with the object's shape (status, ephemeralcontainers, resize, approval) are updates with a narrower effect; binding,
-eviction, scale, finalize and token are small handlers of their own. What needs a connection to a node (log, exec, attach,
+Those with the object's shape (status, ephemeralcontainers, resize, approval, finalize) are updates with a narrower effect;
+binding, eviction, scale and token are small handlers of their own. What needs a connection to a node (log, exec, attach,
 portforward, proxy) is the HTTP adapter's business and has no answer here.
 """
 
@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from allot.apiserver import bindings, evictions, lists, patches, scales, writes
-from allot.apiserver.bodies import read_object
-from allot.apiserver.errors import bad_request, conflict, method_not_allowed, not_found, path_not_found
+from allot.apiserver.errors import bad_request, method_not_allowed, not_found, path_not_found
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
-from allot.store.port import KeyNotFound, RevisionConflict
 
 Object = dict[str, Any]
 
@@ -37,8 +35,6 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
             return await bindings.bind(parts, served, request)
         case "eviction":
             return await evictions.evict(parts, served, request)
-        case "finalize":
-            return await _finalize(parts, served, request)
         case "token":
             assert parts.questions is not None, "a server that serves accounts issues tokens"
             return await parts.questions.token(parts, served, request)
@@ -63,32 +59,3 @@ async def _get(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     if entry is None:
         raise not_found(resource.group, resource.plural, request.name)
     return writes.answer(served, entry, 200)
-
-
-async def _finalize(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
-    """Replace the finalizers in a namespace's spec; the namespace goes with the last of them if it is being deleted."""
-    resource = served.resource
-    body = read_object(request, served, parts.registry)
-    spec = body.get("spec") or {}
-    finalizers = spec.get("finalizers") if isinstance(spec, dict) else None
-    if finalizers is not None and not (isinstance(finalizers, list) and all(isinstance(f, str) for f in finalizers)):
-        raise bad_request("spec.finalizers: expected a list of strings")
-    for _ in range(5):
-        entry = await parts.store.get(served.key("", request.name))
-        if entry is None:
-            raise not_found(resource.group, resource.plural, request.name)
-        version = (body.get("metadata") or {}).get("resourceVersion")
-        if version and version != entry.object["metadata"]["resourceVersion"]:
-            raise conflict(resource.group, resource.plural, request.name, writes.MODIFIED)
-        kept = {name: value for name, value in (entry.object.get("spec") or {}).items() if name != "finalizers"}
-        changed = {**entry.object, "spec": {**kept, "finalizers": finalizers} if finalizers else kept}
-        try:
-            if writes.is_gone(changed):
-                deleted = await parts.store.delete(entry.key, entry.revision)
-                return ApiObject(object=writes.at_revision(changed, deleted.revision))
-            return writes.answer(
-                served, await parts.store.update(entry.key, writes.owned(changed), entry.revision), 200
-            )
-        except (RevisionConflict, KeyNotFound):
-            continue
-    raise conflict(resource.group, resource.plural, request.name, writes.MODIFIED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from allot.apiserver.access.certificates import SCHEDULER, CertificateAuthority
 from allot.apiserver.access.opening import Access
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.errors import StatusError
-from allot.core.access.attributes import User
+from allot.core.access.attributes import ANONYMOUS, User
 from allot.process.clock import ManualClock
 
 
@@ -42,14 +43,13 @@ async def refused(access: Access, **credentials: Any) -> bool:
     return error.value.code == 401
 
 
-async def test_without_a_credential_there_is_no_user(access: Access) -> None:
+async def test_without_a_credential_one_is_anonymous(access: Access) -> None:
     for authorization in ("", "Bearer", "Bearer ", "Basic YTpi", "rubbish"):
-        assert await access.authenticator.authenticate(Credentials(authorization=authorization)) is None
+        assert await access.authenticator.authenticate(Credentials(authorization=authorization)) is ANONYMOUS
 
 
 async def test_a_certificate_makes_its_user(access: Access) -> None:
     user = await access.authenticator.authenticate(Credentials(certificate=certificate(access)))
-    assert user is not None
     assert user.name == "system:kube-scheduler"
 
 
@@ -57,14 +57,12 @@ async def test_a_service_accounts_token_makes_its_user(access: Access, objects: 
     given_token = token(access, objects)
     for authorization in (f"Bearer {given_token}", f"bearer {given_token}", f" Bearer {given_token} "):
         user = await access.authenticator.authenticate(Credentials(authorization=authorization))
-        assert user is not None
         assert user.name == "system:serviceaccount:team:bot"
 
 
 async def test_a_certificate_goes_before_a_token(access: Access, objects: Any) -> None:
     both = Credentials(certificate=certificate(access), authorization=f"Bearer {token(access, objects)}")
     user = await access.authenticator.authenticate(both)
-    assert user is not None
     assert user.name == "system:kube-scheduler"
 
 
@@ -82,7 +80,6 @@ async def test_a_websocket_carries_its_token_among_the_protocols(access: Access,
     encoded = base64.urlsafe_b64encode(token(access, objects).encode()).rstrip(b"=").decode()
     offered = f"v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.{encoded}"
     user = await access.authenticator.authenticate(Credentials(websocket_protocols=offered))
-    assert user is not None
     assert user.name == "system:serviceaccount:team:bot"
     assert without_websocket_token(offered) == "v5.channel.k8s.io"
     assert await refused(access, websocket_protocols=offered.split(", ")[1])
@@ -98,7 +95,30 @@ async def test_static_tokens_come_from_a_file(access: Access, tmp_path: Path, cl
     assert alice == User("alice", "uid-1", ("dev", "ops", "system:authenticated"))
     bob = await authenticator.authenticate(Credentials(authorization="Bearer other"))
     assert bob == User("bob", "2", ("system:authenticated",))
-    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o644, True), (0o640, True), (0o600, False), (0o400, False)])
+def test_a_token_file_keeps_its_mode_and_others_reading_it_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, told: bool
+) -> None:
+    path = tmp_path / "tokens.csv"
+    path.write_text("secret,alice,1\n")
+    path.chmod(mode)
+    read_static_tokens(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert (f"(mode {mode:04o}); hint: chmod 600 {path}" in caplog.text) is told
+
+
+async def test_a_token_holds_beside_a_certificate_or_a_token_that_does_not(access: Access, objects: Any) -> None:
+    given_token = token(access, objects)
+    encoded = base64.urlsafe_b64encode(given_token.encode()).rstrip(b"=").decode()
+    offered = f"v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.{encoded}"
+    for credentials in (
+        Credentials(certificate=b"rubbish", authorization=f"Bearer {given_token}"),
+        Credentials(authorization="Bearer rubbish", websocket_protocols=offered),
+        Credentials(authorization=f"Bearer {given_token}", websocket_protocols=offered + "!"),
+    ):
+        assert (await access.authenticator.authenticate(credentials)).name == "system:serviceaccount:team:bot"
 
 
 @pytest.mark.parametrize("content", ["secret,alice", "secret,,1", ",alice,1", 'a,b,c,"open', "a,b,c\na,d,e", "\xff"])
@@ -126,7 +146,7 @@ async def test_random_credentials_never_make_a_user(access: Access, header: str,
         Credentials(certificate=der),
     ):
         try:
-            assert await access.authenticator.authenticate(credentials) is None
+            assert await access.authenticator.authenticate(credentials) is ANONYMOUS
         except StatusError as error:
             assert error.code == 401
     assert isinstance(bearer_token(header), str)

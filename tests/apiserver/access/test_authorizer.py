@@ -82,9 +82,9 @@ def test_a_refusal_is_the_status_of_kubernetes(authorizer: Authorizer) -> None:
     assert status_of(authorizer, path)["message"] == 'forbidden: User "alice" cannot get path "/metrics"'
 
 
-def test_without_a_credential_the_answer_is_401_but_for_health(authorizer: Authorizer) -> None:
-    assert status_of(authorizer, asked(ANONYMOUS, "list", "pods"))["code"] == 401
-    assert status_of(authorizer, Attributes(user=ANONYMOUS, verb="get", path="/api"))["code"] == 401
+def test_without_a_credential_one_may_ask_for_health_alone(authorizer: Authorizer) -> None:
+    assert status_of(authorizer, asked(ANONYMOUS, "list", "pods"))["code"] == 403
+    assert status_of(authorizer, Attributes(user=ANONYMOUS, verb="get", path="/api"))["code"] == 403
     authorizer.check(Attributes(user=ANONYMOUS, verb="get", path="/readyz"))
 
 
@@ -225,7 +225,7 @@ def test_impersonation_is_refused_or_goes_on_as_the_other(authorizer: Authorizer
     assert bad.value.code == 400
     with pytest.raises(StatusError) as nobody:
         impersonated(authorizer, asked(ANONYMOUS, "list", "pods"), [("Impersonate-User", "bob")])
-    assert nobody.value.code == 401
+    assert nobody.value.code == 403
     root = asked(User("root", groups=("system:masters",)), "list", "pods")
     attributes, _ = impersonated(authorizer, root, [("Impersonate-User", "bob")])
     assert attributes.user == User("bob", groups=("system:authenticated",))

@@ -27,6 +27,7 @@ from allot.apiserver.access.certificates import (
     CertificateAuthority,
     Certificates,
     Identity,
+    InvalidCertificate,
     KeyPair,
     node_identity,
 )
@@ -62,46 +63,89 @@ def test_common_name_is_the_user_and_organizations_are_groups(authority: Certifi
     assert "system:masters" in admin.groups
 
 
+def holds(authority: CertificateAuthority, content: bytes, now: float = NOW.timestamp()) -> bool:
+    try:
+        return authority.authenticate(content, now) is not None
+    except InvalidCertificate:
+        return False
+
+
 def test_certificates_of_others_are_not_accepted(authority: CertificateAuthority) -> None:
     other = CertificateAuthority.create(NOW)
-    assert authority.authenticate(der(other.issue_client(ADMIN, NOW)), NOW.timestamp()) is None
+    assert not holds(authority, der(other.issue_client(ADMIN, NOW)))
 
 
 def test_a_certificate_counts_from_its_first_to_its_last_day(authority: CertificateAuthority) -> None:
     content = der(authority.issue_client(ADMIN, NOW))
     for days, accepted in ((-1, False), (0, True), (364, True), (366, False), (0, True)):
-        assert (authority.authenticate(content, NOW.timestamp() + days * DAY) is not None) is accepted
+        assert holds(authority, content, NOW.timestamp() + days * DAY) is accepted
 
 
 def test_a_server_certificate_is_no_credential(authority: CertificateAuthority) -> None:
-    assert authority.authenticate(der(authority.issue_server(["localhost"], NOW)), NOW.timestamp()) is None
+    assert not holds(authority, der(authority.issue_server(["localhost"], NOW)))
 
 
-def test_a_certificate_without_a_name_is_no_credential(authority: CertificateAuthority) -> None:
-    assert authority.authenticate(der(authority.issue_client(Identity("x"), NOW)), NOW.timestamp()) is not None
+def made(authority: CertificateAuthority, *subject: tuple[x509.ObjectIdentifier, str], critical: bool = False) -> bytes:
+    """A certificate of the authority as it would not make it itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters")])
+    name = x509.Name([x509.NameAttribute(oid, value) for oid, value in subject])
     loaded = serialization.load_pem_private_key(authority.pair.key, None)
     assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-    nameless = (
-        x509.CertificateBuilder(
-            authority.certificate.subject, subject, key.public_key(), 1, NOW, NOW + timedelta(days=1)
-        )
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .sign(loaded, hashes.SHA256())
-    )
-    assert authority.authenticate(nameless.public_bytes(serialization.Encoding.DER), NOW.timestamp()) is None
+    end = NOW + timedelta(days=1)
+    builder = x509.CertificateBuilder(authority.certificate.subject, name, key.public_key(), 1, NOW, end)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.3.6.1.4.1.57683.99"), b"\x05\x00")
+    builder = builder.add_extension(unknown, critical=critical)
+    return builder.sign(loaded, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def test_a_certificate_without_a_name_makes_nobody(authority: CertificateAuthority) -> None:
+    nameless = made(authority, (NameOID.ORGANIZATION_NAME, "system:masters"))
+    assert authority.authenticate(nameless, NOW.timestamp()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "expected"),
+    [
+        ("jane", ("dev",), ("dev", "system:authenticated")),
+        ("jane", ("system:authenticated",), ("system:authenticated",)),
+        ("jane", ("system:unauthenticated",), ("system:unauthenticated",)),
+        (
+            "jane",
+            ("a,system:masters", "b\nsystem:masters"),
+            ("a,system:masters", "b\nsystem:masters", "system:authenticated"),
+        ),
+        ("system:masters", (), ("system:authenticated",)),
+        ("system:anonymous", (), ()),
+        ("system:anonymous", ("dev",), ("dev",)),
+    ],
+)
+def test_reserved_names_make_nobody_authenticated(
+    authority: CertificateAuthority, name: str, groups: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    user = authority.authenticate(der(authority.issue_client(Identity(name, groups), NOW)), NOW.timestamp())
+    assert user is not None
+    assert (user.name, user.groups) == (name, expected)
+
+
+def test_a_certificate_with_two_uids_or_an_unknown_critical_extension_does_not_hold(
+    authority: CertificateAuthority,
+) -> None:
+    uid, name = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2"), (NameOID.COMMON_NAME, "jane")
+    assert holds(authority, made(authority, name, (uid, "1")))
+    assert not holds(authority, made(authority, name, (uid, "1"), (uid, "2")))
+    assert not holds(authority, made(authority, name, critical=True))
 
 
 @settings(max_examples=30)
 @given(st.binary(max_size=2000), st.integers(0, 400), st.integers(0, 255))
 def test_damaged_certificates_are_no_credentials(noise: bytes, position: int, byte: int) -> None:
     authority = _AUTHORITY
-    assert authority.authenticate(noise, NOW.timestamp()) is None
+    assert not holds(authority, noise)
     good = bytearray(_GOOD)
     unchanged = good[position] == byte
     good[position] = byte
-    assert (authority.authenticate(bytes(good), NOW.timestamp()) is not None) is unchanged
+    assert holds(authority, bytes(good)) is unchanged
 
 
 _AUTHORITY = CertificateAuthority.create(NOW)

@@ -159,12 +159,12 @@ async def test_a_bound_token_works_until_its_service_account_goes(server: LiveSe
         assert (await server.get("/readyz", headers=bad, session=nobody)).status == 401
 
 
-async def test_nobody_gets_401_everywhere_but_at_health_and_version(server: LiveServer) -> None:
+async def test_nobody_gets_403_everywhere_but_at_health_and_version(server: LiveServer) -> None:
     async with server.as_nobody() as nobody:
         for path in ("/livez", "/readyz", "/healthz", "/version"):
             assert (await server.get(path, session=nobody)).status == 200
         for path in ("/", "/api", "/apis", "/metrics", "/openapi/v3", "/api/v1/pods", "/nonsense", "/api/v1/nonsense"):
-            assert (await server.get(path, session=nobody)).status == 401
+            assert (await server.get(path, session=nobody)).status == 403
 
 
 async def test_a_node_sees_its_own_slices_and_no_others(server: LiveServer) -> None:
@@ -229,7 +229,7 @@ async def test_tokens_can_be_verified_with_what_the_server_publishes(server: Liv
     assert keys.headers["Content-Type"] == "application/jwk-set+json"
     assert keys.json["keys"][0]["kid"] == server.live.access.tokens.key.key_id
     async with server.as_nobody() as nobody, server.as_user("alice") as alice:
-        assert (await server.get("/openid/v1/jwks", session=nobody)).status == 401
+        assert (await server.get("/openid/v1/jwks", session=nobody)).status == 403
         assert (await server.get("/openid/v1/jwks", session=alice)).status == 403
 
 
@@ -246,7 +246,7 @@ async def test_requests_are_audited_with_who_asked_as_whom(tmp_path: Path) -> No
     assert refused["impersonatedUser"]["username"] == "bob"
     assert refused["objectRef"]["resource"] == "nodes"
     assert refused["responseStatus"]["code"] == 403
-    assert [event["responseStatus"]["code"] for event in events if event["requestURI"] == "/api/v1/pods"] == [401]
+    assert [event["responseStatus"]["code"] for event in events if event["requestURI"] == "/api/v1/pods"] == [403]
 
 
 async def test_credentials_that_are_no_text_never_break_the_server(server: LiveServer) -> None:

@@ -292,3 +292,28 @@ def test_the_key_is_kept_and_its_owners_only(tmp_path: Path) -> None:
 
 def test_published_keys_are_json(access: Access) -> None:
     assert b'"kty":"EC"' in msgspec.json.encode(access.tokens.key.key_set())
+
+
+@pytest.mark.parametrize(
+    ("claim", "value"),
+    [
+        *(
+            (claim, value)
+            for claim in ("exp", "nbf")
+            for value in ("4102444800", "x", True, {}, [1], 10**400, -1, 1e999)
+        ),
+        ("exp", None),
+        ("exp", float("nan")),
+        *(("aud", value) for value in ({ISSUER: 1}, [[ISSUER]], 1, None, [])),
+        *(("sub", value) for value in (1, None, ["system:serviceaccount:team:bot"])),
+        *(("jti", value) for value in (1, ["a"], {"a": "b"})),
+        *(("kubernetes.io", value) for value in (None, "x", [], {}, {"namespace": 1, "serviceaccount": {"name": 2}})),
+        ("kubernetes.io", {"namespace": "team", "serviceaccount": "bot"}),
+        ("kubernetes.io", {"namespace": "team", "serviceaccount": {"name": "bot", "uid": "sa-uid"}, "pod": "x"}),
+    ],
+)
+async def test_a_claim_of_another_type_holds_no_token(requests: Requests, claim: str, value: Any) -> None:
+    claims = jwt.decode(await requests.token(), options={"verify_signature": False})
+    signed = requests.access.tokens.key.sign({**claims, claim: value})
+    with pytest.raises(InvalidToken):
+        await requests.check(signed)

@@ -1,7 +1,8 @@
 """Who asks: the user behind a client certificate or a bearer token.
 
-A request without a credential has no user; a request with a credential that does not hold is refused, however little it asks
-for. Certificates are tried first, as in Kubernetes. What a user may do is not known here.
+Credentials are tried in Kubernetes' order, and the first that holds decides: certificate, bearer token, token of a WebSocket.
+A request whose credentials do not hold is refused, however little it asks for; one without any is system:anonymous's. What a
+user may do is not known here.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from allot.apiserver.access.certificates import KUBELET_CLIENT, CertificateAuthority
-from allot.apiserver.access.secret_files import SecretFileError, read_secret
+from allot.apiserver.access.certificates import KUBELET_CLIENT, CertificateAuthority, InvalidCertificate
+from allot.apiserver.access.secret_files import SecretFileError, read_given_secret
 from allot.apiserver.access.service_account_tokens import Authenticated, InvalidToken, ServiceAccountTokens
 from allot.apiserver.access.token_key import TOKEN_LENGTH_MAX
 from allot.apiserver.errors import unauthorized
-from allot.core.access.attributes import AUTHENTICATED_GROUP, User
+from allot.core.access.attributes import ANONYMOUS, User, authenticated_groups
 from allot.process.clock import Clock
 
 # Browsers cannot set headers on a WebSocket, so the token travels as one of the protocols.
@@ -29,7 +30,7 @@ WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a request says about who makes it. websocket_protocols: the header Sec-WebSocket-Protocol."""
+    """What a request says about who makes it. websocket_protocols: what a WebSocket offers in Sec-WebSocket-Protocol."""
 
     certificate: bytes | None = None
     authorization: str = ""
@@ -53,28 +54,47 @@ class Authenticator:
         self._static = {_digest(token): user for token, user in (static_tokens or {}).items()}
 
     def by_certificate(self, certificate: bytes) -> User | None:
-        """The user behind a client certificate alone, None if it is nobody's. The certificate that servers show to kubelets is
-        nobody's here: a server that was led to itself, or to another one, must not be let in."""
-        user = self._authority.authenticate(certificate, self._clock.seconds())
-        return None if user is not None and user.name == KUBELET_CLIENT.name else user
+        """The user behind a client certificate alone, None if it is nobody's."""
+        try:
+            return self._certified(certificate)
+        except InvalidCertificate:
+            return None
 
-    async def authenticate(self, credentials: Credentials) -> User | None:
-        """The user, None without a credential; 401 for a credential that does not hold."""
-        if credentials.certificate is not None:
-            user = self.by_certificate(credentials.certificate)
-            if user is not None:
-                return user
-        token = bearer_token(credentials.authorization) or websocket_token(credentials.websocket_protocols)
-        if token:
+    def _certified(self, certificate: bytes) -> User | None:
+        """The user behind a client certificate. The one that servers show to kubelets does not hold here: a server that was
+        led to itself, or to another one, must not be let in."""
+        user = self._authority.authenticate(certificate, self._clock.seconds())
+        if user is not None and user.name == KUBELET_CLIENT.name:
+            raise InvalidCertificate("the certificate is for kubelets alone")
+        return user
+
+    async def authenticate(self, credentials: Credentials) -> User:
+        """The user, system:anonymous without a credential; 401 if there are credentials and none of them holds."""
+        failed: Exception | None = None
+        try:
+            if credentials.certificate is not None:
+                user = self._certified(credentials.certificate)
+                if user is not None:
+                    return user
+        except InvalidCertificate as error:
+            failed = error
+        for read, header in (
+            (bearer_token, credentials.authorization),
+            (websocket_token, credentials.websocket_protocols),
+        ):
             try:
-                found = await self.authenticate_token(token)
+                token = read(header)
+                found = await self.authenticate_token(token) if token else None
             except InvalidToken as error:
-                raise unauthorized() from error
+                failed = error
+                continue
             if found is not None:
                 return found.user
-        if token or credentials.certificate is not None:
-            raise unauthorized()
-        return None
+            if token:
+                failed = InvalidToken("invalid bearer token")
+        if failed is not None:
+            raise unauthorized() from failed
+        return ANONYMOUS
 
     async def authenticate_token(self, token: str, audiences: tuple[str, ...] = ()) -> Authenticated | None:
         """Whose token it is, None if nobody's, InvalidToken if it was somebody's. Static tokens are for any audience."""
@@ -95,19 +115,19 @@ def bearer_token(authorization: str) -> str:
 
 
 def websocket_token(protocols: str) -> str:
-    """The token among WebSocket protocols, empty if there is none; 401 if it cannot be read or stands alone."""
+    """The token among WebSocket protocols, empty if there is none; InvalidToken if it cannot be read or stands alone."""
     offered = [protocol.strip() for protocol in protocols.split(",")]
     tokens = [protocol for protocol in offered if protocol.startswith(WEBSOCKET_PREFIX)]
     if not tokens:
         return ""
     # The protocol with the token is not answered, so there has to be another one.
     if len(tokens) > 1 or len(offered) < 2:
-        raise unauthorized()
+        raise InvalidToken("expected one token among the protocols, and another protocol")
     encoded = tokens[0][len(WEBSOCKET_PREFIX) :]
     try:
         return base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
-        raise unauthorized() from error
+        raise InvalidToken("the token among the protocols cannot be read") from error
 
 
 def without_websocket_token(protocols: str) -> str:
@@ -118,9 +138,7 @@ def without_websocket_token(protocols: str) -> str:
 
 def read_static_tokens(path: Path) -> dict[str, User]:
     """Tokens from a file of lines `token,user,uid,"group,group"`; the groups may be missing."""
-    content = read_secret(path)
-    if content is None:
-        raise SecretFileError(f"token file {path}: does not exist")
+    content = read_given_secret(path, "token file")
     found: dict[str, User] = {}
     try:
         lines = list(csv.reader(io.StringIO(content.decode()), skipinitialspace=True, strict=True))
@@ -136,7 +154,7 @@ def read_static_tokens(path: Path) -> dict[str, User]:
         if fields[0] in found:
             raise SecretFileError(f"token file {path}, line {number}: the token is in the file twice")
         groups = [group.strip() for group in fields[3].split(",") if group.strip()] if len(fields) > 3 else []
-        found[fields[0]] = User(fields[1], fields[2], (*groups, AUTHENTICATED_GROUP))
+        found[fields[0]] = User(fields[1], fields[2], authenticated_groups(fields[1], groups))
     return found
 
 

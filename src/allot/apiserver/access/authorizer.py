@@ -1,7 +1,7 @@
 """Whether a request may be made: system:masters, then the node authorizer, then RBAC; the first that allows decides.
 
 Fed with the changes of the store (`apply_change`), so that a decision is made from memory. Refusals become the Status that
-Kubernetes answers: 401 for somebody without a credential, 403 for everybody else.
+Kubernetes answers: 403, for somebody without a credential too.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allot.apiserver.errors import StatusError, forbidden, unauthorized
-from allot.core.access.attributes import ANONYMOUS, MASTERS_GROUP, Attributes, Decision, User, refusal
+from allot.apiserver.errors import StatusError, forbidden
+from allot.core.access.attributes import MASTERS_GROUP, Attributes, Decision, User, refusal
 from allot.core.access.default_policy import node_rules
 from allot.core.access.node_authorizer import NodeAuthorizer
 from allot.core.access.node_graph import NodeGraph
@@ -77,16 +77,13 @@ class Authorizer:
         return Decision(False, "\n".join(reasons))
 
     def check(self, attributes: Attributes) -> None:
-        """Pass, or raise 401 for a request without a credential and 403 otherwise."""
+        """Pass, or raise 403."""
         decision = self.authorize(attributes)
         if not decision.allowed:
             raise self.refused(attributes, decision.reason)
 
     def refused(self, attributes: Attributes, reason: str = "") -> StatusError:
         """The answer to somebody who may not."""
-        # The very object: whoever impersonates system:anonymous has a credential.
-        if attributes.user is ANONYMOUS:
-            return unauthorized()
         return forbidden(attributes.group, attributes.resource, attributes.name, refusal(attributes, reason))
 
     def rules_for(self, user: User, namespace: str) -> tuple[tuple[Rule, ...], tuple[str, ...]]:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from allot.apiserver.access.secret_files import SecretFileError, make_private_directory, read_secret, write_secret
-from allot.core.access.attributes import AUTHENTICATED_GROUP, MASTERS_GROUP, NODES_GROUP, User
+from allot.core.access.attributes import MASTERS_GROUP, NODES_GROUP, User, authenticated_groups
 from allot.core.access.service_accounts import CREDENTIAL_ID
 from allot.process.clock import Clock
 
@@ -36,6 +36,8 @@ _BACKDATED = timedelta(minutes=5)
 # A place in the subject for the user's uid, as Kubernetes has had it since 1.33.
 _UID_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 _VERIFIED_MAX = 10_000
+# OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python has no name for.
+_NO_CHECK_TIME = 0x200000
 
 SERVICE_NAMES = (
     "localhost",
@@ -52,6 +54,10 @@ class KeyPair(msgspec.Struct, frozen=True):
 
     certificate: bytes
     key: bytes
+
+
+class InvalidCertificate(Exception):
+    """A client certificate that does not hold; the text says why."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -73,6 +79,14 @@ def node_identity(node: str) -> Identity:
     return Identity(f"system:node:{node}", (NODES_GROUP,))
 
 
+class _Verified(msgspec.Struct, frozen=True):
+    """A client certificate of ours: whose it is, and from when until when."""
+
+    user: User | None
+    since: float
+    until: float
+
+
 class CertificateAuthority:
     """Signs certificates and verifies those it signed."""
 
@@ -80,8 +94,8 @@ class CertificateAuthority:
         self.certificate = certificate
         self._key = key
         self._key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        # DER -> user and the time at which the certificate ends; verifying a signature again and again is expensive.
-        self._verified: dict[bytes, tuple[User, float]] = {}
+        # DER -> what it says; verifying a signature again and again is expensive.
+        self._verified: dict[bytes, _Verified] = {}
 
     @classmethod
     def create(cls, now: datetime) -> CertificateAuthority:
@@ -145,30 +159,36 @@ class CertificateAuthority:
         return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
     def authenticate(self, der: bytes, now: float) -> User | None:
-        """The user that a client certificate makes, None if we did not sign it, it has ended, or it is for something else."""
+        """The user that a client certificate makes, None if it has no common name; InvalidCertificate if we did not sign it,
+        it is not in force, or it is for something else. The handshake does not look at times: they are judged here, for
+        every request."""
         known = self._verified.get(der)
         if known is None:
-            known = self._verify(der, now)
-            if known is None:
-                return None
+            known = self._verify(der)
             if len(self._verified) >= _VERIFIED_MAX:
                 self._verified.clear()
             self._verified[der] = known
-        user, until = known
-        return user if now <= until else None
+        if now > known.until:
+            raise InvalidCertificate("certificate has expired")
+        if now < known.since:
+            raise InvalidCertificate("certificate is not yet valid")
+        return known.user
 
-    def _verify(self, der: bytes, now: float) -> tuple[User, float] | None:
+    def _verify(self, der: bytes) -> _Verified:
         try:
             certificate = x509.load_der_x509_certificate(der)
             certificate.verify_directly_issued_by(self.certificate)
-            if not _may_be_client(certificate):
-                return None
-        except (ValueError, TypeError, InvalidSignature, x509.InvalidVersion, x509.DuplicateExtension):
-            return None
-        if certificate.not_valid_before_utc.timestamp() > now or self.certificate.not_valid_after_utc.timestamp() < now:
-            return None
-        user = _user(certificate, der)
-        return None if user is None else (user, certificate.not_valid_after_utc.timestamp())
+            _check_is_for_clients(certificate)
+            user = _user(certificate, der)
+        except InvalidSignature as error:
+            raise InvalidCertificate("certificate signed by unknown authority") from error
+        except (ValueError, TypeError, x509.InvalidVersion, x509.DuplicateExtension) as error:
+            raise InvalidCertificate(str(error)) from error
+        return _Verified(
+            user,
+            max(each.not_valid_before_utc.timestamp() for each in (certificate, self.certificate)),
+            min(each.not_valid_after_utc.timestamp() for each in (certificate, self.certificate)),
+        )
 
 
 class Certificates:
@@ -231,12 +251,14 @@ class Certificates:
         return pair
 
     def server_context(self) -> ssl.SSLContext:
-        """TLS 1.2 and above with the server's certificate; client certificates are asked for, not demanded."""
+        """TLS 1.2 and above with the server's certificate; client certificates are asked for, not demanded. One that has
+        expired does not end the handshake: its sender may have a token as well, and is owed an answer otherwise."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
         context.load_verify_locations(cadata=self.authority.pem.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
+        context.verify_flags |= _NO_CHECK_TIME
         context.set_alpn_protocols(["http/1.1"])
         self._contexts.append(context)
         return context
@@ -321,12 +343,16 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _may_be_client(certificate: x509.Certificate) -> bool:
-    try:
-        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return True
-    return ExtendedKeyUsageOID.CLIENT_AUTH in usages or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usages
+def _check_is_for_clients(certificate: x509.Certificate) -> None:
+    for extension in certificate.extensions:
+        value = extension.value
+        if isinstance(value, x509.UnrecognizedExtension) and extension.critical:
+            raise InvalidCertificate("unhandled critical extension")
+        if isinstance(value, x509.ExtendedKeyUsage) and not {
+            ExtendedKeyUsageOID.CLIENT_AUTH,
+            ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
+        } & set(value):
+            raise InvalidCertificate("certificate specifies an incompatible key usage")
 
 
 def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
@@ -337,15 +363,16 @@ def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> tuple[s
 
 
 def _user(certificate: x509.Certificate, der: bytes) -> User | None:
+    """Whom a certificate names: the common name, with organizations as groups; None if it has no common name."""
     names = _texts(certificate, NameOID.COMMON_NAME)
     if not names or not names[-1]:
         return None
-    groups = _texts(certificate, NameOID.ORGANIZATION_NAME)
-    if AUTHENTICATED_GROUP not in groups:
-        groups = (*groups, AUTHENTICATED_GROUP)
-    uid = _texts(certificate, _UID_OID)
+    uids = _texts(certificate, _UID_OID)
+    if len(uids) > 1 or uids == ("",):
+        raise InvalidCertificate("expected one UID that is not empty")
     extra = {CREDENTIAL_ID: (f"X509SHA256={hashlib.sha256(der).hexdigest()}",)}
-    return User(names[-1], uid[0] if len(uid) == 1 else "", groups, extra)
+    groups = authenticated_groups(names[-1], _texts(certificate, NameOID.ORGANIZATION_NAME))
+    return User(names[-1], uids[0] if uids else "", groups, extra)
 
 
 def _identity_of(pair: KeyPair) -> Identity:

@@ -17,7 +17,7 @@ def impersonated(
 ) -> tuple[Attributes, str]:
     """The attributes to go on with: the same, or with the impersonated user; and the constraint, for the audit log.
 
-    400 for headers that cannot be meant, 403 (401 without a credential) if the sender may not.
+    400 for headers that cannot be meant, 403 if the sender may not.
     """
     try:
         wanted = wanted_user(headers)

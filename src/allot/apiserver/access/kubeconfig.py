@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from allot.apiserver.access.secret_files import SecretFileError, make_private_directory, read_secret, write_secret
+from allot.apiserver.access.secret_files import SecretFileError, make_private_directory, write_secret
 
 
 def write_kubeconfig(
@@ -40,8 +40,13 @@ def _base64(content: bytes) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    content = read_secret(path)
-    if content is None or not content.strip():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        content = b""
+    except OSError as error:
+        raise SecretFileError(f"kubeconfig {path}: cannot be read: {error.strerror or error}") from error
+    if not content.strip():
         return {"apiVersion": "v1", "kind": "Config", "preferences": {}}
     try:
         config = yaml.safe_load(content)

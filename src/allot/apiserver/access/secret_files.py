@@ -1,13 +1,17 @@
 """Files that only their owner may read: keys, tokens, kubeconfigs.
 
-A file is written beside its place and moved there, so that nobody ever sees half of it or sees it with other modes.
+A file is written beside its place and moved there, so that nobody ever sees half of it or sees it with other modes. Modes of
+our own files are put right when they are read; files that users name are theirs, and they are only told.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from pathlib import Path
+
+_LOGGER = logging.getLogger(__name__)
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
@@ -45,14 +49,33 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes | None:
-    """The file's content, None if there is no file. What others may read is closed to them."""
+    """The content of a file of ours, None if there is no file. What others may read is closed to them."""
     try:
-        mode = path.stat().st_mode
-        # Something like /dev/stdin may be named as well; its mode is not ours to change.
-        if mode & 0o077 and stat.S_ISREG(mode):
+        if path.stat().st_mode & 0o077:
             path.chmod(FILE_MODE)
         return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SecretFileError(f"file {path}: cannot be read: {error.strerror or error}") from error
+
+
+def read_given_secret(path: Path, told: str) -> bytes:
+    """The content of a file that a user has named. Its mode is not changed; a warning is logged if others may read it."""
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise SecretFileError(f"{told} {path}: does not exist") from None
+    except OSError as error:
+        raise SecretFileError(f"{told} {path}: cannot be read: {error.strerror or error}") from error
+    # Something like /dev/stdin may be named as well; nobody else reads that.
+    if mode & 0o077 and stat.S_ISREG(mode):
+        _LOGGER.warning(
+            "%s %s can be used by other users of this machine (mode %04o); hint: chmod 600 %s",
+            told,
+            path,
+            stat.S_IMODE(mode),
+            path,
+        )
+    return content

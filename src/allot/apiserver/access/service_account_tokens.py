@@ -10,7 +10,7 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -39,10 +39,59 @@ _CLAIM = "kubernetes.io"
 _LEGACY = "kubernetes.io/serviceaccount/"
 # How far clocks may differ, and how long tokens of a deleted object go on working.
 _LEEWAY_SECONDS = 60.0
+# Neither NaN nor without end.
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
 
 
 class InvalidToken(Exception):
     """A token that does not hold; the text says why."""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """An object that a token names."""
+
+    name: str
+    uid: str = ""
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    """What the claim `kubernetes.io` says."""
+
+    namespace: str
+    serviceaccount: _Named
+    pod: _Named | None = None
+    secret: _Named | None = None
+    node: _Named | None = None
+
+
+class _Claims(msgspec.Struct, frozen=True, rename={"bound": _CLAIM}):
+    """The claims of a token as we make them, with types that are looked at: a time that is no number holds no token."""
+
+    aud: str | tuple[str, ...]
+    exp: _Seconds
+    sub: str
+    bound: _Bound
+    nbf: _Seconds = 0.0
+    jti: str = ""
+
+
+class _LegacyClaims(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "namespace": f"{_LEGACY}namespace",
+        "secret": f"{_LEGACY}secret.name",
+        "account": f"{_LEGACY}service-account.name",
+        "uid": f"{_LEGACY}service-account.uid",
+    },
+):
+    """The claims of the token in a Secret."""
+
+    namespace: str
+    secret: str
+    account: str
+    uid: str
+    sub: str
 
 
 class Authenticated(msgspec.Struct, frozen=True):
@@ -139,48 +188,45 @@ class ServiceAccountTokens:
             return None
         try:
             if claims.get("iss") == LEGACY_ISSUER:
-                return await self._legacy(claims, token)
+                return await self._legacy(msgspec.convert(claims, _LegacyClaims), token)
             if claims.get("iss") == self.issuer:
-                return await self._bound(claims, tuple(audiences) or self.audiences)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+                return await self._bound(msgspec.convert(claims, _Claims), tuple(audiences) or self.audiences)
+        except msgspec.ValidationError as error:
             # Signed by our key, yet not of our making (kube-controller-manager may share the key).
             raise InvalidToken(f"the token's claims are malformed: {error}") from error
         return None
 
-    async def _bound(self, claims: Object, wanted: tuple[str, ...]) -> Authenticated:
+    async def _bound(self, claims: _Claims, wanted: tuple[str, ...]) -> Authenticated:
         self._check_times(claims)
-        audience = claims["aud"]
-        audiences = (audience,) if isinstance(audience, str) else tuple(audience)
+        audiences = (claims.aud,) if isinstance(claims.aud, str) else claims.aud
         accepted = tuple(value for value in wanted if value in audiences)
         if not accepted:
             raise InvalidToken(
                 f"token audiences {_listed(audiences)} is invalid for the target audiences {_listed(wanted)}"
             )
-        bound = claims[_CLAIM]
-        namespace, account = bound["namespace"], bound["serviceaccount"]
-        if claims["sub"] != user_name(namespace, account["name"]):
+        bound = claims.bound
+        namespace, account = bound.namespace, bound.serviceaccount
+        if claims.sub != user_name(namespace, account.name):
             raise InvalidToken("the token's subject is not the service account that it names")
         await self._check("serviceaccounts", namespace, account, "service account")
-        if "secret" in bound:
-            await self._check("secrets", namespace, bound["secret"], "secret")
-        if "pod" in bound:
-            await self._check("pods", namespace, bound["pod"], "pod")
-        elif "node" in bound:
-            await self._check("nodes", "", bound["node"], "node")
-        return Authenticated(
-            service_account_user(namespace, account["name"], account["uid"], _extra(claims, bound)), accepted
-        )
+        if bound.secret is not None:
+            await self._check("secrets", namespace, bound.secret, "secret")
+        if bound.pod is not None:
+            await self._check("pods", namespace, bound.pod, "pod")
+        elif bound.node is not None:
+            await self._check("nodes", "", bound.node, "node")
+        return Authenticated(service_account_user(namespace, account.name, account.uid, _extra(claims)), accepted)
 
-    def _check_times(self, claims: Object) -> None:
+    def _check_times(self, claims: _Claims) -> None:
         now = self._clock.seconds()
-        if now > float(claims["exp"]):
+        if now > claims.exp:
             raise InvalidToken("service account token has expired")
-        if now < float(claims.get("nbf", 0)) - _LEEWAY_SECONDS:
+        if now < claims.nbf - _LEEWAY_SECONDS:
             raise InvalidToken("service account token is not valid yet")
 
-    async def _check(self, plural: str, namespace: str, reference: Object, told: str) -> Object:
+    async def _check(self, plural: str, namespace: str, reference: _Named, told: str) -> Object:
         """The object that a token refers to, if it is still the one and has not been deleted for a while."""
-        name, uid = reference["name"], reference.get("uid", "")
+        name, uid = reference.name, reference.uid
         place = f"{namespace}/{name}" if namespace else name
         object_ = await self._lookup.get(plural, "", namespace, name)
         if object_ is None:
@@ -195,17 +241,16 @@ class ServiceAccountTokens:
             raise InvalidToken(f"{told} {place} has been deleted")
         return object_
 
-    async def _legacy(self, claims: Object, token: str) -> Authenticated:
-        namespace = claims[f"{_LEGACY}namespace"]
-        name, uid = claims[f"{_LEGACY}service-account.name"], claims[f"{_LEGACY}service-account.uid"]
-        if claims["sub"] != user_name(namespace, name):
+    async def _legacy(self, claims: _LegacyClaims, token: str) -> Authenticated:
+        namespace, name, uid = claims.namespace, claims.account, claims.uid
+        if claims.sub != user_name(namespace, name):
             raise InvalidToken("the token's subject is not the service account that it names")
-        secret = await self._lookup.get("secrets", "", namespace, claims[f"{_LEGACY}secret.name"])
+        secret = await self._lookup.get("secrets", "", namespace, claims.secret)
         if secret is None or secret["metadata"].get("deletionTimestamp"):
             raise InvalidToken("service account token has been invalidated")
         if secret.get("type") != SECRET_TYPE or _token_in(secret) != token:
             raise InvalidToken("service account token does not match the one in its secret")
-        await self._check("serviceaccounts", namespace, {"name": name, "uid": uid}, "service account")
+        await self._check("serviceaccounts", namespace, _Named(name, uid), "service account")
         return Authenticated(service_account_user(namespace, name, uid, {}), self.audiences)
 
 
@@ -217,16 +262,16 @@ def _reference(object_: Object) -> dict[str, str]:
     return reference
 
 
-def _extra(claims: Object, bound: Object) -> dict[str, tuple[str, ...]]:
+def _extra(claims: _Claims) -> dict[str, tuple[str, ...]]:
     """What a token adds to its user: which credential it is, and where its pod runs."""
     extra: dict[str, tuple[str, ...]] = {}
-    if claims.get("jti"):
-        extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
-    for key, name_key, uid_key in (("node", NODE_NAME, NODE_UID), ("pod", POD_NAME, POD_UID)):
-        if key in bound:
-            extra[name_key] = (bound[key]["name"],)
-            if bound[key].get("uid"):
-                extra[uid_key] = (bound[key]["uid"],)
+    if claims.jti:
+        extra[CREDENTIAL_ID] = (f"JTI={claims.jti}",)
+    for named, name_key, uid_key in ((claims.bound.node, NODE_NAME, NODE_UID), (claims.bound.pod, POD_NAME, POD_UID)):
+        if named is not None:
+            extra[name_key] = (named.name,)
+            if named.uid:
+                extra[uid_key] = (named.uid,)
     return extra
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.types import Options
 
-from allot.apiserver.access.secret_files import SecretFileError, read_secret, write_secret
+from allot.apiserver.access.secret_files import SecretFileError, read_given_secret, read_secret, write_secret
 
 ALGORITHM = "ES256"
 TOKEN_LENGTH_MAX = 32 * 1024
@@ -60,11 +60,8 @@ class TokenKey:
 
     @classmethod
     def read(cls, path: Path) -> TokenKey:
-        """The key in a file that must be there."""
-        pem = read_secret(path)
-        if pem is None:
-            raise SecretFileError(f"service-account key {path}: does not exist")
-        return cls._loaded(path, pem)
+        """The key in a file that a user has named."""
+        return cls._loaded(path, read_given_secret(path, "service-account key"))
 
     @classmethod
     def _loaded(cls, path: Path, pem: bytes) -> TokenKey:

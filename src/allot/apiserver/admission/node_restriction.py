@@ -1,6 +1,6 @@
 """NodeRestriction: nodes change what is theirs, and of that only what they have to.
 
-Not covered: pod certificate requests, and the audiences of the tokens that a node asks for.
+Not covered: pod certificate requests.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
+from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, Object, Operation
 from allot.apiserver.admission.certificates import certificate_subject
 from allot.apiserver.admission.objects import annotations_of, field, labels_of, mapping, metadata, sequence, text
 from allot.apiserver.admission.service_account import MIRROR_POD, environment_names, secret_names
 from allot.apiserver.errors import not_found
-from allot.apiserver.request import User
+from allot.apiserver.request import Attributes, User
 from allot.apiserver.resources import Resource
+from allot.core.validation.fields import quote
 
 _USER_PREFIX = "system:node:"
 _GROUP = "system:nodes"
@@ -50,8 +51,9 @@ def node_of(user: User) -> str | None:
 class NodeRestriction:
     """The plugin."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, authorize: Authorize) -> None:
         self._lookup = lookup
+        self._authorize = authorize
         self._checks: Mapping[tuple[str, str], Callable[[str, Admission], Awaitable[None]]] = {
             ("", "pods"): self._check_pod,
             ("", "nodes"): self._check_node,
@@ -191,6 +193,51 @@ class NodeRestriction:
             )
         if field(pod, "spec", "nodeName") != node:
             raise admission.forbidden("node requested token bound to a pod scheduled on a different node")
+        await self._check_audience(admission, pod)
+
+    async def _check_audience(self, admission: Admission, pod: Object) -> None:
+        """A token is for whom the pod's volumes say, or for whom the node has a right to ask tokens."""
+        audiences = sequence(field(admission.object, "spec", "audiences"))
+        if len(audiences) > 1:
+            raise admission.forbidden("node may only request 0 or 1 audiences")
+        audience = text(audiences[0]) if audiences else ""
+        for volume in sequence(field(pod, "spec", "volumes")):
+            if audience in await self._audiences(pod, mapping(volume)):
+                return
+        asked = Attributes(
+            user=admission.user,
+            verb="request-serviceaccounts-token-audience",
+            version="v1",
+            resource=audience,
+            namespace=admission.namespace,
+            name=admission.name,
+        )
+        if not self._authorize(asked).allowed:
+            why = f"is not authorized to request tokens for audience {quote(audience)}"
+            raise admission.forbidden(f"{admission.user.name} {why}")
+
+    async def _audiences(self, pod: Object, volume: Mapping[str, Any]) -> list[str]:
+        """For whom a volume has tokens: those that are projected into it, or given to its CSI driver."""
+        projected = [
+            text(mapping(source["serviceAccountToken"]).get("audience"))
+            for source in map(mapping, sequence(field(volume, "projected", "sources")))
+            if source.get("serviceAccountToken") is not None
+        ]
+        if projected:
+            return projected
+        driver = field(volume, "csi", "driver")
+        claim = field(volume, "persistentVolumeClaim", "claimName")
+        if volume.get("ephemeral") is not None:
+            claim = f"{metadata(pod)['name']}-{volume.get('name')}"
+        if claim:
+            bound = await self._lookup.get("persistentvolumeclaims", "", metadata(pod)["namespace"], text(claim))
+            name = text(field(bound, "spec", "volumeName"))
+            persistent = await self._lookup.get("persistentvolumes", "", "", name) if name else None
+            driver = field(persistent, "spec", "csi", "driver")
+        if not driver:
+            return []
+        found = await self._lookup.get("csidrivers", "storage.k8s.io", "", text(driver))
+        return [text(mapping(one).get("audience")) for one in sequence(field(found, "spec", "tokenRequests"))]
 
     async def _check_lease(self, node: str, admission: Admission) -> None:
         if admission.namespace != _LEASE_NAMESPACE:

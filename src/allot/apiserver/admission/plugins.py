@@ -54,7 +54,7 @@ def default_chain(
         NamespaceLifecycle(lookup),
         limits,
         accounts,
-        NodeRestriction(lookup),
+        NodeRestriction(lookup, authorize),
         TaintNodesByCondition(),
         priority,
         DefaultTolerationSeconds(),

@@ -5,7 +5,7 @@ Knows nothing about how a user proved to be one, and nothing about rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -29,6 +29,14 @@ class User(msgspec.Struct, frozen=True):
 
 
 ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED_GROUP,))
+
+
+def authenticated_groups(name: str, groups: Sequence[str]) -> tuple[str, ...]:
+    """The groups of a user with a credential: with system:authenticated, but for who is called system:anonymous or is said
+    to be in one of the two groups already, as in Kubernetes."""
+    if name == ANONYMOUS.name or AUTHENTICATED_GROUP in groups or UNAUTHENTICATED_GROUP in groups:
+        return tuple(groups)
+    return (*groups, AUTHENTICATED_GROUP)
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
