@@ -17,6 +17,7 @@ from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
+from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
 from allot.apiserver.connections import Limits
 from allot.apiserver.customresources.cleanup import delete_all_objects
@@ -106,6 +107,7 @@ async def running(
     """A server on a store, until the block ends. The store is opened and closed here."""
     clock, ids = clock or SystemClock(), ids or SystemIds()
     await store.open()
+    aside = Aside()
     try:
         registry = builtin_registry(settings.gates, clock)
         lookup = Lookup(store, registry)
@@ -145,6 +147,7 @@ async def running(
             clock=clock,
             ids=ids,
             gates=settings.gates,
+            aside=aside,
             questions=Questions(access, lookup),
         )
         server = ApiServer(parts)
@@ -183,6 +186,7 @@ async def running(
                 for follower in followers:
                     follower.cancel()
     finally:
+        aside.close()
         await store.close()
 
 

@@ -168,6 +168,17 @@ def too_large(limit: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
+def too_many_requests(why: str, retry_after_s: int = 1) -> StatusError:
+    """429: more than there is room for now."""
+    return StatusError(
+        429,
+        "TooManyRequests",
+        f"Too many requests, please try again later: {why}",
+        details={"retryAfterSeconds": retry_after_s},
+        headers={"Retry-After": str(retry_after_s)},
+    )
+
+
 def unavailable(message: str) -> StatusError:
     """503: the store cannot be reached or written."""
     return StatusError(

@@ -10,7 +10,6 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,6 @@ from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
-from allot.apiserver.bodies import is_yaml, read_value
 from allot.apiserver.connections import BodyTooLarge, Connection, Limits, Listener
 from allot.apiserver.dialing import Dialler, Upstream
 from allot.apiserver.errors import (
@@ -50,8 +48,6 @@ from allot.process.supervise import answer_or_none
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
 REQUEST_S = 60.0
-# YAML is read at a megabyte a second; long bodies beside the event loop.
-_YAML_AT_ONCE_BYTES_MAX = 32 * 1024
 _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
 # A watch by WebSocket on which nothing happens is tested so often.
@@ -84,7 +80,6 @@ class HttpServer:
         self._audit = audit
         self._limits = limits or Limits()
         self._rows = Rows()
-        self._slow_bodies = asyncio.Semaphore(1)
         self._dialler = dialler
 
     @asynccontextmanager
@@ -238,16 +233,10 @@ class _Exchange:
             label_selector=query.get("labelSelector", ""),
         )
 
-    async def _body(self) -> Any:
-        """The body: bytes, or the value that was read from them already."""
+    async def _body(self) -> bytes:
         if self._head.get("content-encoding").lower() == "gzip":
             raise StatusError(415, "UnsupportedMediaType", "compressed request bodies are not accepted")
-        body = await self._connection.body(BODY_BYTES_MAX)
-        if len(body) > _YAML_AT_ONCE_BYTES_MAX and is_yaml(body, self._head.get("content-type")):
-            # Others are served meanwhile, and only one such body is read at a time.
-            async with self._http._slow_bodies:
-                return await asyncio.to_thread(read_value, body, self._head.get("content-type"))
-        return body
+        return await self._connection.body(BODY_BYTES_MAX)
 
     # --- answers ---
 
