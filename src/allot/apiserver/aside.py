@@ -12,8 +12,10 @@ Nothing of it may iterate over what the event loop changes, nor wait, nor write.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from allot.apiserver.errors import too_many_requests
@@ -43,13 +45,27 @@ class Aside:
         self._waiting += 1
         try:
             # Who is cancelled takes back what was not begun.
-            return await asyncio.wrap_future(self._thread.submit(work, *arguments, **named))
+            return await asyncio.wrap_future(
+                self._thread.submit(_without_collector, partial(work, *arguments, **named))
+            )
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
         """Let what is being done end by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _without_collector(work: Callable[[], T]) -> T:
+    """Do work that makes a million values and lets go of nearly all of them by itself: the collector would look at them again
+    and again, each time for a fifth of a second in which nobody else does anything."""
+    if not gc.isenabled():
+        return work()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        gc.enable()
 
 
 def size_of(body: Any) -> int:
