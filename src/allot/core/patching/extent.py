@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from allot.core.patching.elements import items_by_element
 from allot.core.patching.fieldset import LEAF, SELF, Tree, ordered
 from allot.core.schema import Kind, Schema, Shape
@@ -86,18 +88,10 @@ class _Plan:
 
 def is_small(value: Any) -> bool:
     """Whether a value or tree is worth keeping: large ones are hardly ever met again, and thousands of them are gigabytes."""
-    left = _KEPT_SIZE_MAX
-    rest = [value]
-    while rest:
-        one = rest.pop()
-        left -= 1 + (len(one) if isinstance(one, (str, dict, list)) else 0)
-        if left < 0:
-            return False
-        if isinstance(one, dict):
-            rest.extend(one.values())
-        elif isinstance(one, list):
-            rest.extend(one)
-    return True
+    try:
+        return len(msgspec.json.encode(value)) <= _KEPT_SIZE_MAX
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def whole(value: Any, schema: Schema) -> Tree:
