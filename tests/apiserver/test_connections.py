@@ -260,3 +260,40 @@ async def metrics(live: Running) -> bytes:
 def running_watches(text: bytes) -> float:
     lines = [line for line in text.splitlines() if line.startswith(b"apiserver_longrunning_requests{")]
     return sum(float(line.rpartition(b" ")[2]) for line in lines)
+
+
+async def test_an_address_has_at_most_half_of_the_connections_and_what_is_refused_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(connection: Connection, head: Head) -> None:
+        await connection.answer(200, {}, head.path.encode())
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+        return (await answer(reader))[2]
+
+    certificates = Certificates(tmp_path, SystemClock())
+    listener = Listener(handle, SystemClock(), Limits(connections=4, head_s=0.05))
+    async with listener.listening("127.0.0.1", 0, certificates.server_context()) as port, asyncio.timeout(STUCK_S):
+        context = ssl.create_default_context(cadata=certificates.authority.pem.decode())
+        opened = [await asyncio.open_connection("127.0.0.1", port, ssl=context) for _ in range(2)]
+        assert [await ask(*each) for each in opened] == [b"/a", b"/a"]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await ask(reader, writer)
+        while "refused" not in caplog.text:
+            await asyncio.sleep(0.01)
+        assert (
+            "1 connections were refused, the last from 127.0.0.1, which has 2 of the 4 that may be open" in caplog.text
+        )
+        opened[0][1].transport.abort()
+        # There is room again as soon as the server has noticed.
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            try:
+                assert await ask(reader, writer) == b"/a"
+                break
+            except (ConnectionError, asyncio.IncompleteReadError):
+                await asyncio.sleep(0.01)
+        for each in (writer, opened[1][1]):
+            each.transport.abort()

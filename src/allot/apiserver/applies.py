@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allot.apiserver import objectmeta
+from allot.apiserver.aside import size_of
 from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
 from allot.apiserver.options import WriteOptions
@@ -17,7 +18,6 @@ from allot.apiserver.writes import replace_object
 from allot.core.patching.applying import ApplyConflict, apply
 from allot.core.patching.errors import PatchError
 from allot.core.schema import Schema, check_fields
-from allot.store.port import Entry
 
 Object = dict[str, Any]
 
@@ -35,10 +35,10 @@ async def apply_patch(
     if name and name != request.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
     given = _placed(given, request, resource.namespaced)
-    errors = field_errors(given, schema, options)
+    errors = await parts.aside.run(size_of(request.body), field_errors, given, schema, options)
 
-    def propose(entry: Entry | None) -> Object:
-        live = None if entry is None else served.present(entry.object)
+    def propose(stored: Object | None) -> Object:
+        live = None if stored is None else served.present(stored)
         if live is None and not name:
             raise objectmeta.no_name(request.name)
         try:

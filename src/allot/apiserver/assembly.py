@@ -17,6 +17,7 @@ from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
+from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
 from allot.apiserver.connections import Limits
 from allot.apiserver.customresources.cleanup import delete_all_objects
@@ -35,6 +36,7 @@ from allot.apiserver.questions import Questions
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.resources import Resource
 from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.seats import SeatLimits
 from allot.apiserver.server import ApiServer
 from allot.apiserver.services import ServiceAddresses
 from allot.apiserver.sites import Check, Sites
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Admission plugins that are left out, by kube-apiserver's names.
     disabled_admission: frozenset[str] = frozenset()
     limits: Limits = Limits()
+    seats: SeatLimits = SeatLimits()
     # Whether nodes may be at loopback addresses: None if only this machine can reach the server, so that all nodes are on it.
     loopback_kubelets: bool | None = None
     # Who signs the certificates of kubelets; they are not verified without.
@@ -106,6 +109,7 @@ async def running(
     """A server on a store, until the block ends. The store is opened and closed here."""
     clock, ids = clock or SystemClock(), ids or SystemIds()
     await store.open()
+    aside = Aside()
     try:
         registry = builtin_registry(settings.gates, clock)
         lookup = Lookup(store, registry)
@@ -145,6 +149,7 @@ async def running(
             clock=clock,
             ids=ids,
             gates=settings.gates,
+            aside=aside,
             questions=Questions(access, lookup),
         )
         server = ApiServer(parts)
@@ -154,7 +159,7 @@ async def running(
         openapi = OpenApi(registry, builtin_schemas())
         sites = Sites(registry, openapi, metrics, state.checks(), access.tokens, state.ready_checks())
         dialler = _dialler(settings, access)
-        http = HttpServer(server, access, sites, metrics, dialler, audit, settings.limits)
+        http = HttpServer(server, access, sites, metrics, dialler, audit, settings.limits, settings.seats)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
         await state.load()
         await custom.load()
@@ -183,6 +188,7 @@ async def running(
                 for follower in followers:
                     follower.cancel()
     finally:
+        aside.close()
         await store.close()
 
 

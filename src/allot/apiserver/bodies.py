@@ -6,6 +6,7 @@ judged here. In process a body is a JSON value already; it is not read again.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -29,6 +30,11 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _YAML_KINDS = (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml")
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
+# Objects and arrays in a body. With more of them, reading and freeing it would stop everything else for a third of a second;
+# what Kubernetes can store (1.5 MiB in etcd) has no more unless most of them are empty.
+CONTAINERS_MAX = 300_000
+# A string, or what begins like one: to the end of the text if it does not end, so that the whole is read once.
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 # So few brackets cannot nest deeply: most bodies need no closer look.
 _BRACKETS_HARMLESS = 100
 _SUMMARY_LENGTH = 30
@@ -70,13 +76,22 @@ def unknown_format(kind: str, why: str = "") -> StatusError:
 
 
 def _read_json(data: bytes) -> Any:
+    brackets = data.count(b"{") + data.count(b"[")
+    if brackets > CONTAINERS_MAX and _containers(data) > CONTAINERS_MAX:
+        raise bad_request(f"too large: expected at most {CONTAINERS_MAX} objects and arrays")
     try:
         value = parse_json(data)
-        if data.count(b"{") + data.count(b"[") > _BRACKETS_HARMLESS:
+        if brackets > _BRACKETS_HARMLESS:
             check_bounds(value)
         return value
     except DecodeError as error:
         raise bad_request(str(error)) from None
+
+
+def _containers(data: bytes) -> int:
+    """How many objects and arrays a text has; brackets in strings do not count."""
+    bare = _STRING.sub(b"", data)
+    return bare.count(b"{") + bare.count(b"[")
 
 
 def _read_protobuf(data: bytes) -> Any:

@@ -7,6 +7,7 @@ read before it is wanted. Knows HTTP/1.1; what requests mean is the handler's bu
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,9 +17,13 @@ from typing import cast
 import msgspec
 
 from allot.apiserver.heads import HEAD_BYTES_MAX, BadHead, Head, answer_head, parse_head
+from allot.apiserver.seats import Shares
 from allot.process.clock import Clock
 from allot.process.supervise import answer_or_none, supervise
 
+_log = logging.getLogger("allot")
+
+CONNECTIONS_MAX = 32_768
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 1024 * 1024
 _TAKEN_BYTES_PER_S_MIN = 256 * 1024
@@ -34,7 +39,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long clients may take."""
+    """How long clients may take, and how many connections there may be."""
 
     # From the first byte of a head to its last.
     head_s: float = 32.0
@@ -44,6 +49,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 180.0
     # Until a client has taken what was written to it.
     write_s: float = 30.0
+    # That are open. An address gets more as long as it then has no more than are free: at most half, and others find room.
+    connections: int = CONNECTIONS_MAX
 
 
 class _TimeLimit:
@@ -471,6 +478,9 @@ class Listener:
         self.date = formatdate(clock.seconds(), usegmt=True)
         self._clock = clock
         self._connections: set[Connection] = set()
+        self._open = Shares(limits.connections)
+        # How many were refused since that was told last, and where the last came from.
+        self._refused, self._refused_from = 0, ""
         self._running: set[asyncio.Task[None]] = set()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -505,6 +515,11 @@ class Listener:
         if self._tasks is None or self.stopping:
             connection.abort()
             return
+        if not self._open.take(connection.remote):
+            self._refused += 1
+            self._refused_from = connection.remote
+            connection.abort()
+            return
         self._connections.add(connection)
         # A fault of ours in one connection must not end the others.
         task = self._tasks.create_task(answer_or_none(f"the connection from {connection.remote}", connection.run))
@@ -512,8 +527,10 @@ class Listener:
         task.add_done_callback(self._running.discard)
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended."""
-        self._connections.discard(connection)
+        """A connection has ended. May be told twice."""
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._open.give_back(connection.remote)
 
     async def _watch_over(self) -> None:
         while True:
@@ -522,6 +539,17 @@ class Listener:
             now = self.loop.time()
             for connection in [each for each in self._connections if 0.0 < each.until < now]:
                 connection.expire()
+            if self._refused:
+                self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        """One line a second at most, however many are refused."""
+        where, limit = self._refused_from, self._open.limit
+        _log.warning(
+            "%d connections were refused, the last from %s, which has %d of the %d that may be open; %d are",
+            *(self._refused, where or "nowhere", self._open.held_by(where), limit, len(self._connections)),
+        )
+        self._refused = 0
 
     async def _stop(self) -> None:
         """Let what is being answered end, for a while."""

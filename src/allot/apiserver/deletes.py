@@ -12,6 +12,7 @@ from typing import Any
 
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.admission.chain import admission_of
+from allot.apiserver.aside import size_of
 from allot.apiserver.bodies import read_value
 from allot.apiserver.errors import StatusError, bad_request, conflict, not_found
 from allot.apiserver.lists import list_objects
@@ -45,7 +46,7 @@ def read_options(request: ApiRequest) -> DeleteOptions:
 
 async def delete(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """DELETE of one object."""
-    options = read_options(request)
+    options = await parts.aside.run(size_of(request.body), read_options, request)
     return await delete_object(parts, served, request, options)
 
 
@@ -218,7 +219,7 @@ def _answer(
 async def delete_collection(parts: Parts, served: Served, request: ApiRequest) -> ApiList:
     """DELETE of everything that the selectors mean; what was deleted."""
     asked = list_options(request.query, watch=False)
-    options = read_options(request)
+    options = await parts.aside.run(size_of(request.body), read_options, request)
     chosen = selection(served.resource, asked.label_selector, asked.field_selector)
     found = await list_objects(parts.store, served, request.namespace, asked, chosen)
     for entry in found.entries:

@@ -7,6 +7,9 @@ from typing import Any
 
 from allot.core.validation.fields import FieldError
 
+# Upstream tells all errors; an object that is wrong in every place must not have an answer many times its size.
+_ERRORS_LENGTH_MAX = 256 * 1024
+
 
 class StatusError(Exception):
     """An answer other than success. `status()` is the body to send."""
@@ -82,12 +85,26 @@ def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 with all field errors."""
-    texts = [f"{error.field}: {error.message}" for error in errors]
+    """422 with all field errors, each once; of very many the first, and how many there are besides."""
+    errors = tuple(dict.fromkeys(errors))
+    shown = _first(errors)
+    texts = [f"{error.field}: {error.message}" for error in shown]
+    causes = [{"reason": e.type, "message": e.message, "field": e.field} for e in shown]
+    if len(shown) < len(errors):
+        texts.append(f"and {len(errors) - len(shown)} more errors")
     told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    causes = [{"reason": e.type, "message": e.message, "field": e.field} for e in errors]
     message = f'{_qualified(group, kind)} "{name}" is invalid: {told}'
     return StatusError(422, "Invalid", message, details=_details(group, kind, name, causes=causes))
+
+
+def _first(errors: Sequence[FieldError]) -> Sequence[FieldError]:
+    """As many errors as an answer has room for, at least one."""
+    length = 0
+    for position, error in enumerate(errors):
+        length += len(error.field) + len(error.message)
+        if position and length > _ERRORS_LENGTH_MAX:
+            return errors[:position]
+    return errors
 
 
 def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
@@ -149,6 +166,17 @@ def too_large_resource_version(asked: int, current: int) -> StatusError:
 def too_large(limit: int) -> StatusError:
     """413."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def too_many_requests(why: str, retry_after_s: int = 1) -> StatusError:
+    """429: more than there is room for now."""
+    return StatusError(
+        429,
+        "TooManyRequests",
+        f"Too many requests, please try again later: {why}",
+        details={"retryAfterSeconds": retry_after_s},
+        headers={"Retry-After": str(retry_after_s)},
+    )
 
 
 def unavailable(message: str) -> StatusError:

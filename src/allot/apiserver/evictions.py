@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from allot.apiserver.admission.attributes import Operation
+from allot.apiserver.aside import size_of
 from allot.apiserver.bindings import SUCCESS
 from allot.apiserver.bodies import read_object
 from allot.apiserver.deletes import delete_object
@@ -36,9 +37,10 @@ _DISRUPTED_PODS_MAX = 2000
 
 async def evict(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST of an Eviction."""
-    body = read_object(request, served, parts.registry, kind="Eviction", api_version="policy/v1")
+    run, size = parts.aside.run, size_of(request.body)
+    body = await run(size, read_object, request, served, parts.registry, kind="Eviction", api_version="policy/v1")
     asked = write_options(request.query, request.user_agent, "Create")
-    body, warnings = checked_part(body, "policy", "v1", asked.field_validation)
+    body, warnings = await run(size, checked_part, body, "policy", "v1", asked.field_validation)
     if text_of(metadata_of(body), "name") != request.name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = delete_options(request.query, body.get("deleteOptions"))

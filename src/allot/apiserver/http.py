@@ -1,7 +1,7 @@
 """The HTTP adapter: sockets, TLS, headers and formats around the server's handlers.
 
 Turns HTTP requests into request values and answers into bytes. Bounds what a client can cost: size and time of bodies,
-length of headers and paths, time of requests. Decides nothing about objects.
+length of headers and paths, time of requests, how many of a user are handled at a time. Decides nothing about objects.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import msgspec
 
@@ -19,7 +18,6 @@ from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.opening import Access
-from allot.apiserver.bodies import is_yaml, read_value
 from allot.apiserver.connections import BodyTooLarge, Connection, Limits, Listener
 from allot.apiserver.dialing import Dialler, Upstream
 from allot.apiserver.errors import (
@@ -39,19 +37,18 @@ from allot.apiserver.paths import Target, resolve
 from allot.apiserver.printing.rows import Rows
 from allot.apiserver.request import ANONYMOUS, ApiList, ApiObject, ApiRequest, Attributes, User
 from allot.apiserver.responses import Encoder
+from allot.apiserver.seats import SeatLimits, Seats
 from allot.apiserver.server import ApiServer
 from allot.apiserver.sites import Site, Sites
 from allot.apiserver.subresources import CONNECTING
 from allot.apiserver.tunnel import pass_through, wanted_protocol
 from allot.apiserver.watch import ObjectWatch
-from allot.core.access.attributes import selected_name
+from allot.core.access.attributes import MASTERS_GROUP, selected_name
 from allot.process.clock import Clock
 from allot.process.supervise import answer_or_none
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
 REQUEST_S = 60.0
-# YAML is read at a megabyte a second; long bodies beside the event loop.
-_YAML_AT_ONCE_BYTES_MAX = 32 * 1024
 _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
 # A watch by WebSocket on which nothing happens is tested so often.
@@ -62,6 +59,8 @@ _WARNING_LENGTH_MAX = 4096
 _CLIENT_LEFT = 499
 _BODILESS = ("GET", "HEAD")
 _UPGRADING = ("exec", "attach", "portforward")
+_READING = ("get", "list", "watch")
+_HEALTH = (("healthz",), ("livez",), ("readyz",))
 
 
 class HttpServer:
@@ -76,6 +75,7 @@ class HttpServer:
         dialler: Dialler,
         audit: AuditLog | None = None,
         limits: Limits | None = None,
+        seats: SeatLimits | None = None,
     ) -> None:
         self._server = server
         self._access = access
@@ -83,8 +83,8 @@ class HttpServer:
         self._metrics = metrics
         self._audit = audit
         self._limits = limits or Limits()
+        self._seats = Seats(seats or SeatLimits())
         self._rows = Rows()
-        self._slow_bodies = asyncio.Semaphore(1)
         self._dialler = dialler
 
     @asynccontextmanager
@@ -186,10 +186,26 @@ class _Exchange:
             self._sender = user
         self._asked = attributes
         self._http._access.authorizer.check(attributes)
-        agent = head.get("user-agent")
-        self._pretty = wants_pretty(query.get("pretty"), agent)
+        self._pretty = wants_pretty(query.get("pretty"), head.get("user-agent"))
+        with self._seat(attributes.user, found, segments):
+            if found is None:
+                return await self._site(segments, query)
+            return await self._objects(attributes, found, query)
+
+    def _seat(self, user: User, found: Target | None, segments: tuple[str, ...]) -> AbstractContextManager[None]:
+        """The part of the server that the request takes; entering it raises 429 if there is not that much."""
+        if MASTERS_GROUP in user.groups or (found is None and segments[:1] in _HEALTH):
+            return nullcontext()
+        head = self._head
+        size = BODY_BYTES_MAX if head.chunked else min(head.length, BODY_BYTES_MAX)
         if found is None:
-            return await self._site(segments, query)
+            return self._http._seats.seat(user.name, mutating=head.method not in _BODILESS, body_bytes=size)
+        if found.verb == "watch" or found.subresource in CONNECTING:
+            return self._http._seats.body(user.name, size)
+        return self._http._seats.seat(user.name, mutating=found.verb not in _READING, body_bytes=size)
+
+    async def _objects(self, attributes: Attributes, found: Target, query: Mapping[str, str]) -> int:
+        head = self._head
         if found.subresource in CONNECTING:
             return await self._connect(found, attributes)
         self._format = negotiate(head.get("accept"))
@@ -205,7 +221,7 @@ class _Exchange:
             query=query,
             body=await self._body() if head.has_body else b"",
             content_type=head.get("content-type"),
-            user_agent=agent,
+            user_agent=head.get("user-agent"),
         )
         return await self._object(api_request, query)
 
@@ -238,16 +254,10 @@ class _Exchange:
             label_selector=query.get("labelSelector", ""),
         )
 
-    async def _body(self) -> Any:
-        """The body: bytes, or the value that was read from them already."""
+    async def _body(self) -> bytes:
         if self._head.get("content-encoding").lower() == "gzip":
             raise StatusError(415, "UnsupportedMediaType", "compressed request bodies are not accepted")
-        body = await self._connection.body(BODY_BYTES_MAX)
-        if len(body) > _YAML_AT_ONCE_BYTES_MAX and is_yaml(body, self._head.get("content-type")):
-            # Others are served meanwhile, and only one such body is read at a time.
-            async with self._http._slow_bodies:
-                return await asyncio.to_thread(read_value, body, self._head.get("content-type"))
-        return body
+        return await self._connection.body(BODY_BYTES_MAX)
 
     # --- answers ---
 

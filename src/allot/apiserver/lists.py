@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from allot.store.port import Compacted, Entry, FutureRevision, Page, Store
 
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _CHUNK_MIN = 500
+_STEP_BYTES_MAX = 2 * 1024 * 1024
 # The revision in a token that goes on with whatever is newest.
 _NEWEST = -1
 _LIST_EXPIRED = "The resourceVersion for the provided list is too old."
@@ -66,9 +67,9 @@ async def list_objects(
         page = await _single(store, served.key(namespace, selection.name))
     else:
         page = await _read(store, prefix, start, options, selection)
-    entries = page.entries if selection.everything else await _selected(page.entries, selection)
+    entries = page.entries if selection.everything else await selected(page.entries, selection)
     if served.convert_needed:
-        entries = tuple(served.present_entry(entry) for entry in entries)
+        entries = await _presented(entries, served)
     token = encode_token(page.revision, page.continue_key, prefix) if page.continue_key else ""
     resource = served.resource
     return ApiList(
@@ -81,14 +82,34 @@ async def list_objects(
     )
 
 
-async def _selected(entries: Sequence[Entry], selection: Selection) -> tuple[Entry, ...]:
+async def selected(entries: Sequence[Entry], selection: Selection) -> tuple[Entry, ...]:
     """The entries that are selected, with room for other requests in between."""
     found: list[Entry] = []
-    for start in range(0, len(entries), _CHUNK_MIN):
-        if start:
-            await asyncio.sleep(0)
-        found += filter(selection.matches_entry, entries[start : start + _CHUNK_MIN])
+    for few in in_steps(entries, max(_CHUNK_MIN // selection.terms, 1)):
+        found += filter(selection.matches_entry, few)
+        await asyncio.sleep(0)
     return tuple(found)
+
+
+async def _presented(entries: Sequence[Entry], served: Served) -> tuple[Entry, ...]:
+    """The entries in the version of the row, with room for other requests in between."""
+    shown: list[Entry] = []
+    for few in in_steps(entries, _CHUNK_MIN):
+        shown += map(served.present_entry, few)
+        await asyncio.sleep(0)
+    return tuple(shown)
+
+
+def in_steps(entries: Sequence[Entry], step: int) -> Iterator[Sequence[Entry]]:
+    """The entries some at a time, of large ones fewer: each some ten milliseconds of work."""
+    start = size = 0
+    for position, entry in enumerate(entries):
+        if position - start == step or size > _STEP_BYTES_MAX:
+            yield entries[start:position]
+            start, size = position, 0
+        size += entry.size_bytes
+    if start < len(entries):
+        yield entries[start:]
 
 
 async def _start(store: Store, prefix: str, options: ListOptions) -> _Start:
@@ -135,12 +156,10 @@ async def _read_selected(store: Store, prefix: str, start: _Start, limit: int, s
         chunk = max(_CHUNK_MIN, limit)
         page = await store.list(prefix, limit=chunk, continue_key=key, revision=revision)
         revision = page.revision
-        for index, entry in enumerate(page.entries):
-            if not selection.matches_entry(entry):
-                continue
+        for entry in await selected(page.entries, selection):
             found.append(entry)
             if len(found) == limit:
-                last = index == len(page.entries) - 1
+                last = entry is page.entries[-1]
                 if last and not page.continue_key:
                     return Page(tuple(found), revision)
                 return Page(tuple(found), revision, page.continue_key if last else entry.key + "\0")

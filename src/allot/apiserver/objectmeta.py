@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from allot.apiserver.errors import StatusError, bad_request
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -120,14 +122,24 @@ def without_duplicate_owners(object_: Object) -> tuple[Object, tuple[str, ...]]:
     owners = metadata_of(object_).get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
         return object_, ()
-    unique: list[Any] = []
-    twice: list[str] = []
+    # Found by their text: to compare each with all others takes a minute for a body of legal size.
+    unique: dict[bytes, Any] = {}
+    twice: dict[str, None] = {}
     for owner in owners:
-        if owner in unique:
-            twice.append(str(owner.get("uid", "")) if isinstance(owner, dict) else "")
-        else:
-            unique.append(owner)
-    if not twice:
+        known = len(unique)
+        unique.setdefault(_as_text(owner), owner)
+        if len(unique) == known:
+            twice[str(owner.get("uid", "")) if isinstance(owner, dict) else ""] = None
+    if len(unique) == len(owners):
         return object_, ()
     text = f".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {', '.join(twice)}"
-    return with_metadata(object_, {**object_["metadata"], "ownerReferences": unique}), (text,)
+    return with_metadata(object_, {**object_["metadata"], "ownerReferences": list(unique.values())}), (text,)
+
+
+def _as_text(value: Any) -> bytes:
+    """What is the same for values that are the same."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except (TypeError, ValueError):
+        # No JSON: for validation to refuse.
+        return repr(value).encode(errors="backslashreplace")

@@ -8,6 +8,7 @@ import msgspec
 
 from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.admission.chain import AdmissionChain
+from allot.apiserver.aside import Aside
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiObject, ApiRequest
 from allot.core.features import FeatureGates
@@ -43,4 +44,5 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     ids: Ids
     gates: FeatureGates
+    aside: Aside
     questions: Questions | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 from allot.apiserver import objectmeta
 from allot.apiserver.applies import apply_patch
+from allot.apiserver.aside import size_of
 from allot.apiserver.bodies import (
     APPLY_PATCH,
     JSON_PATCH,
@@ -33,7 +34,6 @@ from allot.core.patching.json_patch import json_patch, operation_errors
 from allot.core.patching.merge_patch import merge_patch
 from allot.core.patching.strategic import strategic_merge_patch
 from allot.core.validation.fields import INVALID, FieldError, go_json
-from allot.store.port import Entry
 
 Object = dict[str, Any]
 _VALUE_TOLD_MAX = 10_000
@@ -43,17 +43,19 @@ async def patch(parts: Parts, served: Served, request: ApiRequest, subresource: 
     """PATCH of an object or of a subresource that has the object's shape."""
     kind = patch_type(served, request.content_type)
     options = write_options(request.query, request.user_agent, "Patch", kind)
-    given = of_its_own(read_value(request.body, kind), request.body)
+    given = await parts.aside.run(
+        size_of(request.body), lambda: of_its_own(read_value(request.body, kind), request.body)
+    )
     if kind == APPLY_PATCH:
         return await apply_patch(parts, served, request, given, options, subresource)
     patcher = _Patcher(served, request, kind, given, options)
     warnings: list[str] = []
 
-    def propose(entry: Entry | None) -> Object:
-        if entry is None:
+    def propose(stored: Object | None) -> Object:
+        if stored is None:
             resource = served.resource
             raise not_found(resource.group, resource.plural, request.name)
-        patched, told = patcher.patched(served.present(entry.object))
+        patched, told = patcher.patched(served.present(stored))
         warnings[:] = told
         return patched
 

@@ -9,6 +9,7 @@ from allot.apiserver.access import reviews
 from allot.apiserver.access.opening import Access
 from allot.apiserver.access.token_requests import request_token
 from allot.apiserver.admission.attributes import Operation
+from allot.apiserver.aside import size_of
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import method_not_allowed
 from allot.apiserver.fieldchecks import checked_fields, checked_part
@@ -33,8 +34,10 @@ class Questions:
         if resource.kind == "Binding":
             return await bindings.bind(parts, served, request)
         options = write_options(request.query, request.user_agent, "Create")
-        review = read_object(request, served, parts.registry)
-        review, warnings = checked_fields(review, served, options.field_validation)
+        review = await parts.aside.run(size_of(request.body), read_object, request, served, parts.registry)
+        review, warnings = await parts.aside.run(
+            size_of(request.body), checked_fields, review, served, options.field_validation
+        )
         review = objectmeta.in_namespace(review, request.namespace, namespaced=resource.namespaced)
         review = {**review, "metadata": review.get("metadata") or {}}
         match resource.kind:
@@ -56,9 +59,11 @@ class Questions:
 
     async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a TokenRequest to a service account."""
-        body = read_object(request, served, parts.registry, kind="TokenRequest", api_version="authentication.k8s.io/v1")
+        run, size = parts.aside.run, size_of(request.body)
+        kind, api_version = "TokenRequest", "authentication.k8s.io/v1"
+        body = await run(size, read_object, request, served, parts.registry, kind=kind, api_version=api_version)
         options = write_options(request.query, request.user_agent, "Create")
-        body, told = checked_part(body, "authentication.k8s.io", "v1", options.field_validation)
+        body, told = await run(size, checked_part, body, "authentication.k8s.io", "v1", options.field_validation)
         access = self._access
         admitted, warnings = await parts.admission.admit(
             request, Operation.CREATE, served.resource, body, None, subresource="token"

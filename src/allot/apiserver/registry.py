@@ -107,9 +107,10 @@ class Served:
     @property
     def schema(self) -> Schema | None:
         """The schema of the row's version, found when it is first needed."""
-        if callable(self._schema):
-            self._schema = self._schema()
-        return self._schema
+        schema = self._schema
+        if callable(schema):
+            schema = self._schema = schema()
+        return schema
 
     def prefix(self, namespace: str) -> str:
         """Where the keys of a namespace, or of all objects, begin."""
@@ -131,15 +132,16 @@ class Served:
 
 
 class Registry:
-    """All rows. `generation` changes whenever a row does, so that what is derived from the rows can be kept."""
+    """All rows. `generation` changes whenever a row does, so that what is derived from the rows can be kept.
+
+    Rows are changed on the event loop alone; `of_kind` and `versions_of` are also asked beside it."""
 
     def __init__(self, rows: Iterable[Served] = ()) -> None:
         self._rows: dict[tuple[str, str, str], Served] = {}
         self.generation = 0
         self._stored: dict[tuple[str, str], Served] = {}
         self._stored_generation = -1
-        self._versions: dict[str, dict[str, Served]] = {}
-        self._versions_generation = -1
+        self._versions: tuple[int, dict[str, dict[str, Served]]] = (-1, {})
         for row in rows:
             self.add(row)
 
@@ -170,17 +172,18 @@ class Registry:
 
     def versions_of(self, served: Served) -> Mapping[str, Served]:
         """The rows of the same objects in all their versions, by apiVersion."""
-        if self._versions_generation != self.generation:
-            self._versions_generation = self.generation
-            self._versions.clear()
-            for row in self._rows.values():
+        generation, versions = self._versions
+        if generation != self.generation:
+            generation, versions = self.generation, {}
+            for row in tuple(self._rows.values()):
                 if row.resource.stored:
-                    self._versions.setdefault(row.folder, {})[row.resource.api_version] = row
-        return self._versions.get(served.folder, {})
+                    versions.setdefault(row.folder, {})[row.resource.api_version] = row
+            self._versions = (generation, versions)
+        return versions.get(served.folder, {})
 
     def of_kind(self, group: str, version: str, kind: str) -> Served | None:
         """The row of an object's type."""
-        for row in self._rows.values():
+        for row in tuple(self._rows.values()):
             resource = row.resource
             if resource.kind == kind and resource.version == version and resource.group == group:
                 return row

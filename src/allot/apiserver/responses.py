@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from allot.apiserver.lists import list_items
+from allot.apiserver.lists import in_steps, list_items
 from allot.apiserver.negotiation import YAML, Format
 from allot.apiserver.printing.cells import Moment, seconds_of
 from allot.apiserver.printing.rows import Rows, metadata_of
@@ -166,10 +166,10 @@ async def _joined(
 ) -> Pieces:
     """An object whose last member is a list, made a few entries at a time with room for others in between."""
     pieces = [msgspec.json.encode(head)[:-1] + f',"{member}":['.encode()]
-    for start in range(0, len(entries), _STEP):
-        if start:
+    for few in in_steps(entries, _STEP):
+        if len(pieces) > 1:
             pieces.append(b",")
             await asyncio.sleep(0)
-        pieces.append(b",".join(make(entries[start : start + _STEP])))
+        pieces.append(b",".join(make(few)))
     pieces.append(b"]}")
     return pieces

@@ -11,6 +11,7 @@ from typing import Any
 
 from allot.apiserver import objectmeta
 from allot.apiserver.applies import field_errors, from_apply_error
+from allot.apiserver.aside import size_of
 from allot.apiserver.bodies import APPLY_PATCH, JSON_PATCH, read_object, read_value
 from allot.apiserver.errors import bad_request, conflict, invalid, not_found
 from allot.apiserver.fieldchecks import checked_part
@@ -29,7 +30,6 @@ from allot.core.patching.merge_patch import merge_patch
 from allot.core.patching.scale import SCALE_API_VERSION, resource_managed_fields, scale_managed_fields
 from allot.core.schema import Schema, check_fields
 from allot.core.validation.fields import INVALID, FieldError
-from allot.store.port import Entry
 
 Object = dict[str, Any]
 
@@ -42,20 +42,21 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
         return ApiObject(object=scale_of(served.present(entry.object), served.scale))
+    run, size = parts.aside.run, size_of(request.body)
     if request.verb == "patch":
         kind = patch_type(served, request.content_type)
         options = write_options(request.query, request.user_agent, "Patch", kind)
         if kind == APPLY_PATCH:
             return await _apply(parts, served, request, options)
-        change = _patched(request, kind)
+        change = await run(size, _patched, request, kind)
     else:
         options = write_options(request.query, request.user_agent, "Update")
-        change, warnings = _put(parts, served, request, options)
+        change, warnings = await run(size, _put, parts, served, request, options)
 
-    def propose(entry: Entry | None) -> Object:
-        if entry is None:
+    def propose(stored: Object | None) -> Object:
+        if stored is None:
             raise not_found(resource.group, resource.plural, request.name)
-        object_ = served.present(entry.object)
+        object_ = served.present(stored)
         wanted = change(scale_of(object_, served.scale))
         _check_preconditions(served, wanted, object_)
         return with_path(object_, served.scale.spec, _replicas(wanted, request.name))
@@ -77,7 +78,7 @@ def _put(
 async def _apply(parts: Parts, served: Served, request: ApiRequest, options: WriteOptions) -> ApiObject:
     """An apply configuration of a Scale: its manager owns the replicas of the object."""
     resource, paths = served.resource, served.scale
-    given = read_value(request.body, APPLY_PATCH)
+    given = await parts.aside.run(size_of(request.body), read_value, request.body, APPLY_PATCH)
     if not isinstance(given, dict):
         raise bad_request("error decoding patch: expected an object")
     name = objectmeta.text_of(objectmeta.metadata_of(given), "name")
@@ -87,10 +88,10 @@ async def _apply(parts: Parts, served: Served, request: ApiRequest, options: Wri
     warnings = field_errors(given, schema, options)
     replicas = tuple(f"f:{step}" for step in paths.spec)
 
-    def propose(entry: Entry | None) -> Object:
-        if entry is None:
+    def propose(stored: Object | None) -> Object:
+        if stored is None:
             raise not_found(resource.group, resource.plural, request.name)
-        object_ = served.present(entry.object)
+        object_ = served.present(stored)
         managed = object_["metadata"].get("managedFields")
         scale = with_managed_fields(scale_of(object_, paths), scale_managed_fields(managed, replicas))
         try:

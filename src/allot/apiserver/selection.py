@@ -56,6 +56,11 @@ class Selection(msgspec.Struct, frozen=True):
         """Whether nothing is left out."""
         return not self.labels.all and not self.fields
 
+    @property
+    def terms(self) -> int:
+        """How many conditions there are, at least 1."""
+        return len(self.labels.all) + len(self.fields) or 1
+
     def matches(self, object_: Object) -> bool:
         """Whether the object is selected."""
         if self.labels.all and not self.labels.matches(object_.get("metadata", {}).get("labels") or {}):

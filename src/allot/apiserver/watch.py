@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Any
 
 from allot.apiserver.errors import StatusError, expired, too_large_resource_version, unavailable
-from allot.apiserver.lists import parse_resource_version
+from allot.apiserver.lists import parse_resource_version, selected
 from allot.apiserver.options import ListOptions
 from allot.apiserver.registry import Served
 from allot.apiserver.request import WatchEvent
@@ -63,6 +63,8 @@ async def open_watch(
         initial, revision = page.entries, page.revision
     elif revision == 0:
         revision = await store.revision()
+    if not selection.everything:
+        initial = await selected(initial, selection)
     duration = options.timeout_seconds or int(TIMEOUT_MIN_S * (1 + ids.jitter()))
     watch = ObjectWatch(served, selection, clock, duration, bookmarks=options.allow_watch_bookmarks)
     watch.begin(store, prefix, revision, initial, marks_end=bool(wanted))
@@ -84,11 +86,10 @@ class ObjectWatch:
         self._watch: Watch | None = None
 
     def begin(self, store: Store, prefix: str, revision: int, initial: tuple[Entry, ...], *, marks_end: bool) -> None:
-        """Start to listen, and keep what is told first."""
+        """Start to listen, and keep what is told first: the objects as of the revision that are selected."""
         self._seen = revision
         self._watch = store.watch(prefix, revision)
-        everything, matches = self._selection.everything, self._selection.matches_entry
-        self._initial += [self._told("ADDED", entry) for entry in initial if everything or matches(entry)]
+        self._initial += [self._told("ADDED", entry) for entry in initial]
         if marks_end and self._bookmarks:
             self._initial.append(self._bookmark(_INITIAL_EVENTS_END))
 

@@ -16,10 +16,11 @@ from allot.apiserver import objectmeta
 from allot.apiserver.access.write_checks import check_write
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.admission.chain import admission_of
+from allot.apiserver.aside import LARGE_BYTES, size_of
 from allot.apiserver.bodies import of_its_own, read_object
 from allot.apiserver.errors import StatusError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
-from allot.apiserver.kinds.ordinary import ordinary_for
+from allot.apiserver.kinds.ordinary import Ordinary, ordinary_for
 from allot.apiserver.kinds.requesters import with_requester
 from allot.apiserver.kinds.typed import admin_access_errors, needs_namespace_labels
 from allot.apiserver.options import WriteOptions, write_options
@@ -37,7 +38,7 @@ from allot.store.port import Entry, KeyExists, KeyNotFound, RevisionConflict
 Object = dict[str, Any]
 Errors = tuple[FieldError, ...]
 # From the stored object, None if there is none, to what should be stored, in the version of the row.
-Propose = Callable[[Entry | None], Object]
+Propose = Callable[[Object | None], Object]
 # What is proposed as it is after its fields have been checked; what it shares with the stored object, if that is given, is fine.
 Check = Callable[[Object, Object | None], Object]
 
@@ -49,9 +50,20 @@ _CONFLICT_ATTEMPTS = 5
 async def create(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST."""
     options = write_options(request.query, request.user_agent, "Create")
-    object_ = of_its_own(read_object(request, served, parts.registry), request.body)
-    object_, warnings = checked_fields(object_, served, options.field_validation)
+    size = size_of(request.body)
+    if size > LARGE_BYTES:
+        object_, warnings = await parts.aside.run(size, _read_new, parts, served, request, options)
+    else:
+        object_, warnings = _read_new(parts, served, request, options)
     return await create_object(parts, served, request, object_, options, warnings)
+
+
+def _read_new(
+    parts: Parts, served: Served, request: ApiRequest, options: WriteOptions
+) -> tuple[Object, tuple[str, ...]]:
+    """The object in a body, and what to warn about."""
+    given = of_its_own(read_object(request, served, parts.registry), request.body)
+    return checked_fields(given, served, options.field_validation)
 
 
 async def create_object(
@@ -65,38 +77,54 @@ async def create_object(
     managed: bool = False,
 ) -> ApiObject:
     """Store a new object, given in the version of the row. managed: managedFields are as they shall be."""
-    resource = served.resource
+    resource, strategy = served.resource, served.strategy
     object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=resource.namespaced)
     if objectmeta.text_of(objectmeta.metadata_of(object_), "resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")
     is_named = bool(objectmeta.text_of(objectmeta.metadata_of(object_), "name"))
-    object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
-    if not managed:
-        object_ = track(parts, served, None, object_, options, "")
-    object_, told = objectmeta.without_duplicate_owners(object_)
+    run, size = parts.aside.run, size_of(request.body)
+    # Asked here and not left to `run`, which would make this path a tenth slower.
+    large = size > LARGE_BYTES
+    if large:
+        object_, told = await run(size, _new_object, parts, served, object_, options, managed=managed)
+    else:
+        object_, told = _new_object(parts, served, object_, options, managed=managed)
     admission = admission_of(request, Operation.CREATE, resource, object_, None, dry_run=options.dry_run)
     admitted = await parts.admission.mutate(admission)
     assert admitted is not None, "admission of a create keeps an object"
     try:
-        object_ = served.strategy.prepare_create(with_requester(resource, admitted, request.user))
+        admitted = with_requester(resource, admitted, request.user)
+        object_ = await run(size, strategy.prepare_create, admitted) if large else strategy.prepare_create(admitted)
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
         if needs_namespace_labels(resource, object_, ""):
             errors += await _admin_access_errors(parts, served, request, object_, None, "")
         if served.custom:
-            errors += await _validated_aside(served.strategy.validate_create, object_)
+            errors += await _validated_aside(strategy.validate_create, object_)
         else:
-            errors += served.strategy.validate_create(object_)
+            validate = strategy.validate_create
+            errors += await run(size, validate, object_) if large else validate(object_)
     except Refused as error:
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
     if errors:
-        raise invalid(resource.group, resource.kind, object_["metadata"].get("name", ""), errors)
+        raise await run(size, invalid, resource.group, resource.kind, object_["metadata"].get("name", ""), errors)
+    warned = await run(size, strategy.warnings, object_) if large else strategy.warnings(object_)
     admission.object = object_
     async with parts.admission.judge(admission):
         entry = await _store_new(parts, served, object_, options, is_named=is_named)
     if resource.idle:
         told = (*told, resource.idle)
-    warnings = (*warnings, *told, *served.strategy.warnings(object_), *admission.warnings)
-    return answer(served, entry, 201, warnings)
+    warnings = (*warnings, *told, *warned, *admission.warnings)
+    return await run(size, answer, served, entry, 201, warnings) if large else answer(served, entry, 201, warnings)
+
+
+def _new_object(
+    parts: Parts, served: Served, object_: Object, options: WriteOptions, *, managed: bool
+) -> tuple[Object, tuple[str, ...]]:
+    """What is about to be created, in the storage version, and what to warn about."""
+    object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
+    if not managed:
+        object_ = track(parts, served, None, object_, options, "")
+    return objectmeta.without_duplicate_owners(object_)
 
 
 async def _store_new(parts: Parts, served: Served, object_: Object, options: WriteOptions, *, is_named: bool) -> Entry:
@@ -136,9 +164,12 @@ def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
 async def update(parts: Parts, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
     """PUT of an object or of a subresource that has the object's shape."""
     options = write_options(request.query, request.user_agent, "Update")
-    given = read_object(request, served, parts.registry)
-    if served.convert_needed:
-        given = of_its_own(given, request.body)
+
+    def read() -> Object:
+        value = read_object(request, served, parts.registry)
+        return of_its_own(value, request.body) if served.convert_needed else value
+
+    given = await parts.aside.run(size_of(request.body), read)
     warnings: list[str] = []
 
     def check(object_: Object, old: Object | None) -> Object:
@@ -192,7 +223,7 @@ async def replace_object(
                 served,
                 request,
                 entry,
-                propose(entry),
+                propose,
                 options,
                 warnings,
                 subresource,
@@ -223,9 +254,12 @@ async def _create_by_update(
     refused = bool(subresource) or not (allowed or resource.create_on_update)
     if refused and managed:
         raise not_found(resource.group, resource.plural, request.name)
-    proposed = propose(None)
-    if check is not None:
-        proposed = check(proposed, None)
+
+    def make() -> Object:
+        made = propose(None)
+        return made if check is None else check(made, None)
+
+    proposed = await parts.aside.run(size_of(request.body), make)
     if refused:
         # What is wrong with the body was told first.
         raise not_found(resource.group, resource.plural, request.name)
@@ -255,7 +289,7 @@ async def _replace_once(
     served: Served,
     request: ApiRequest,
     entry: Entry,
-    proposed: Object,
+    propose: Propose,
     options: WriteOptions,
     warnings: Sequence[str],
     subresource: str,
@@ -265,26 +299,17 @@ async def _replace_once(
     status: int,
 ) -> ApiObject:
     resource, strategy, old = served.resource, served.strategy, entry.object
-    # Where versions differ, nothing is shared.
-    same_version = not served.convert_needed
-    if same_version:
-        proposed = sharing(proposed, old)
-    ordinary = ordinary_for(resource) if same_version and type(proposed) is dict else None
-    if ordinary is not None and (managed or _keeps_managers(proposed, old)):
-        object_ = objectmeta.changed_object(proposed, old)
-        if not ordinary.recognizes(object_, old, subresource):
-            ordinary = None
-    else:
-        ordinary = None
-    if ordinary is None:
-        if check is not None:
-            proposed = check(proposed, old if same_version else None)
-        proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=resource.namespaced)
-        object_ = objectmeta.changed_object(_read(served, proposed), old)
-    object_ = _with_version(served, object_, entry, request.name)
-    if not managed:
-        object_ = track(parts, served, old, object_, options, subresource)
-    object_, told = objectmeta.without_duplicate_owners(object_)
+    run, size = parts.aside.run, max(size_of(request.body), entry.size_bytes)
+
+    def change() -> tuple[Object, tuple[str, ...], Ordinary | None]:
+        object_, ordinary = _changed(served, request, old, propose(old), subresource, check=check, managed=managed)
+        object_ = _with_version(served, object_, entry, request.name)
+        if not managed:
+            object_ = track(parts, served, old, object_, options, subresource)
+        return *objectmeta.without_duplicate_owners(object_), ordinary
+
+    large = size > LARGE_BYTES
+    object_, told, ordinary = await run(size, change) if large else change()
     admission = admission_of(
         request, Operation.UPDATE, resource, object_, old, subresource=subresource, dry_run=options.dry_run
     )
@@ -292,7 +317,12 @@ async def _replace_once(
     assert admitted is not None, "admission of an update keeps an object"
     stored = ordinary.stored(object_, old, subresource) if ordinary is not None and admitted is object_ else None
     try:
-        object_ = strategy.prepare_update(admitted, old, subresource) if stored is None else stored
+        if stored is not None:
+            object_ = stored
+        elif large:
+            object_ = await run(size, strategy.prepare_update, admitted, old, subresource)
+        else:
+            object_ = strategy.prepare_update(admitted, old, subresource)
         errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
         if needs_namespace_labels(resource, object_, subresource):
             errors += await _admin_access_errors(parts, served, request, object_, old, subresource)
@@ -300,16 +330,50 @@ async def _replace_once(
             if served.custom:
                 errors += await _validated_aside(strategy.validate_update, object_, old, subresource)
             else:
-                errors += strategy.validate_update(object_, old, subresource)
+                validate = strategy.validate_update
+                judged = (object_, old, subresource)
+                errors += await run(size, validate, *judged) if large else validate(*judged)
     except Refused as error:
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
     if errors:
-        raise invalid(resource.group, resource.kind, request.name, errors)
-    warnings = (*warnings, *told, *strategy.warnings(object_))
+        raise await run(size, invalid, resource.group, resource.kind, request.name, errors)
+    warned = await run(size, strategy.warnings, object_) if large else strategy.warnings(object_)
+    warnings = (*warnings, *told, *warned)
     admission.object = object_
     async with parts.admission.judge(admission):
         written = await _store_changed(parts, entry, object_, options)
-    return answer(served, written, status, (*warnings, *admission.warnings))
+    warnings = (*warnings, *admission.warnings)
+    if large:
+        return await run(size, answer, served, written, status, warnings)
+    return answer(served, written, status, warnings)
+
+
+def _changed(
+    served: Served,
+    request: ApiRequest,
+    old: Object,
+    proposed: Object,
+    subresource: str,
+    *,
+    check: Check | None,
+    managed: bool,
+) -> tuple[Object, Ordinary | None]:
+    """What is proposed, checked, in the storage version and with what the server fills in; and what recognized it as
+    ordinary, if anything did."""
+    resource = served.resource
+    # Where versions differ, nothing is shared.
+    same_version = not served.convert_needed
+    if same_version:
+        proposed = sharing(proposed, old)
+    ordinary = ordinary_for(resource) if same_version and type(proposed) is dict else None
+    if ordinary is not None and (managed or _keeps_managers(proposed, old)):
+        object_ = objectmeta.changed_object(proposed, old)
+        if ordinary.recognizes(object_, old, subresource):
+            return object_, ordinary
+    if check is not None:
+        proposed = check(proposed, old if same_version else None)
+    proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=resource.namespaced)
+    return objectmeta.changed_object(_read(served, proposed), old), None
 
 
 async def _validated_aside(validate: Callable[..., Errors], *arguments: Any) -> Errors:

@@ -20,12 +20,14 @@ import msgspec
 
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.assembly import Settings
+from allot.apiserver.connections import CONNECTIONS_MAX, Limits
+from allot.apiserver.seats import SeatLimits
 from allot.cli.errors import CommandError
 from allot.cli.gates import parse_gates
 from allot.cli.output import talk
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.features import FeatureGates
-from allot.process.interpreter import tune
+from allot.process.interpreter import open_files_max, tune
 from allot.store.marker import marker_path
 from allot.store.memory import MemoryStore
 from allot.store.port import Fault, Store, StoreUnavailable
@@ -36,6 +38,8 @@ EXIT_UNREACHABLE = 3
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 _DATABASE = "state.db"
 _KEYS = "pki"
+# What a server has open besides connections of clients.
+_OTHER_FILES = 128
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -82,6 +86,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     audit_log: Path | None
     loopback_kubelets: bool | None
     kubelet_authority: Path | None
+    max_requests_inflight: int
+    max_mutating_requests_inflight: int
     accept_loss: bool
 
 
@@ -162,6 +168,22 @@ def server_options(function: Function) -> Function:
             "--loopback-kubelets/--no-loopback-kubelets",
             default=None,
             help="Whether nodes may be at loopback addresses.  [default: if the server listens on one; with allot up, yes]",
+        ),
+        click.option(
+            "--max-requests-inflight",
+            type=click.IntRange(0),
+            default=400,
+            show_default=True,
+            metavar="NUMBER",
+            help="How many requests that only read are handled at a time; one user gets at most half. 0: no limit.",
+        ),
+        click.option(
+            "--max-mutating-requests-inflight",
+            type=click.IntRange(0),
+            default=200,
+            show_default=True,
+            metavar="NUMBER",
+            help="The same for requests that write.",
         ),
         click.option(
             ACCEPT_LOSS,
@@ -276,6 +298,11 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
         loopback_kubelets=options.loopback_kubelets,
         kubelet_authority=options.kubelet_authority,
         own_endpoints=tuple(_endpoint(url) for url in options.etcd_servers),
+        limits=Limits(connections=max(min(CONNECTIONS_MAX, open_files_max() - _OTHER_FILES), 2)),
+        seats=SeatLimits(
+            max_requests_inflight=options.max_requests_inflight,
+            max_mutating_requests_inflight=options.max_mutating_requests_inflight,
+        ),
         compacts=bool(options.etcd_servers),
     )
     async with control_plane(settings, _store(options)) as plane:

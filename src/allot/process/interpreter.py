@@ -33,6 +33,16 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def open_files_max() -> int:
+    """How many files this process may have open."""
+    if sys.platform == "win32":
+        return FILES_MAX
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
 def settle() -> None:
     """Once, when the process is ready: what start-up made stays, and the collector need not look at it again."""
     gc.collect()

@@ -325,3 +325,14 @@ def test_kept_answers_are_those_of_the_rules(
     )
     assert policy.authorize(asked).allowed is expected
     assert policy.authorize(asked).allowed is expected
+
+
+def test_questions_about_users_with_names_of_megabytes_are_answered_and_not_kept() -> None:
+    policy = Policy()
+    policy.apply("clusterroles", "", "reader", role(rule("get", "core", "pods")))
+    policy.apply("clusterrolebindings", "", "readers", binding("ClusterRole", "reader", "Group people"))
+    for groups in (("people",), ("people", *(f"group-{number}" for number in range(1000)))):
+        user = User("somebody", groups=groups)
+        asked = Attributes(user=user, verb="get", version="v1", resource="pods", namespace="default")
+        assert policy.authorize(asked).allowed
+    assert len(policy._answers) == len(policy._grants) == 1

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class KnownSpecs(Generic[T]):
-    """What was found about some specs of one kind, those seen last."""
+    """What was found about some specs of one kind. Used from several threads: every step is one that cannot be seen half done."""
 
     __slots__ = ("_found",)
 
@@ -35,10 +35,10 @@ class KnownSpecs(Generic[T]):
         return None if key is None else self._found.get(key)
 
     def put(self, key: bytes | None, found: T) -> T:
-        """Remember what was found about a spec, and forget the oldest when there are too many."""
+        """Remember what was found about a spec, and forget all others when there are too many."""
         if key is not None:
             if len(self._found) >= _SPECS_MAX:
-                del self._found[next(iter(self._found))]
+                self._found.clear()
             self._found[key] = found
         return found
 
@@ -60,20 +60,21 @@ class SpecKeys:
     """What stands for the specs of pods, whatever their token volumes are called. The last answer is kept, since several
     steps ask for it."""
 
-    __slots__ = ("_key", "_spec")
+    __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._spec: Any = None
-        self._key: bytes | None = None
+        # In one piece: other threads ask too.
+        self._last: tuple[Any, bytes | None] = (None, None)
 
     def key(self, spec: Any) -> bytes | None:
         """What stands for a spec; None when it is too large to be kept."""
-        if spec is None or spec is not self._spec:
+        last, key = self._last
+        if spec is None or spec is not last:
             key = exact_key(spec)
             if key is not None and (found := _token_volume.search(key)) is not None:
                 # With several such names it would matter which is which.
                 name = found.group()
                 if key.count(name) == key.count(_PREFIX):
                     key = key.replace(name, _PREFIX)
-            self._spec, self._key = spec, key
-        return self._key
+            self._last = (spec, key)
+        return key

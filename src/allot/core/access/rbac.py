@@ -27,6 +27,8 @@ RESOURCES = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
 # Kept answers; whoever asks too many different questions makes the server forget, not grow.
 ANSWERS_MAX = 50_000
 GRANTS_MAX = 10_000
+# Reviews may ask about users with names and groups of megabytes: such are answered and not kept.
+KEY_LENGTH_MAX = 4096
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -216,7 +218,9 @@ class Policy:
         if answer is None:
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
-            answer = self._answers[key] = self._answer(attributes)
+            answer = self._answer(attributes)
+            if sum(map(len, key)) <= KEY_LENGTH_MAX:
+                self._answers[key] = answer
         if answer.always is not None:
             return answer.always
         return answer.by_name.get(attributes.name, answer.otherwise)
@@ -262,7 +266,9 @@ class Policy:
         if found is None:
             if len(self._grants) >= GRANTS_MAX:
                 self._grants.clear()
-            found = self._grants[key] = tuple(self._grants_of(user, namespace))
+            found = tuple(self._grants_of(user, namespace))
+            if sum(map(len, (user.name, namespace, *user.groups))) <= KEY_LENGTH_MAX:
+                self._grants[key] = found
         return found
 
     def _grants_of(self, user: User, namespace: str) -> Iterator[Grant]:

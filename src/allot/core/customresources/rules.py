@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from allot.core.cel.checking.types import BOOL, STRING, optional_of
+from allot.core.cel.checking.types import BOOL, STRING, CelType, optional_of
 from allot.core.cel.data.values import COST_EXCEEDED, NONE, Optional
 from allot.core.cel.evaluation.program import Program, ProgramError, compile_program
 from allot.core.customresources.declared_types import Objects, as_value, declared_type, with_object_fields
@@ -93,15 +93,17 @@ def compile_rules(schema: Schema, *, root: bool = False) -> tuple[Rule, ...]:
     if not isinstance(rules, list) or not rules:
         return ()
     described = with_object_fields(schema) if root or schema.get("x-kubernetes-embedded-resource") else schema
-    return tuple(_compiled(one, described) for one in rules if isinstance(one, dict))
+    # The rules themselves say nothing about types: without them the text of a schema with many rules is short.
+    types = go_json({name: one for name, one in described.items() if name != "x-kubernetes-validations"})
+    return tuple(_compiled(one, described, types) for one in rules if isinstance(one, dict))
 
 
-def _compiled(rule: Mapping[str, Any], schema: Schema) -> Rule:
+def _compiled(rule: Mapping[str, Any], schema: Schema, types: str) -> Rule:
     source = str(rule.get("rule") or "")
     if not source.strip():
         return Rule(source=rule)
     try:
-        program = _program(source, go_json(schema), rule.get("optionalOldSelf") is True)
+        program = _program(source, types, rule.get("optionalOldSelf") is True)
     except ProgramError as error:
         return Rule(source=rule, problem=str(error))
     if program.output != BOOL:
@@ -110,7 +112,7 @@ def _compiled(rule: Mapping[str, Any], schema: Schema) -> Rule:
     expression = str(rule.get("messageExpression") or "")
     if expression.strip():
         try:
-            message = _program(expression, go_json(schema), rule.get("optionalOldSelf") is True)
+            message = _program(expression, types, rule.get("optionalOldSelf") is True)
             if message.output != STRING:
                 message, message_problem = None, "messageExpression must evaluate to a string"
         except ProgramError as error:
@@ -125,14 +127,19 @@ def _compiled(rule: Mapping[str, Any], schema: Schema) -> Rule:
 
 
 @lru_cache(maxsize=512)
-def _program(expression: str, schema_json: str, optional_old: bool) -> Program:
-    schema = msgspec.json.decode(schema_json)
-    objects: Objects = {}
-    declared = declared_type(schema, "selfType", objects)
+def _program(expression: str, types: str, optional_old: bool) -> Program:
+    declared, objects = _declared(types)
     if declared is None:
         raise ProgramError("failed to convert to declType for CEL validation rules")
     old = optional_of(declared) if optional_old else declared
     return compile_program(expression, {"self": declared, "oldSelf": old}, objects)
+
+
+@lru_cache(maxsize=64)
+def _declared(types: str) -> tuple[CelType | None, Objects]:
+    """The type of self, and the types of the objects in it."""
+    objects: Objects = {}
+    return declared_type(msgspec.json.decode(types), "selfType", objects), objects
 
 
 # --- evaluating ---

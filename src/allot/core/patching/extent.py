@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from allot.core.patching.elements import items_by_element
 from allot.core.patching.fieldset import LEAF, SELF, Tree, ordered
 from allot.core.schema import Kind, Schema, Shape
@@ -17,6 +19,9 @@ from allot.core.schema import Kind, Schema, Shape
 _PLANS_MAX = 1000
 _TREES_MAX = 200
 _PARTS_MAX = 100
+# What is kept for objects to come: of some thousand characters, and of so many members.
+_KEPT_SIZE_MAX = 16 * 1024
+_NAMES_MAX = 256
 
 _LEAF, _MAPPING, _LIST_MAP, _LIST_SET = Shape.LEAF, Shape.MAPPING, Shape.LIST_MAP, Shape.LIST_SET
 
@@ -57,7 +62,9 @@ class _Plan:
             if known is None:
                 if len(self.known_parts) >= _PARTS_MAX:
                     self.known_parts.clear()
-                known = self.known_parts[id(part)] = (part, how(part, node))
+                known = (part, how(part, node))
+                if is_small(part):
+                    self.known_parts[id(part)] = known
             below.append(known[1])
         return self._joined(below)
 
@@ -74,8 +81,17 @@ class _Plan:
                     tree[element] = node
             if len(self.trees) >= _TREES_MAX:
                 self.trees.clear()
-            self.trees[key] = tree
+            if is_small(tree):
+                self.trees[key] = tree
         return tree
+
+
+def is_small(value: Any) -> bool:
+    """Whether a value or tree is worth keeping: large ones are hardly ever met again, and thousands of them are gigabytes."""
+    try:
+        return len(msgspec.json.encode(value)) <= _KEPT_SIZE_MAX
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def whole(value: Any, schema: Schema) -> Tree:
@@ -134,21 +150,25 @@ def _list_tree(
     key = (elements, tuple(map(id, below)))
     tree: Tree | None = kept.get(key)
     if tree is None:
-        if len(kept) >= _PLANS_MAX:
-            kept.clear()
-        tree = kept[key] = ordered(dict(zip(elements, below, strict=True)))
+        tree = ordered(dict(zip(elements, below, strict=True)))
+        if is_small(tree):
+            _keep(kept, key, tree)
     return tree
 
 
 def _planned(value: dict[str, Any], schema: Schema) -> _Plan:
     plan = _plan(value, schema, {SELF: LEAF}, lambda _node, _name: whole)
-    return _kept(schema.plans, tuple(value), plan)
+    if len(value) <= _NAMES_MAX:
+        _keep(schema.plans, tuple(value), plan)
+    return plan
 
 
 def _planned_addition(value: dict[str, Any], schema: Schema) -> _Plan:
     required = schema.required
     plan = _plan(value, schema, {}, lambda node, name: added if is_implied(node, name in required) else whole)
-    return _kept(schema.added_plans, tuple(value), plan)
+    if len(value) <= _NAMES_MAX:
+        _keep(schema.added_plans, tuple(value), plan)
+    return plan
 
 
 def _plan(value: dict[str, Any], schema: Schema, start: Tree, how: Callable[[Schema, str], _Extent]) -> _Plan:
@@ -163,8 +183,7 @@ def _plan(value: dict[str, Any], schema: Schema, start: Tree, how: Callable[[Sch
     return _Plan(ordered(elements), parts)
 
 
-def _kept(plans: dict[tuple[str, ...], Any], names: tuple[str, ...], plan: _Plan) -> _Plan:
-    if len(plans) >= _PLANS_MAX:
-        plans.clear()
-    plans[names] = plan
-    return plan
+def _keep(kept: dict[Any, Any], key: Any, found: _Plan | Tree) -> None:
+    if len(kept) >= _PLANS_MAX:
+        kept.clear()
+    kept[key] = found

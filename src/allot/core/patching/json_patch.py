@@ -94,12 +94,13 @@ def _move_or_copy(document: _Document, operation: dict[str, Any], name: str) -> 
             raise unprocessable(f"move operation does not apply: doc is missing destination path: {target}")
         _remove(document, source, name)
     else:
-        document.copied_bytes += len(msgspec.json.encode(value))
+        encoded = msgspec.json.encode(value)
+        document.copied_bytes += len(encoded)
         if document.copied_bytes > COPIED_BYTES_MAX:
             text = f"Unable to complete the copy, the accumulated size increase of copy is {document.copied_bytes}"
             raise unprocessable(f"{text}, exceeding the limit {COPIED_BYTES_MAX}")
-        # Shared on purpose: containers are copied before they change.
-        document.owned.clear()
+        # A copy of its own: were it shared, nothing would be ours any more, and every later change would copy its way anew.
+        value = msgspec.json.decode(encoded)
     _add(document, target, value, name)
 
 

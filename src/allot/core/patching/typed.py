@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from allot.core.patching.elements import ListError, element_of, items_by_element
+from allot.core.patching.extent import is_small
 from allot.core.patching.fieldset import LEAF, SELF, Tree, element_text
 from allot.core.schema import Kind, Schema, Shape
 
@@ -161,7 +162,9 @@ def reconciled(fields: Tree, schema: Schema) -> Tree:
     if known is None:
         if len(_reconciled_sets) >= _RECONCILED_MAX:
             _reconciled_sets.clear()
-        known = _reconciled_sets[key] = (fields, schema, _reconciled(fields, schema))
+        known = (fields, schema, _reconciled(fields, schema))
+        if is_small(fields):
+            _reconciled_sets[key] = known
     return known[2]
 
 

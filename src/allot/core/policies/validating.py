@@ -97,7 +97,8 @@ class Policy:
         objects = dict(OBJECTS)
         if variables:
             types["variables"] = CelType(Kind.OBJECT, VARIABLES)
-            objects[VARIABLES] = dict(self._fields)
+            # Not a copy: each expression sees the variables before it, and is compiled before there are more.
+            objects[VARIABLES] = self._fields
         try:
             program = compile_program(text, types, objects)
         except ProgramError as error:

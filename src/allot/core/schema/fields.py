@@ -92,7 +92,7 @@ def check_fields(object_: Any, schema: Schema, *, no_duplicates: bool = False) -
     if not (findings.untidy or findings.wrong or findings.duplicates):
         for node, encoded in unseen:
             if len(node.clean_values) >= _CLEAN_VALUES_MAX:
-                del node.clean_values[next(iter(node.clean_values))]
+                node.clean_values.clear()
             node.clean_values[encoded] = None
         return _CLEAN
     unknown = sorted(findings.unknown) if schema.structural else findings.unknown

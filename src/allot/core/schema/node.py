@@ -179,6 +179,7 @@ class Schema:
         return found if found is not None else self.additional
 
     def _read(self) -> None:
+        # Two threads may do this at once: every slot is set once and to what it stays, so that neither sees anything else.
         raw = self._raw
         self.kind = _kind(raw, self.definition, self.structural)
         self.format = str(raw.get("format", ""))
@@ -201,12 +202,12 @@ class Schema:
         required = raw.get("required")
         self.required = frozenset(map(str, required)) if isinstance(required, list) else frozenset()
         additional = raw.get("additionalProperties")
-        self.additional = None
+        node = None
         if isinstance(additional, Mapping):
-            self.additional = self._schemas.node(additional, self.structural, self.tolerant)
+            node = self._schemas.node(additional, self.structural, self.tolerant)
         elif additional is True or self.definition == _FIELDS_V1:
-            self.additional = self._schemas.any
-        elements = self.additional
+            node = self._schemas.any
+        self.additional = elements = node
         if elements is None and (self.tolerant or not self.properties):
             elements = self._schemas.any
         self.elements = elements
@@ -237,23 +238,24 @@ class Schema:
         return "properties" in target
 
     def _read_items(self, raw: Raw) -> None:
-        items = raw.get("items")
-        self.items = None
-        self.list_type, self.map_keys, self.key_defaults = "", (), {}
         if self.kind is not Kind.LIST:
+            self.items = None
+            self.list_type, self.map_keys, self.key_defaults = "", (), {}
             return
-        self.items = (
+        items = raw.get("items")
+        node = (
             self._schemas.node(items, self.structural, self.tolerant)
             if isinstance(items, Mapping)
             else self._schemas.any
         )
-        self.list_type, self.map_keys = _list_type(raw)
-        if self.map_keys:
-            self.key_defaults = _KEY_DEFAULTS.get(self.items.definition) or {
-                key: node.default
-                for key in self.map_keys
-                if (node := self.items.properties.get(key)) is not None and node.has_default
-            }
+        self.items = node
+        self.list_type, map_keys = _list_type(raw)
+        self.map_keys = map_keys
+        defaults = _KEY_DEFAULTS.get(node.definition) if map_keys else {}
+        if defaults is None:
+            members = {key: node.properties.get(key) for key in map_keys}
+            defaults = {key: one.default for key, one in members.items() if one is not None and one.has_default}
+        self.key_defaults = defaults
 
     def _shape(self) -> Shape:
         if self.atomic:

@@ -37,6 +37,9 @@ _time = re.compile(r"[12]\d{3}-(?:0[1-9]|1[012])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d
 
 _GIVEN_BY_SERVER = frozenset(("uid", "creationTimestamp", "resourceVersion"))
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "generation")
+# What has more is looked at the long way, which compares none with all others.
+_FINALIZERS_MAX = 16
+_CONDITIONS_MAX = 32
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 
 
@@ -97,7 +100,10 @@ def _is_ordinary_end(metadata: Object, old: Object, may_end: bool) -> bool:
     if not is_ending:
         return True
     finalizers, held = metadata.get("finalizers", []), old.get("finalizers", [])
-    return may_end and type(finalizers) is list and all(finalizer in held for finalizer in finalizers)
+    # Ordinary objects have a few: with many this would be a long look.
+    if not may_end or type(finalizers) is not list or len(held) > _FINALIZERS_MAX:
+        return False
+    return all(finalizer in held for finalizer in finalizers)
 
 
 def _is_ordinary_member(member: str, value: Any) -> bool:
@@ -385,7 +391,7 @@ def _is_ordinary_extended(value: Any, spec: Any) -> bool:
 
 
 def _are_ordinary_conditions(conditions: Any, old: Any) -> bool:
-    if type(conditions) is not list or not conditions:
+    if type(conditions) is not list or not 0 < len(conditions) <= _CONDITIONS_MAX:
         return False
     for condition in conditions:
         if type(condition) is not dict:

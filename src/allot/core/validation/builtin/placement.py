@@ -10,12 +10,13 @@ from allot.core.model.core_v1 import NodeSelector
 from allot.core.validation import formats
 from allot.core.validation.addresses import legacy_ip
 from allot.core.validation.builtin.checks import label_selector, one_of, told
-from allot.core.validation.builtin.values import Object, given, items, members, number, same, text, texts
+from allot.core.validation.builtin.values import Object, given, items, members, number, text, texts
 from allot.core.validation.fields import (
     Findings,
     child,
     duplicate,
     forbidden,
+    go_json,
     index,
     invalid,
     not_supported,
@@ -130,11 +131,11 @@ def check_tolerations(tolerations: list[Object], path: str) -> Findings:
 def check_tolerations_update(new: list[Object], old: list[Object], path: str) -> Findings:
     """Tolerations may be added, and how long they hold may change."""
 
-    def without_seconds(toleration: Object) -> Object:
-        return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+    def without_seconds(toleration: Object) -> str:
+        kept = {name: value for name, value in toleration.items() if name != "tolerationSeconds" and value is not None}
+        return go_json(dict(sorted(kept.items())))
 
-    kept = [without_seconds(toleration) for toleration in new]
-    if all(any(same(without_seconds(before), one) for one in kept) for before in old):
+    if {without_seconds(toleration) for toleration in old} <= {without_seconds(toleration) for toleration in new}:
         return []
     return [forbidden(path, "existing toleration can not be modified except its tolerationSeconds")]
 
@@ -145,6 +146,7 @@ def check_tolerations_update(new: list[Object], old: list[Object], path: str) ->
 def check_spreading(constraints: list[Object], path: str) -> Findings:
     """Topology spread constraints."""
     found: Findings = []
+    last = {(text(o, "topologyKey"), text(o, "whenUnsatisfiable")): position for position, o in enumerate(constraints)}
     for position, constraint in enumerate(constraints):
         where = index(path, position)
         skew, domains = number(constraint, "maxSkew") or 0, number(constraint, "minDomains")
@@ -156,8 +158,7 @@ def check_spreading(constraints: list[Object], path: str) -> Findings:
         supported = ("DoNotSchedule", "ScheduleAnyway")
         if action not in supported:
             found.append(not_supported(child(where, "whenUnsatisfiable"), action, supported))
-        later = constraints[position + 1 :]
-        if any(text(o, "topologyKey") == topology and text(o, "whenUnsatisfiable") == action for o in later):
+        if last[topology, action] > position:
             place = child(where, "{topologyKey, whenUnsatisfiable}")
             found.append(duplicate(place, f"{{{topology}, {action}}}"))
         if domains is not None:

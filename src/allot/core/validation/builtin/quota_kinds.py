@@ -5,6 +5,8 @@ Not covered: the comparison of a limit range's ratio with what its bounds allow.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from allot.core.quantity import Quantity
 from allot.core.validation.builtin.checks import amounts, duplicate_of, told
 from allot.core.validation.builtin.pod_defaults import canonical_quantities
@@ -81,16 +83,22 @@ def _fits(scope: str, resource: str) -> bool:
     return True
 
 
+def _has_misfit(scopes: Iterable[str], resources: list[str]) -> bool:
+    """Whether a scope says nothing about one of the resources."""
+    limiting = [scope for scope in scopes if scope in _SCOPES]
+    return any(not _fits(scope, name) for scope in limiting for name in resources)
+
+
 def _check_quota(quota: Object) -> Findings:
     spec = members(quota, "spec")
     found = _check_amounts(spec.get("hard"), "spec.hard")
     hard = sorted(name for name in members(spec, "hard") if _is_quota_resource(name))
     scopes = texts(spec, "scopes")
-    for scope in scopes:
-        if scope not in _SCOPES:
-            found.append(invalid("spec.scopes", scopes, "unsupported scope"))
-        misfits = [name for name in hard if not _fits(scope, name)]
-        found += [invalid("spec.scopes", scopes, "unsupported scope applied to resource") for _ in misfits]
+    # All scopes are shown in every error: it is told once, not for each scope and resource that it holds for.
+    if any(scope not in _SCOPES for scope in scopes):
+        found.append(invalid("spec.scopes", scopes, "unsupported scope"))
+    if _has_misfit(dict.fromkeys(scopes), hard):
+        found.append(invalid("spec.scopes", scopes, "unsupported scope applied to resource"))
     found += [invalid("spec.scopes", scopes, "conflicting scopes") for pair in _CONFLICTS if pair <= set(scopes)]
     return found + _check_scope_selector(spec, hard)
 
@@ -107,12 +115,6 @@ def _check_scope_selector(spec: Object, hard: list[str]) -> Findings:
         )
         if scope not in _SCOPES:
             found.append(invalid(child(path, "scopeName"), scope, "unsupported scope"))
-        shown = {"MatchExpressions": [
-            {"ScopeName": text(r, "scopeName"), "Operator": text(r, "operator"), "Values": r.get("values")}
-            for r in requirements
-        ]}  # fmt: skip
-        misfits = [name for name in hard if not _fits(scope, name)]
-        found += [invalid(path, shown, "unsupported scope applied to resource") for _ in misfits]
         if scope in _EXISTS_ONLY and operator != "Exists":
             found.append(invalid(child(path, "operator"), operator, _EXISTS_TEXT))
         if operator in ("In", "NotIn"):
@@ -125,9 +127,15 @@ def _check_scope_selector(spec: Object, hard: list[str]) -> Findings:
                 found.append(invalid(child(path, "values"), values, detail))
         else:
             found.append(invalid(child(path, "operator"), operator, "not a valid selector operator"))
-    named = {text(requirement, "scopeName") for requirement in requirements}
+    named = dict.fromkeys(text(requirement, "scopeName") for requirement in requirements)
+    if _has_misfit(named, hard):
+        shown = {"MatchExpressions": [
+            {"ScopeName": text(r, "scopeName"), "Operator": text(r, "operator"), "Values": r.get("values")}
+            for r in requirements
+        ]}  # fmt: skip
+        found.append(invalid(path, shown, "unsupported scope applied to resource"))
     scopes = spec.get("scopes")
-    return found + [invalid(path, scopes, "conflicting scopes") for pair in _CONFLICTS if pair <= named]
+    return found + [invalid(path, scopes, "conflicting scopes") for pair in _CONFLICTS if pair <= named.keys()]
 
 
 def _check_quota_update(new: Object, old: Object, subresource: str) -> Findings:

@@ -1,0 +1,73 @@
+"""Work beside the event loop: large requests are worked on by a thread, so that everybody else is served meanwhile.
+
+There is one such thread. It takes turns with the event loop every half millisecond (`process.interpreter`), so that a
+request of megabytes makes others slower but does not stop them. What is small is done at once: handing it over would cost
+more than it takes.
+
+What runs here runs while the event loop goes on. It may use nothing but its arguments, which nobody else changes, and caches
+whose every step is whole: one look, one insertion, one clearing, or one assignment of everything that belongs together.
+Nothing of it may iterate over what the event loop changes, nor wait, nor write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from allot.apiserver.errors import too_many_requests
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Bodies and stored objects of this size take some 30 ms.
+LARGE_BYTES = 32 * 1024
+WAITING_MAX = 400
+
+
+class Aside:
+    """One thread for what is large."""
+
+    def __init__(self) -> None:
+        # The thread is started when there is something to do.
+        self._thread = ThreadPoolExecutor(1, "allot-large")
+        self._waiting = 0
+
+    async def run(self, size_bytes: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What the work gives, done here or in the thread by the size of what it is about; 429 if too much waits."""
+        if size_bytes <= LARGE_BYTES:
+            return work(*arguments, **named)
+        if self._waiting >= WAITING_MAX:
+            raise too_many_requests(f"{WAITING_MAX} large requests are waiting to be worked on")
+        self._waiting += 1
+        try:
+            # Who is cancelled takes back what was not begun.
+            return await asyncio.wrap_future(
+                self._thread.submit(_without_collector, partial(work, *arguments, **named))
+            )
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Let what is being done end by itself."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _without_collector(work: Callable[[], T]) -> T:
+    """Do work that makes a million values and lets go of nearly all of them by itself: the collector would look at them again
+    and again, each time for a fifth of a second in which nobody else does anything."""
+    if not gc.isenabled():
+        return work()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        gc.enable()
+
+
+def size_of(body: Any) -> int:
+    """How large a body is; 0 for one that was given in process, by one of our own components."""
+    return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
