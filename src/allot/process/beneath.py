@@ -24,6 +24,7 @@ _LINKS_MAX = 40
 _NAME_BYTES_MAX = 255
 # So often somebody may put something new into a folder that is being removed.
 _REFILLS_MAX = 100
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 class LeadsOut(OSError):
@@ -45,12 +46,12 @@ def checked_name(name: str, what: str) -> str:
 # --- finding ---
 
 
-def open_beneath(folder: int, path: str, *, make_mode: int | None = None) -> int:
+def open_beneath(folder: int, path: str, *, make_mode: int | None = None, follows: bool = True) -> int:
     """The place (O_PATH) at a path below a folder. Links are good as long as they stay below it; LeadsOut if not.
 
-    make_mode: folders that are missing are made, with these rights.
+    make_mode: folders that are missing are made, with these rights. follows: whether there can be links at all.
     """
-    steps = Steps(folder)
+    steps = Steps(folder, follows=follows)
     try:
         for part in steps.parts(path):
             try:
@@ -68,10 +69,11 @@ def open_beneath(folder: int, path: str, *, make_mode: int | None = None) -> int
 class Steps:
     """A way down from a folder, all of whose folders stay open: the way back does not depend on where they are by then."""
 
-    def __init__(self, folder: int, *, root: int | None = None) -> None:
-        """root: where absolute links begin; they lead out if it is not given."""
+    def __init__(self, folder: int, *, root: int | None = None, follows: bool = True) -> None:
+        """root: where absolute links begin; they lead out if it is not given. follows: whether links are followed at all."""
         self._held = [os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)]
         self._root = root
+        self._follows = follows
         self._left: list[str] = []
         self._links = 0
 
@@ -119,6 +121,8 @@ class Steps:
         self._links += 1
         if self._links > _LINKS_MAX:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        if not self._follows:
+            raise LeadsOut(errno.ELOOP, f"is a link, to {target}", name)
         if target.startswith("/"):
             if self._root is None:
                 raise LeadsOut(errno.EXDEV, f"leads out of its folder, to {target}", name)
@@ -164,8 +168,8 @@ def make_folder(folder: int, name: str, mode: int) -> None:
 
 
 def open_folder(folder: int, path: str, *, make_mode: int | None = None) -> int:
-    """As `open_beneath`, for reading: a folder that can be listed and changed."""
-    place = open_beneath(folder, path, make_mode=make_mode)
+    """A folder below another one, to be listed and changed. Both are ours, so that there are no links on the way."""
+    place = open_beneath(folder, path, make_mode=make_mode, follows=False)
     try:
         return os.open(".", FOLDER, dir_fd=place)
     finally:
@@ -215,7 +219,10 @@ def write_file(folder: int, name: str, data: bytes, mode: int, group: int | None
 
 
 def remove_entry(folder: int, name: str) -> None:
-    """Remove what has a name in a folder of ours, with everything in it; OSError tells of the first thing that stays."""
+    """Remove what has a name in a folder, with everything in it; OSError tells of the first thing that stays.
+
+    What is mounted somewhere, there or deeper, is not entered and stays.
+    """
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
@@ -225,18 +232,48 @@ def remove_entry(folder: int, name: str) -> None:
             raise
     else:
         return
-    top = os.open(name, FOLDER, dir_fd=folder)
     try:
-        # From here on it is for nobody else.
-        os.fchmod(top, 0o700)
+        os.rmdir(name, dir_fd=folder)
+        return
+    except OSError as error:
+        if error.errno not in _NOT_EMPTY:
+            raise
+    top = _open_to_remove(folder, name)
+    try:
         _Removal(top).run()
     finally:
         os.close(top)
     os.rmdir(name, dir_fd=folder)
 
 
+def _open_to_remove(folder: int, name: str) -> int:
+    """A folder that from here on is for nobody else."""
+    try:
+        handle = os.open(name, FOLDER, dir_fd=folder)
+    except PermissionError:
+        _let_us_in(folder, name)
+        handle = os.open(name, FOLDER, dir_fd=folder)
+    try:
+        if os.geteuid() == 0:
+            os.fchown(handle, 0, 0)
+        os.fchmod(handle, 0o700)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _let_us_in(folder: int, name: str) -> None:
+    place = os.open(name, PLACE, dir_fd=folder)
+    try:
+        if stat.S_ISDIR(os.fstat(place).st_mode):
+            os.chmod(f"/proc/self/fd/{place}", 0o700)
+    finally:
+        os.close(place)
+
+
 def remove_tree(path: Path | str) -> None:
-    """As `remove_entry`, by a path, whose folder is ours."""
+    """As `remove_entry`, by a path, the folders of which are ours."""
     around, name = os.path.split(os.fspath(path))
     try:
         folder = os.open(around or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -264,7 +301,6 @@ class _Removal:
 
     def __init__(self, top: int) -> None:
         self._top = top
-        self._device = os.fstat(top).st_dev
         self._moved = 0
         self._first_problem: OSError | None = None
 
@@ -279,25 +315,15 @@ class _Removal:
         """A folder in ours; the folders that were in it and are in ours now."""
         found: list[str] = []
         try:
+            handle = _open_to_remove(self._top, name)
             try:
-                handle = os.open(name, FOLDER, dir_fd=self._top)
-            except PermissionError:
-                # Nobody else can have put a link here.
-                os.chmod(name, 0o700, dir_fd=self._top)
-                handle = os.open(name, FOLDER, dir_fd=self._top)
-            try:
-                if os.fstat(handle).st_dev != self._device:
-                    raise OSError(errno.EBUSY, "something is mounted there", name)
-                if os.geteuid() == 0:
-                    os.fchown(handle, 0, 0)
-                os.fchmod(handle, 0o700)
                 for _ in range(_REFILLS_MAX):
                     found += self._empty(handle)
                     try:
                         os.rmdir(name, dir_fd=self._top)
                         break
                     except OSError as error:
-                        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or self._first_problem is not None:
+                        if error.errno not in _NOT_EMPTY or self._first_problem is not None:
                             raise
                 else:
                     raise OSError(errno.ENOTEMPTY, "is filled as fast as it is emptied", name)
@@ -323,7 +349,7 @@ class _Removal:
                 try:
                     os.rmdir(name, dir_fd=folder)
                 except OSError as error:
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    if error.errno not in _NOT_EMPTY:
                         raise
                     found.append(name if is_top else self._move_up(folder, name))
             except (FileNotFoundError, NotADirectoryError):
@@ -344,12 +370,7 @@ class _Removal:
             os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
         except PermissionError:
             # Whoever is not root can move only folders that they may write to.
-            place = os.open(name, PLACE, dir_fd=folder)
-            try:
-                if stat.S_ISDIR(os.fstat(place).st_mode):
-                    os.chmod(f"/proc/self/fd/{place}", 0o700)
-            finally:
-                os.close(place)
+            _let_us_in(folder, name)
             os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
         return into
 

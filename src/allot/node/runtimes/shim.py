@@ -664,7 +664,7 @@ def start_time(pid: int) -> int:
 
 def _run() -> int:
     os.set_inheritable(STATUS_FD, False)
-    # Files, log and socket are the agent's alone from their first moment.
+    # Log, files and socket are the agent's alone from their first moment.
     os.umask(0o077)
     lock = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -672,7 +672,9 @@ def _run() -> int:
     except OSError:
         return 3
     shim = _Shim(_read_file("start.json"))
+    os.umask(0o177)
     shim.listener.bind("attach.sock")
+    os.umask(0o077)
     shim.listener.listen(16)
     started = time.time()
     try:
