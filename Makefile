@@ -78,7 +78,7 @@ lint: $(READY)
 	$(BIN)/mkdocs build --strict --quiet
 
 escapes: $(READY)
-	ALLOT_TRIES=10000 $(BIN)/pytest --quiet tests/security/test_process_runtime.py
+	ALLOT_TRIES=10000 $(BIN)/pytest --quiet --timeout 0 tests/security/test_process_runtime.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
