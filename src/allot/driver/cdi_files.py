@@ -13,6 +13,7 @@ import msgspec
 
 from allot.driver.cdi import Edits, build_spec, check_kind, qualified
 from allot.driver.files import remove_file, replace_file
+from allot.process.beneath import checked_name
 
 COMMON = "common"
 _MODE = 0o644
@@ -28,8 +29,8 @@ class CdiFiles:
         self._prefix = kind.replace("/", "-") + "_"
 
     def claim_path(self, claim_uid: str) -> Path:
-        """The file of a claim."""
-        return self._directory / f"{self._prefix}{claim_uid}.json"
+        """The file of a claim. BadName if the UID is none."""
+        return self._directory / checked_name(f"{self._prefix}{claim_uid}.json", "CDI file of a claim:")
 
     def device_name(self, claim_uid: str, device: str, share_id: str | None = None) -> str:
         """What a device of a claim is called: claims never meet in a name."""

@@ -9,7 +9,6 @@ claim is prepared anew until that one is unprepared.
 from __future__ import annotations
 
 import re
-import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -18,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from allot.driver.files import exchange_file, recover_files, remove_file, replace_file
+from allot.driver.files import exchange_file, recover_files, remove_file, remove_folder, replace_file
 
 VERSION = "v1"
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -94,7 +93,7 @@ class Checkpoint:
             for folder in sorted(self._root.iterdir()):
                 if folder.is_dir() and folder != self._directory:
                     earlier.extend(_readable(folder))
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_folder(folder)
             self.reload()
         except OSError as error:
             raise CheckpointError(f"checkpoint {self._root}: {_reason(error)}") from error

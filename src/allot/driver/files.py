@@ -7,8 +7,13 @@ written here is worthless after a reboot (devices have to be prepared anew then)
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from pathlib import Path
+
+from allot.process.beneath import remove_tree
+
+_log = logging.getLogger("allot.driver")
 
 _SUFFIX = ".new"
 
@@ -34,7 +39,13 @@ def _write_beside(path: Path | str, data: bytes, mode: int) -> str:
     # Not ending in .json: whoever reads the folder at this moment must not take it for a file.
     folder, name = os.path.split(path)
     beside = f"{folder}/.{name}{_SUFFIX}"
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    # A new file and no other: containers may write to the folder, and put a link there.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        handle = os.open(beside, flags, mode)
+    except FileExistsError:
+        remove_file(beside)
+        handle = os.open(beside, flags, mode)
     try:
         os.fchmod(handle, mode)
         view = memoryview(data)
@@ -49,6 +60,14 @@ def remove_file(path: Path | str) -> None:
     """Remove a file that may be gone already."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with everything in it, whatever containers that write to it do meanwhile; what stays is logged."""
+    try:
+        remove_tree(path)
+    except OSError as error:
+        _log.warning("%s is not removed: %s", path, error)
 
 
 def recover_files(directory: Path) -> None:

@@ -7,7 +7,6 @@ That a file cannot be written is no reason not to run a pod: it is logged.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from allot.core.model.resource_v1 import (
 from allot.driver.cdi import CdiError, Edits, build_spec, qualified
 from allot.driver.claims import AllocatedDevice, HeldDevice, Prepared
 from allot.driver.configuration import base_request
-from allot.driver.files import remove_file, replace_file
+from allot.driver.files import remove_file, remove_folder, replace_file
+from allot.process.beneath import BadName, checked_name
 
 _log = logging.getLogger("allot.driver")
 
@@ -56,7 +56,7 @@ class MetadataFiles:
         for request, members in by_request.items():
             try:
                 ids[request] = self._write_request(claim, request, members, prepared)
-            except (OSError, CdiError) as error:
+            except (OSError, CdiError, BadName) as error:
                 _log.warning(
                     "claim %s/%s: metadata of request %s: %s",
                     claim.metadata.namespace,
@@ -92,7 +92,7 @@ class MetadataFiles:
         for request in requests:
             remove_file(self._spec_path(uid, request))
         if requests:
-            shutil.rmtree(self._claim_directory(namespace, name), ignore_errors=True)
+            remove_folder(self._claim_directory(namespace, name))
 
     def sweep(self, claims: Iterable[tuple[str, str, str]]) -> None:
         """Remove the files of all claims but these (uid, namespace, name)."""
@@ -101,7 +101,7 @@ class MetadataFiles:
         if self._directory.is_dir():
             for folder in self._directory.iterdir():
                 if folder not in folders:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_folder(folder)
         uids = tuple(uid for uid, _, _ in kept)
         prefix = f"{self._driver}_metadata_"
         for path in self._cdi_directory.glob(f"{prefix}*.json"):
@@ -117,7 +117,7 @@ class MetadataFiles:
     ) -> str:
         metadata = claim.metadata
         pod_claim_name = metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION, "")
-        folder = self._claim_directory(metadata.namespace, metadata.name) / request
+        folder = self._claim_directory(metadata.namespace, metadata.name) / checked_name(request, "request")
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         path = folder / "metadata.json"
         value = {
@@ -164,10 +164,11 @@ class MetadataFiles:
         return described
 
     def _claim_directory(self, namespace: str, name: str) -> Path:
-        return self._directory / f"{namespace}_{name}"
+        return self._directory / checked_name(f"{namespace}_{name}", "folder of a claim:")
 
     def _spec_path(self, uid: str, request: str) -> Path:
-        return self._cdi_directory / f"{self._driver}_metadata_{uid}_{request}.json"
+        name = f"{self._driver}_metadata_{uid}_{request}.json"
+        return self._cdi_directory / checked_name(name, "CDI file of a claim:")
 
 
 def _in_versions(value: Mapping[str, Any]) -> bytes:

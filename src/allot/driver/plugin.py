@@ -52,6 +52,7 @@ from allot.driver.status import StatusWriter
 from allot.driver.turns import Turns
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
+from allot.process.owner_only import owner_only
 from allot.process.supervise import answer_or_failure, supervise
 
 _log = logging.getLogger("allot.driver")
@@ -198,8 +199,10 @@ class Plugin:
     async def start(self) -> AsyncIterator[None]:
         """Run for as long as the context is open."""
         try:
-            for folder in self._folders:
-                folder.mkdir(parents=True, exist_ok=True)
+            *own, cdi = self._folders
+            for folder in own:
+                folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            cdi.mkdir(parents=True, exist_ok=True)
             self._turns.open()
         except OSError as error:
             raise DriverFailed(f"driver {self.driver.name}: {error.filename}: {error.strerror}".lower()) from error
@@ -303,7 +306,9 @@ class Plugin:
         for server, path in ((service, self.service_path), (registrar, self.registration_path)):
             path.unlink(missing_ok=True)
             try:
-                server.add_insecure_port(f"unix:{path}")
+                # The kubelet is root or the same user.
+                with owner_only():
+                    server.add_insecure_port(f"unix:{path}")
             except RuntimeError as error:
                 raise DriverFailed(f"driver {self.driver.name}: cannot listen on {path}") from error
             await server.start()

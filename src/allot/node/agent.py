@@ -20,6 +20,7 @@ from allot.node.containers import ContainerSpecs
 from allot.node.devices import Devices
 from allot.node.machine import Machine
 from allot.node.objects import Objects
+from allot.node.pod_folders import PODS
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
@@ -114,7 +115,7 @@ class NodeAgent:
         )
         self._registration = Registration(client, clock, node, machine, lambda: self.port)
         objects = Objects(client)
-        self._volumes = Volumes(options.root / "pods", objects, clock)
+        self._volumes = Volumes(options.root / PODS, objects, clock)
         self._ids = ids
         self._allocatable = machine.allocatable
         self._objects = objects
@@ -219,7 +220,7 @@ class NodeAgent:
             self.listing.stale()
         for uid in self._volumes.uids():
             if uid not in self._workers:
-                self._volumes.tear_down(uid)
+                await asyncio.to_thread(self._volumes.tear_down, uid)
         # Drivers register a moment after the agent has started; what fails now the device manager tries again.
         for pause in _RECONCILE_PAUSES_S:
             await self._clock.sleep(pause)

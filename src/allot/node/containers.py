@@ -6,8 +6,9 @@ Fetches what the environment refers to; everything else follows from the pod.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -17,6 +18,7 @@ from allot.core.lifecycle.pull_secrets import Credentials, credentials_for
 from allot.core.model.pods_v1 import ConfinementProfile, Container, Pod, PodSecurityContext, SecurityContext
 from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
+from allot.node.pod_folders import opened
 from allot.node.runtimes.port import (
     Confinement,
     ContainerSpec,
@@ -28,6 +30,9 @@ from allot.node.runtimes.port import (
     SandboxSpec,
     User,
 )
+from allot.node.subpaths import open_subpath
+from allot.node.volumes import is_read_only
+from allot.process.beneath import BadName, checked_name, remove_entry, write_file
 
 _log = logging.getLogger("allot.node")
 
@@ -120,17 +125,19 @@ class ContainerSpecs:
     ) -> ContainerSpec:
         """The spec of one start; RuntimeFailure names what is missing. folder: the pod's own."""
         try:
+            checked_name(container.name, f"pod {pod.key}: container")
             fetched = {}
             for kind, name in references(container):
                 fetch = self._objects.config_map if kind == "configmap" else self._objects.secret
                 fetched[kind, name] = await fetch(pod.metadata.namespace, name)
             made = environment(pod, container, facts, fetched)
-        except (Missing, BadEnvironment) as error:
+        except (Missing, BadEnvironment, BadName) as error:
             raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
-        message_file = _message_file(folder, container, start)
-        mounts = _mounts(container, volumes, made)
+        mounts = _mounts(pod, container, volumes, made)
+        message_file = ""
         if container.termination_message_path:
-            mounts = (*mounts, Mount(host_path=str(message_file), container_path=container.termination_message_path))
+            message_file = str(_message_file(folder, container, start))
+            mounts = (*mounts, Mount(host_path=message_file, container_path=container.termination_message_path))
         return ContainerSpec(
             pod=pod_name(pod),
             name=container.name,
@@ -151,7 +158,7 @@ class ContainerSpecs:
             log_path=f"{container.name}/{start.attempt}.log",
             labels={**labels(pod), "io.kubernetes.container.name": container.name},
             annotations={
-                TERMINATION_FILE: str(message_file) if container.termination_message_path else "",
+                TERMINATION_FILE: message_file,
                 **({INIT_CONTAINER: "true"} if _must_end(pod, container) else {}),
                 "io.kubernetes.container.restartCount": str(start.attempt),
                 "io.kubernetes.container.terminationMessagePolicy": container.termination_message_policy,
@@ -164,15 +171,22 @@ def _must_end(pod: Pod, container: Container) -> bool:
 
 
 def _message_file(folder: Path, container: Container, start: Start) -> Path:
-    path = folder / "containers" / container.name / f"{start.attempt}"
-    if container.termination_message_path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-        path.chmod(0o666)
-    return path
+    """A file that the container can write to, and only that: its folder is the agent's."""
+    around, name = f"containers/{container.name}", f"{start.attempt}"
+    try:
+        with opened(folder, around) as handle:
+            remove_entry(handle, name)
+            write_file(handle, name, b"", 0o666)
+    except OSError as error:
+        text = f'container "{container.name}": the file for its termination message: {error}'
+        raise RuntimeFailure("CreateContainerConfigError", text) from error
+    return folder / around / name
 
 
-def _mounts(container: Container, volumes: Mapping[str, Path], variables: Mapping[str, str]) -> tuple[Mount, ...]:
+def _mounts(
+    pod: Pod, container: Container, volumes: Mapping[str, Path], variables: Mapping[str, str]
+) -> tuple[Mount, ...]:
+    only_read = {each.name for each in pod.spec.volumes if is_read_only(each)}
     made = []
     for mount in container.volume_mounts:
         source = volumes.get(mount.name)
@@ -183,27 +197,32 @@ def _mounts(container: Container, volumes: Mapping[str, Path], variables: Mappin
             )
         below = expand(mount.sub_path_expr, variables) if mount.sub_path_expr else mount.sub_path
         if below:
-            source = _below(source, below, container.name, mount.name)
+            _check_subpath(source, below, container.name, mount.name)
         made.append(
             Mount(
                 host_path=str(source),
+                sub_path=below,
                 container_path=mount.mount_path,
-                read_only=mount.read_only,
+                read_only=mount.read_only or mount.name in only_read,
                 propagation=_PROPAGATION.get(mount.mount_propagation, "None"),
             )
         )
     return tuple(made)
 
 
-def _below(source: Path, below: str, container: str, volume: str) -> Path:
-    """A part of a volume, which must not lead out of it."""
-    root, path = source.resolve(), (source / below).resolve()
-    if not path.is_relative_to(root):
-        text = f'failed to prepare subPath for volumeMount "{volume}" of container "{container}"'
+def _check_subpath(source: Path, below: str, container: str, volume: str) -> None:
+    """Say early what is wrong with a part of a volume. Whoever mounts it looks again, in one step with the mount."""
+    what = f'failed to prepare subPath for volumeMount "{volume}" of container "{container}"'
+    path = PurePosixPath(below)
+    if path.is_absolute() or ".." in path.parts:
+        text = f'{what}: "{below}": expected a relative path without ".."'
         raise RuntimeFailure("CreateContainerConfigError", text)
-    if not path.exists():
-        path.mkdir(parents=True)
-    return path
+    if not source.exists():
+        return  # a simulated container never looks into its volumes
+    try:
+        os.close(open_subpath(str(source), below))
+    except (OSError, ValueError) as error:
+        raise RuntimeFailure("CreateContainerConfigError", f"{what}: {error}") from error
 
 
 def _resources(pod: Pod, container: Container, facts: PodFacts) -> Resources:

@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from allot.process.beneath import open_file
+
 _BLOCK_BYTES = 64 * 1024
 _FOLLOW_S = 0.1
 _TAIL_LINES, _TAIL_BYTES = 80, 2048
@@ -52,7 +54,7 @@ def parse_line(line: bytes) -> Line | None:
 def tail_of(path: Path) -> str:
     """The end of a log, for people who ask why a container ended."""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             file.seek(_tail_start(file, _TAIL_LINES))
             lines = [parse_line(each) for each in file.read().splitlines()]
     except OSError:
@@ -64,7 +66,7 @@ def tail_of(path: Path) -> str:
 async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
     """A log piece by piece; when followed, until the container has ended. OSError if there is none."""
     left = options.limit_bytes
-    file = path.open("rb")
+    file = _opened(path)
     try:
         if options.tail is not None:
             file.seek(_tail_start(file, options.tail) if options.tail else file.seek(0, 2))
@@ -77,7 +79,7 @@ async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awa
                     return
                 if _is_replaced(file, path):
                     file.close()
-                    file, rest = path.open("rb"), b""
+                    file, rest = _opened(path), b""
                     continue
                 if not running:
                     return
@@ -95,6 +97,11 @@ async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awa
             await asyncio.sleep(0)
     finally:
         file.close()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Logs are files that runtimes write; anything else at their place is not read."""
+    return os.fdopen(open_file(path), "rb")
 
 
 def _is_replaced(file: BinaryIO, path: Path) -> bool:

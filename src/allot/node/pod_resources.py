@@ -1,6 +1,6 @@
 """The kubelet's PodResources service: which devices the pods of this node use, for those who watch devices (DCGM exporters).
 
-Served on a socket to everybody who may open it, with a limit on requests per second. Knows claims from `node.dra`; devices of
+Served on a socket to the agent's user (exporters run as root), with a limit on requests per second. Knows claims from `node.dra`; devices of
 device plugins and exclusive processors there are none.
 """
 
@@ -19,6 +19,7 @@ from allot.client.backoff import TokenBucket
 from allot.core.lifecycle.preparation import ClaimRecord
 from allot.core.model.pods_v1 import Container, Pod, decode_pod
 from allot.process.clock import Clock
+from allot.process.owner_only import owner_only
 from allot.wire import pod_resources_v1_pb2 as wire
 
 SOCKET = Path("pod-resources") / "kubelet.sock"
@@ -120,11 +121,13 @@ class PodResources:
     @asynccontextmanager
     async def serving(self, path: Path) -> AsyncIterator[None]:
         """Serve on a socket. One that an earlier agent left is replaced."""
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
         path.unlink(missing_ok=True)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(tuple(map(self._handler, _SERVICES)))
-        server.add_insecure_port(f"unix:{path}")
+        with owner_only():
+            server.add_insecure_port(f"unix:{path}")
         await server.start()
         try:
             yield

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,7 +35,7 @@ from allot.core.lifecycle.pods import (
     is_overdue,
     pod_title,
 )
-from allot.core.model.pods_v1 import Container, decode_pod
+from allot.core.model.pods_v1 import Container, Pod, decode_pod
 from allot.node.actions import ActionFailure, Actions
 from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name
 from allot.node.devices import Devices, PrepareFailed
@@ -46,6 +45,7 @@ from allot.node.reports import Reports
 from allot.node.runtimes import port
 from allot.node.runtimes.port import Runtime, RuntimeFailure
 from allot.node.volumes import MountFailure, Volumes
+from allot.process.beneath import checked_name, read_file, remove_tree
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -90,12 +90,13 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodWorker:
-    """Looks after one pod. done: nothing of it is left."""
+    """Looks after one pod. done: nothing of it is left. BadName if a name in it would lead out of the agent's folders."""
 
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
         self._raw = raw
         self.pod = decode_pod(raw)
+        _check_names(self.pod)
         self._woken = asyncio.Event()
         self._is_ending = asyncio.Event()
         self._is_gone = False
@@ -259,10 +260,12 @@ class PodWorker:
         text = ""
         if path:
             try:
-                with Path(path).open("rb") as file:
-                    text = file.read(_MESSAGE_BYTES_MAX).decode(errors="replace")
-            except OSError:
+                text = read_file(path, _MESSAGE_BYTES_MAX).decode(errors="replace")
+            except FileNotFoundError:
                 text = ""
+            except OSError as error:
+                # Not from a container that had only what it was given.
+                _log.warning("pod %s: termination message of %s is not read: %s", self.pod.key, container.name, error)
         policy = container.annotations.get("io.kubernetes.container.terminationMessagePolicy")
         if not text and policy == "FallbackToLogsOnError" and container.exit_code != 0:
             text = tail_of(self.log_folder() / container.name / f"{container.attempt}.log")
@@ -529,8 +532,15 @@ class PodWorker:
         for sandbox in sandboxes:
             await self._on.runtime.remove_sandbox(sandbox.id)
         self._on.listing.stale()
-        await asyncio.to_thread(shutil.rmtree, self.log_folder(), ignore_errors=True)
-        self._on.volumes.tear_down(self.pod.metadata.uid)
+        # Containers decide how much that is.
+        await asyncio.to_thread(self._remove_logs)
+        await asyncio.to_thread(self._on.volumes.tear_down, self.pod.metadata.uid)
+
+    def _remove_logs(self) -> None:
+        try:
+            remove_tree(self.log_folder())
+        except OSError as error:
+            _log.warning("pod %s: logs are not removed: %s", self.pod.key, error)
 
     # --- probes ---
 
@@ -638,6 +648,21 @@ class PodWorker:
             self._raw, self.pod = written, decode_pod(written)
             if deleted is None and self.pod.metadata.deletion_timestamp is not None:
                 self._woken.set()
+
+
+def _check_names(pod: Pod) -> None:
+    """Of everything that becomes part of a path. The API server has checked them too, but the agent works with any."""
+    metadata = pod.metadata
+    whose = f"pod {pod.key}: "
+    named = [
+        (metadata.uid, "metadata.uid"),
+        (metadata.namespace, "metadata.namespace"),
+        (metadata.name, "metadata.name"),
+        *((each.name, "spec.volumes[].name") for each in pod.spec.volumes),
+        *((each.name, "spec.containers[].name") for each in pod.containers()),
+    ]
+    for name, field in named:
+        checked_name(name, whose + field)
 
 
 def _is_newer(raw: Object, than: Object) -> bool:

@@ -29,6 +29,7 @@ from allot.node.cdi.registry import CdiRegistry
 from allot.node.containers import ContainerSpecs
 from allot.node.machine import Machine
 from allot.node.objects import Objects
+from allot.node.pod_folders import PODS
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
@@ -178,7 +179,7 @@ class SimulatedNodes:
             options.awake_max,
         )
         objects = Objects(client)
-        self._volumes = _Volumes(options.root / "pods", objects, clock, self.runtime)
+        self._volumes = _Volumes(options.root / PODS, objects, clock, self.runtime)
         shared = Services(
             clock=clock,
             ids=ids,

@@ -1,14 +1,16 @@
 """Volumes of pods: folders that are made, filled, kept up to date and removed.
 
 emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes. Files change all at once: a new folder is filled and a
-link moved, as the kubelet does it, so that a program never sees half of a change.
+link moved, as the kubelet does it, so that a program never sees half of a change. Containers can only read what the agent writes;
+what they can write to (emptyDir) the agent only makes and removes, and follows no link in it (`process.beneath`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -27,10 +29,29 @@ from allot.core.model.pods_v1 import (
     Volume,
 )
 from allot.node.objects import Missing, Objects
+from allot.node.pod_folders import opened
+from allot.node.subpaths import release_subpaths
+from allot.process.beneath import (
+    FOLDER,
+    BadName,
+    checked_name,
+    open_folder,
+    read_file,
+    remove_entry,
+    remove_tree,
+    write_file,
+)
 from allot.process.clock import Clock
+
+_log = logging.getLogger("allot.node")
 
 _MODE = 0o644
 _LINK = "..data"
+_EMPTY = "empty-dir"
+# Larger than any object that the API takes.
+_FILE_BYTES_MAX = 4 * 1024 * 1024
+# What a group gets that a pod's files are given to (fsGroup): reading, and passing through folders, as the kubelet has it.
+_GROUP_READS, _GROUP_PASSES = 0o440, 0o2550
 
 
 class MountFailure(Exception):
@@ -56,8 +77,8 @@ class Volumes:
         self._tokens: dict[tuple[str, str, str], tuple[float, bytes]] = {}
 
     def pod_folder(self, uid: str) -> Path:
-        """Everything of one pod."""
-        return self._folder / uid
+        """Everything of one pod. BadName if the uid is none."""
+        return self._folder / checked_name(uid, "pod: metadata.uid")
 
     async def set_up(self, pod: Pod, facts: PodFacts) -> Mapping[str, Path]:
         """Make all volumes, or bring them up to date; where they are by name."""
@@ -66,7 +87,7 @@ class Volumes:
         async def set_up(volume: Volume) -> None:
             try:
                 found[volume.name] = await self._set_up(pod, volume, facts)
-            except (Missing, BadEnvironment, OSError) as error:
+            except (Missing, BadEnvironment, BadName, OSError) as error:
                 text = f'MountVolume.SetUp failed for volume "{volume.name}" : {error}'
                 raise MountFailure(text) from error
 
@@ -82,7 +103,12 @@ class Volumes:
         """Remove everything of a pod but its host paths."""
         for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
-        shutil.rmtree(self.pod_folder(uid), ignore_errors=True)
+        folder = self.pod_folder(uid)
+        try:
+            release_subpaths(folder)
+            remove_tree(folder)
+        except OSError as error:
+            _log.warning("pod %s: %s is not removed: %s", uid, folder, error)
 
     def uids(self) -> tuple[str, ...]:
         """The pods of which something is there."""
@@ -95,15 +121,26 @@ class Volumes:
         if volume.host_path is not None:
             return _host_path(volume.host_path)
         kind, files = await self._files(pod, volume, facts)
-        # Containers get to their volumes by mounts; nobody else has anything to look for here.
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = self.pod_folder(pod.metadata.uid) / "volumes" / f"kubernetes.io~{kind}" / volume.name
-        await asyncio.to_thread(_make, folder, pod, files)
-        return folder
+        name = checked_name(volume.name, f"pod {pod.key}: volume")
+        around = f"volumes/kubernetes.io~{kind}"
+        folder = self.pod_folder(pod.metadata.uid)
+        context = pod.spec.security_context
+        # Only root can give files to a group of which it is not a member.
+        group = context.fs_group if context is not None and os.geteuid() == 0 else None
+
+        def make() -> None:
+            with opened(folder, around) as handle:
+                if files is None:
+                    _make_empty(handle, name, group)
+                else:
+                    _make_filled(handle, name, group, files)
+
+        await asyncio.to_thread(make)
+        return folder / around / name
 
     async def _files(self, pod: Pod, volume: Volume, facts: PodFacts) -> tuple[str, Files | None]:
         if volume.empty_dir is not None:
-            return "empty-dir", None
+            return _EMPTY, None
         if volume.config_map is not None:
             return "configmap", await self._config_map(pod, volume.config_map, volume.config_map.default_mode)
         if volume.secret is not None:
@@ -217,59 +254,120 @@ def _host_path(source: HostPath) -> Path:
     return path
 
 
-def _make(folder: Path, pod: Pod, files: Files | None) -> None:
-    """A folder with these files, or an empty one that is left alone when it is there."""
-    if not folder.is_dir():
-        folder.mkdir(mode=0o777, parents=True)
-        folder.chmod(0o777)
-    context = pod.spec.security_context
-    if context is not None and context.fs_group is not None and os.geteuid() == 0:
-        os.chown(folder, -1, context.fs_group)
-        folder.chmod(0o2777)
-    if files is not None:
-        _write(folder, files)
+def is_read_only(volume: Volume) -> bool:
+    """Whether containers can only read a volume, whatever they ask for: the agent itself writes in it."""
+    sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected)
+    return any(each is not None for each in sources)
 
 
-def _write(folder: Path, files: Files) -> None:
-    link = folder / _LINK
-    before = _present(link)
-    if before == files:
-        return
-    fresh = folder / f"..{os.urandom(6).hex()}"
-    fresh.mkdir(mode=0o755)
-    for name, file in files.items():
-        relative = PurePosixPath(name)
-        if relative.is_absolute() or ".." in relative.parts:
-            raise Missing(f"invalid path: {name}")
-        path = fresh / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.data)
-        path.chmod(file.mode)
-    old = folder / link.readlink() if link.is_symlink() else None
-    temporary = folder / "..data_tmp"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(fresh.name)
-    temporary.replace(link)
-    tops = {PurePosixPath(name).parts[0] for name in files}
-    for name in sorted(tops):
-        if not (folder / name).is_symlink():
-            (folder / name).symlink_to(f"{_LINK}/{name}")
-    for entry in folder.iterdir():
-        if not entry.name.startswith("..") and entry.name not in tops:
-            entry.unlink(missing_ok=True)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _present(link: Path) -> Files | None:
-    if not link.is_symlink():
-        return None
-    root = link.parent / link.readlink()
+def _make_empty(around: int, name: str, group: int | None) -> None:
+    """A folder that every user can write to, complete from its first moment. One that is there belongs to the containers."""
     try:
-        return {
-            str(path.relative_to(root)): _File(path.read_bytes(), path.stat().st_mode & 0o7777)
-            for path in sorted(root.rglob("*"))
-            if path.is_file()
-        }
+        os.stat(name, dir_fd=around, follow_symlinks=False)
+        return
+    except FileNotFoundError:
+        pass
+    fresh = f"..{name}"
+    remove_entry(around, fresh)
+    os.mkdir(fresh, 0o700, dir_fd=around)
+    handle = os.open(fresh, FOLDER, dir_fd=around)
+    try:
+        if group is not None:
+            os.fchown(handle, -1, group)
+        os.fchmod(handle, 0o777 if group is None else 0o2777)
+    finally:
+        os.close(handle)
+    os.rename(fresh, name, src_dir_fd=around, dst_dir_fd=around)
+
+
+def _make_filled(around: int, name: str, group: int | None, files: Files) -> None:
+    """A folder with these files, which only the agent can change."""
+    for path in files:
+        parts = PurePosixPath(path).parts
+        if not parts or parts[0] == "/" or parts[0].startswith("..") or ".." in parts:
+            raise Missing(f"invalid path: {path}")
+    if group is not None:
+        files = {path: _File(file.data, file.mode | _GROUP_READS) for path, file in files.items()}
+    mode = 0o755 if group is None else 0o755 | _GROUP_PASSES
+    folder = open_folder(around, name, make_mode=0o755)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.geteuid() or group not in (None, found.st_gid):
+            os.fchown(folder, os.geteuid(), -1 if group is None else group)
+        # Agents before this one let everybody write here.
+        if stat.S_IMODE(found.st_mode) != mode:
+            os.fchmod(folder, mode)
+        if _present(folder) != files:
+            _write(folder, files, group)
+    finally:
+        os.close(folder)
+
+
+def _write(folder: int, files: Files, group: int | None) -> None:
+    fresh = f"..{os.urandom(6).hex()}"
+    os.mkdir(fresh, 0o755, dir_fd=folder)
+    _fill(folder, fresh, files, group)
+    temporary = f"{_LINK}_tmp"
+    remove_entry(folder, temporary)
+    os.symlink(fresh, temporary, dir_fd=folder)
+    if not _points(folder, _LINK):
+        remove_entry(folder, _LINK)
+    os.replace(temporary, _LINK, src_dir_fd=folder, dst_dir_fd=folder)
+    tops = {PurePosixPath(path).parts[0] for path in files}
+    for name in sorted(tops):
+        target = f"{_LINK}/{name}"
+        if _points(folder, name) != target:
+            remove_entry(folder, name)
+            os.symlink(target, name, dir_fd=folder)
+    for name in os.listdir(folder):
+        if name not in tops and name not in (fresh, _LINK):
+            remove_entry(folder, name)
+
+
+def _fill(folder: int, name: str, files: Files, group: int | None) -> None:
+    top = os.open(name, FOLDER, dir_fd=folder)
+    try:
+        for path, file in files.items():
+            around, _, last = str(PurePosixPath(path)).rpartition("/")
+            handle = open_folder(top, around, make_mode=0o755)
+            try:
+                write_file(handle, last, file.data, file.mode, group)
+            finally:
+                os.close(handle)
+        if group is not None:
+            for _, _, _, handle in os.fwalk(".", dir_fd=top):
+                os.fchown(handle, -1, group)
+                os.fchmod(handle, 0o755 | _GROUP_PASSES)
+    finally:
+        os.close(top)
+
+
+def _points(folder: int, name: str) -> str:
+    """Where a link points; empty if it is none."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError:
+        return ""
+
+
+def _present(folder: int) -> Files | None:
+    """The files that the folder has, if it was the agent that wrote them."""
+    found: Files = {}
+    try:
+        top = os.open(_points(folder, _LINK) or ".", FOLDER, dir_fd=folder)
     except OSError:
         return None
+    try:
+        status = os.fstat(top)
+        if os.path.samestat(status, os.fstat(folder)) or status.st_uid != os.geteuid():
+            return None
+        for around, _, names, handle in os.fwalk(".", dir_fd=top):
+            for name in names:
+                mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode
+                path = str(PurePosixPath(around) / name)
+                found[path] = _File(read_file(name, _FILE_BYTES_MAX, handle), stat.S_IMODE(mode))
+    except OSError:
+        return None
+    finally:
+        os.close(top)
+    return found

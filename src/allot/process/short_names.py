@@ -6,6 +6,7 @@ where it is.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def _remove_links(target: Path) -> None:
     """What a process that was killed has left; only one at a time works in a folder."""
     for link in _SHORT.glob(f"{_PREFIX}*/{_LINK}"):
         try:
-            if link.readlink() == target:
+            if link.readlink() == target and link.parent.lstat().st_uid == os.geteuid():
                 shutil.rmtree(link.parent, ignore_errors=True)
         except OSError:
             continue  # somebody else's

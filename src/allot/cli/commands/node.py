@@ -33,6 +33,7 @@ from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.manager import DeviceManager, Periods
 from allot.node.machine import own_address, read_machine
+from allot.node.pod_folders import PODS
 from allot.node.pod_resources import SOCKET, Allocatable, PodResources
 from allot.node.registration import PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
@@ -438,7 +439,9 @@ async def _run(agent: NodeAgent) -> None:
 
 def _runtime(options: NodeArguments, root: Path, address: str, component: Component) -> Runtime:
     if options.runtime == "cri":
-        return CriRuntime(component.clock, CriOptions(socket=options.endpoint.removeprefix("unix://")))
+        return CriRuntime(
+            component.clock, CriOptions(socket=options.endpoint.removeprefix("unix://"), pods=root / PODS)
+        )
     registry = CdiRegistry(options.cdi_dirs)
     return _process_runtime(root, address, component, lambda _pod: registry)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import threading
 from pathlib import Path
 
 from allot.devices.gpu.hardware import HardwareError, MpsFolders, MpsSettings
+from allot.driver.files import remove_folder
 
 DAEMON = "nvidia-cuda-mps-control"
 _READY_POLLS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -55,7 +55,7 @@ class MpsDaemons:
             if pid and self._is_running(id_):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(folders.pipe.parent, ignore_errors=True)
+        remove_folder(folders.pipe.parent)
 
     def _folders(self, id_: str) -> MpsFolders:
         root = self._folder / id_

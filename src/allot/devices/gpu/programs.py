@@ -7,13 +7,12 @@ below `memory` each program that uses the card has a file, so that all container
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from allot.devices.gpu.hardware import ComputeMode, FaultKind, Gpu, MigInstance
 from allot.driver import Edits, Mount
-from allot.driver.files import replace_file
+from allot.driver.files import remove_folder, replace_file
 
 CONTAINER_CARDS = "/run/nvidia-simulated"
 # On every PATH, and small: a runtime without root has to rebuild the folder that it adds a file to.
@@ -124,4 +123,4 @@ def write_card(folder: Path, information: Mapping[str, str]) -> None:
 
 def remove_card(folder: Path) -> None:
     """Remove the folder of a card that is there no more."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)

@@ -6,7 +6,6 @@ been injected, written by `inject`), and what containers see (`programs`). MPS i
 
 from __future__ import annotations
 
-import shutil
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ from allot.devices.profiles.gpus import CUDA_DRIVER_VERSION, DRIVER_VERSION
 from allot.devices.profiles.machines import GpuCard, Machine
 from allot.devices.profiles.mig import MigProfile, Placement, placements
 from allot.driver import Edits, Mount
-from allot.driver.files import remove_file, replace_file
+from allot.driver.files import remove_file, remove_folder, replace_file
 
 # The first instance of a profile on a card; profiles of one number exclude each other at the same place.
 _GPU_INSTANCE_IDS = {0: 0, 5: 1, 9: 1, 14: 3, 15: 3, 19: 7, 20: 7}
@@ -110,7 +109,7 @@ class SimulatedHardware:
         with self._lock:
             for id_, card in self._cards.items():
                 self._cards[id_] = _Card(mig_mode=card.mig_mode and self._by_uuid[id_].model.mig_mode_needs_reset)
-            shutil.rmtree(self._folder / "mps", ignore_errors=True)
+            remove_folder(self._folder / "mps")
             self._save()
 
     def _first_state(self, card: GpuCard) -> _Card:
@@ -280,7 +279,7 @@ class SimulatedHardware:
 
     def stop_mps(self, id_: str) -> None:
         """Remove the folder."""
-        shutil.rmtree(self._folder / "mps" / id_, ignore_errors=True)
+        remove_folder(self._folder / "mps" / id_)
 
     def _mps_folders(self, id_: str) -> MpsFolders:
         root = self._folder / "mps" / id_
@@ -304,7 +303,7 @@ class SimulatedHardware:
 
     def take_back(self, gpu: Gpu) -> None:
         """Remove the files."""
-        shutil.rmtree(self._folder / "vfio" / gpu.uuid, ignore_errors=True)
+        remove_folder(self._folder / "vfio" / gpu.uuid)
 
     # --- what containers get ---
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-import shutil
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from allot.devices.sysfs import children
 from allot.devices.tpu.chips import Chip, Chips
 from allot.devices.tpu.inventory import DRIVER_NAME, Slice, chip_edits, common_edits, devices
 from allot.devices.tpu.topology import TopologyError
@@ -23,6 +23,7 @@ from allot.driver import (
     PreparedClaim,
     PrepareError,
 )
+from allot.process.beneath import FOLDER, remove_entry
 
 _log = logging.getLogger("allot.devices.tpu")
 
@@ -50,8 +51,17 @@ class TpuDriver(Driver):
         """Make the folder that containers get."""
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
+            os.close(self._open_logs())
         except OSError as error:
             raise DriverFailed(f"driver {self.name}: {self._logs}: {(error.strerror or str(error)).lower()}") from error
+
+    def _open_logs(self) -> int:
+        """The folder is where everybody can make one, and everything in it will be removed: it must be ours."""
+        handle = os.open(self._logs, FOLDER)
+        if os.fstat(handle).st_uid != os.geteuid():
+            os.close(handle)
+            raise PermissionError(errno.EPERM, "the folder is another user's", str(self._logs))
+        return handle
 
     def devices(self) -> Iterable[Device]:
         """The chips that are there."""
@@ -86,12 +96,15 @@ class TpuDriver(Driver):
         """The next claim starts with no logs. An administrator's claim does not end anybody's work."""
         if all(device.admin_access for device in claim.devices):
             return
-        for path in children(self._logs):
+        try:
+            folder = self._open_logs()
+        except OSError as error:
+            _log.warning("logs of claim %s/%s: %s", claim.namespace, claim.name, error)
+            return
+        for name in os.listdir(folder):  # noqa: PTH208 - there is no path
             try:
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+                remove_entry(folder, name)
             except OSError as error:
                 # Of another user, say; the claim ends all the same.
                 _log.warning("logs of claim %s/%s: %s", claim.namespace, claim.name, error)
+        os.close(folder)

@@ -255,7 +255,7 @@ def _look_at(task: asyncio.Task[None]) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Give a file a content at once and for good."""
     beside = path.with_name(path.name + _SUFFIX)
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         view = memoryview(content)
         while view:

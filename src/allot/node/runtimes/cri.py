@@ -21,6 +21,7 @@ from allot.node.runtimes.port import (
     Container,
     ContainerSpec,
     ContainerUsage,
+    Mount,
     PodName,
     RuntimeFailure,
     RuntimeStatus,
@@ -28,6 +29,8 @@ from allot.node.runtimes.port import (
     SandboxSpec,
     Streams,
 )
+from allot.node.subpaths import bind_subpath
+from allot.process.beneath import checked_name
 from allot.process.clock import Clock
 from allot.wire import cri_pb2 as pb
 
@@ -41,6 +44,8 @@ class CriOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where a runtime is, and how often it is asked."""
 
     socket: str = "/run/containerd/containerd.sock"
+    # The folder of all pods, in which parts of volumes are mounted for the runtime.
+    pods: Path = Path("/var/lib/allot/node/pods")
     # Between lists if the runtime tells nothing by itself, and if it does.
     poll_s: float = 1.0
     relist_s: float = 30.0
@@ -227,6 +232,10 @@ class CriRuntime:
                 image_user = (None, image.username) if image.username else (image.uid.value, "")
         if spec.log_path and sandbox.log_directory:
             (Path(sandbox.log_directory) / spec.log_path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        mounts = tuple(
+            self._whole(spec, position, each) if each.sub_path else each for position, each in enumerate(spec.mounts)
+        )
+        spec = msgspec.structs.replace(spec, mounts=mounts)
         request = pb.CreateContainerRequest(
             pod_sandbox_id=sandbox_id,
             config=messages.container_config(spec, sandbox, image_user),
@@ -239,6 +248,12 @@ class CriRuntime:
                 raise
             answer = await self._calls.runtime("CreateContainer", request, pb.CreateContainerResponse, reason)
         return answer.container_id
+
+    def _whole(self, spec: ContainerSpec, position: int, mount: Mount) -> Mount:
+        """A mount of a part of a volume as a mount of something that nobody can put a link into."""
+        folder = self._options.pods / checked_name(spec.pod.uid, f"pod {spec.pod.namespace}/{spec.pod.name}: uid")
+        place = bind_subpath(folder, spec.name, position, mount)
+        return msgspec.structs.replace(mount, host_path=place, sub_path="")
 
     async def _remove_unstarted(self, sandbox_id: str, spec: ContainerSpec) -> bool:
         """Remove what an agent made and could not start any more: it has the name that is asked for. Whether there was one."""

@@ -43,10 +43,12 @@ class PodName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or folder of the node in a container."""
+    """A file or folder of the node in a container. sub_path: a part of it, perhaps of a volume that containers write to: looking
+    for it and mounting it must be one step."""
 
     host_path: str
     container_path: str
+    sub_path: str = ""
     read_only: bool = False
     propagation: str = "None"
 

@@ -13,16 +13,16 @@ import errno
 import fcntl
 import logging
 import os
-import shutil
+import pwd
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+import allot
 from allot.core.cdi import Hook
 from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.cdi.registry import CdiRegistry
@@ -38,11 +38,13 @@ from allot.node.runtimes.port import (
     SandboxSpec,
     State,
     Streams,
+    User,
 )
 from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, resolve, run_hooks
 from allot.node.runtimes.process_limits import Group, make_group, remove_group
 from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams, connect_port
 from allot.node.runtimes.process_usage import usage_of
+from allot.process.beneath import remove_tree
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -52,8 +54,12 @@ T = TypeVar("T")
 
 NAME = "process"
 VERSION = "0.1.0"
-# The compiled form, if the interpreter could write it when we imported it: compiling takes as long as the rest of a start.
-_SHIM = next(path for path in (cache_from_source(shim.__file__), shim.__file__) if Path(path).exists())
+# Without site-packages, whose search takes as long as the rest of a start.
+_SHIM = (
+    *(sys.executable, "-I", "-S", "-B", "-c"),
+    f"import sys; sys.path.append({str(Path(allot.__file__).parents[1])!r}); from allot.node.runtimes.shim import main; main()",
+)
+_NOBODYS_GROUP = 65534
 _START_S = 30.0
 _ADOPT_S = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -176,7 +182,7 @@ class ProcessRuntime:
         for path in sorted(self._sandbox_folder.iterdir()):
             sandbox = _read(path / "sandbox.json", _SandboxFile)
             if sandbox is None:
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
                 continue
             if sandbox.boot_id != self._boot_id:
                 over = msgspec.structs.replace(sandbox.sandbox, ready=False)
@@ -185,7 +191,7 @@ class ProcessRuntime:
         for path in sorted(self._container_folder.iterdir()):
             file = _read(path / "container.json", _ContainerFile)
             if file is None:
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
                 continue
             held = self._containers[path.name] = _Held(file, path)
             await self._adopt(held)
@@ -272,7 +278,7 @@ class ProcessRuntime:
         for held in self._inside(sandbox_id):
             await self.remove_container(held.file.id)
         if self._sandboxes.pop(sandbox_id, None) is not None:
-            shutil.rmtree(self._sandbox_folder / sandbox_id, ignore_errors=True)
+            _remove(self._sandbox_folder / sandbox_id)
 
     def _inside(self, sandbox_id: str) -> tuple[_Held, ...]:
         return tuple(each for each in self._containers.values() if each.file.sandbox_id == sandbox_id)
@@ -294,14 +300,18 @@ class ProcessRuntime:
         try:
             edits = resolve(self._cdi_of(spec.pod), spec.cdi_devices, folder)
         except RuntimeFailure:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             raise
         group = make_group(id_, spec.resources)
-        (folder / "work").mkdir()
-        (folder / "work").chmod(0o777)
+        _make_work(folder / "work", spec.user.user)
         environment = {**self._environment, "HOSTNAME": sandbox.spec.hostname, **spec.environment, **edits.environment}
         mounts = [
-            {"host_path": m.host_path, "container_path": m.container_path, "read_only": m.read_only}
+            {
+                "host_path": m.host_path,
+                "sub_path": m.sub_path,
+                "container_path": m.container_path,
+                "read_only": m.read_only,
+            }
             for m in spec.mounts
         ]
         start = {
@@ -315,8 +325,9 @@ class ProcessRuntime:
             "scratch": str(folder),
             "mounts": [*mounts, *edits.mounts],
             "user": spec.user.user,
-            "group": spec.user.group,
+            "group": _group(spec.user),
             "groups": [*spec.user.supplemental_groups, *edits.groups],
+            "privileged": spec.user.privileged,
             "oom_score_adjust": spec.resources.oom_score_adjust,
             "processors": spec.resources.cpuset_cpus,
             "cgroups": group.folders,
@@ -389,7 +400,7 @@ class ProcessRuntime:
         errors = str(folder / "shim.log")
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", "-B", _SHIM, "run", str(folder)],
+            [*_SHIM, "run", str(folder)],
             {},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
@@ -475,7 +486,8 @@ class ProcessRuntime:
         except OSError:
             pass
         finally:
-            shutil.rmtree(held.folder, ignore_errors=True)
+            # The container decides how much that is.
+            await asyncio.to_thread(_remove, held.folder)
             os.close(with_lock)
         remove_group(held.file.group)
         self._containers.pop(container_id, None)
@@ -508,7 +520,7 @@ class ProcessRuntime:
     async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
         """Run a program where the container is."""
         held = self._running(container_id)
-        helper = (sys.executable, "-I", "-S", "-B", _SHIM, "exec", str(held.folder), "tty" if tty else "plain")
+        helper = (*_SHIM, "exec", str(held.folder), "tty" if tty else "plain")
         return await ProgramStreams.start((*helper, *command), tty=tty, stdin=stdin)
 
     async def attach(self, container_id: str) -> Streams:
@@ -554,6 +566,31 @@ def _boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def _group(user: User) -> int | None:
+    """Never root's by default: a user that this machine does not know is in nobody's group. Asked here and not by the shim, where the
+    container's own /etc would answer."""
+    if user.group is not None or not user.user:
+        return user.group
+    try:
+        return pwd.getpwuid(user.user).pw_gid
+    except KeyError:
+        return _NOBODYS_GROUP
+
+
+def _make_work(folder: Path, user: int | None) -> None:
+    """Where a container is if it does not say: a folder for nobody else."""
+    folder.mkdir(mode=0o700)
+    if user is not None and os.geteuid() == 0:
+        os.chown(folder, user, -1)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        _log.warning("%s is not removed: %s", folder, error)
 
 
 def _write(path: Path, value: Any) -> None:

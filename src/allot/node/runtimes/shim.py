@@ -1,8 +1,13 @@
 """A small program beside each container of the process runtime: starts it, keeps its log, tells how it ended.
 
-Runs by itself (`python -I -S shim.py run FOLDER`), so that containers outlive the agent, and imports nothing of allot, so that
-it starts in milliseconds (pathlib or typing alone would take a tenth of them). Holds a lock on its folder as long as it lives; everything that it knows is in files there. The
-second use (`exec FOLDER ...`) turns the process into a program inside a container that runs.
+Runs by itself (`main run FOLDER`), so that containers outlive the agent, and imports nothing of allot but two modules that import as
+little as it does, so that it starts in milliseconds (pathlib or typing alone would take a tenth of them). Holds a lock on its folder
+as long as it lives; everything that it knows is in files there. The second use (`exec FOLDER ...`) turns the process into a program
+inside a container that runs.
+
+Other containers of the pod may write to its volumes while this one is being made, as users of the machine, and this is root: mounts
+are made between descriptors, entries are made only in what was mounted here, and nothing is imported or looked up once the first
+volume is in place (it may be where modules are).
 
 Files: start.json (from the agent), run.json (it runs), exit.json (it has ended), attach.sock (to talk to it).
 """
@@ -23,6 +28,19 @@ import sys
 import termios
 import time
 
+from allot.process.beneath import PLACE, LeadsOut, Steps, open_beneath
+from allot.process.mounts import (
+    BIND,
+    MOVE,
+    PRIVATE,
+    RECURSIVE,
+    at,
+    libc,
+    make_read_only,
+    mount,
+    mount_id,
+)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -38,12 +56,8 @@ _LOG_BYTES_MAX = 10 * 1024 * 1024
 _PIPE_BYTES = 64 * 1024
 _CLIENT_BUFFER_MAX = 4 * 1024 * 1024
 _NEW_NAMESPACE, _NEW_USER = 0x00020000, 0x10000000
-_BIND, _REC, _PRIVATE, _REMOUNT, _READ_ONLY, _DETACH = 4096, 16384, 1 << 18, 32, 1, 2
-_NOSUID, _NODEV, _NOEXEC = 2, 4, 8
-_SUBREAPER = 36
+_SUBREAPER, _NO_NEW_PRIVILEGES = 36, 38
 _MIRRORED_MAX = 4000
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StartFailure(Exception):
@@ -71,134 +85,155 @@ def _read_file(name: str) -> Any:
 # --- mounts ---
 
 
-def _mount(source: str, target: str, flags: int, kind: str | None = None, data: str = "") -> None:
-    result = _libc.mount(
-        source.encode(), target.encode(), kind.encode() if kind else None, flags, data.encode() if data else None
-    )
-    _checked(result, f"mount {target}")
-
-
 def enter_namespace() -> None:
     """A mount namespace of our own, with a user namespace around it if we may not have it otherwise."""
-    if os.geteuid() != 0 or _libc.unshare(_NEW_NAMESPACE) != 0:
+    if os.geteuid() != 0 or libc.unshare(_NEW_NAMESPACE) != 0:
         user, group = os.geteuid(), os.getegid()
-        _checked(_libc.unshare(_NEW_USER | _NEW_NAMESPACE), "new mount namespace")
+        _checked(libc.unshare(_NEW_USER | _NEW_NAMESPACE), "new mount namespace")
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             try:
                 with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                     file.write(text)
             except OSError as error:
                 raise StartFailure(f"new user namespace: {error}") from None
-    _mount("none", "/", _REC | _PRIVATE)
+    mount("none", "/", RECURSIVE | PRIVATE)
 
 
-def _mirror(source: str, target: str) -> None:
-    """Fill an empty folder with what another one has."""
-    names = os.listdir(source)
+class _Mounts:
+    """Mounts of a container, made in its namespace. scratch: a folder that is ours alone, in which they begin."""
+
+    def __init__(self, scratch: str) -> None:
+        self._scratch = os.open(scratch, os.O_PATH | os.O_DIRECTORY)
+        self._proc = os.stat("/proc").st_dev
+        # In which entries can be made: folders that exist only here, and volumes that can be written to.
+        self._open_mounts: set[int] = set()
+        for name in ("folder", "root"):
+            os.makedirs(f"{scratch}/{name}", exist_ok=True)
+        os.close(os.open(f"{scratch}/file", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+
+    def attach(self, source: int, target: str, *, read_only: bool) -> None:
+        """Mount a place. Nobody sees it before it is as it should be."""
+        is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
+        place = self._place(target, is_folder)
+        try:
+            spot = f"{at(self._scratch)}/{'folder' if is_folder else 'file'}"
+            mount(at(source), spot, BIND | RECURSIVE)
+            if read_only:
+                make_read_only(spot)
+            made = os.open(spot, PLACE)
+            if is_folder and not read_only:
+                self._open_mounts.add(mount_id(made))
+            os.close(made)
+            mount(spot, at(place), MOVE)
+        finally:
+            os.close(place)
+
+    def _place(self, target: str, is_folder: bool) -> int:
+        """What a path means in the container, which is there afterwards."""
+        root = os.open("/", os.O_PATH | os.O_DIRECTORY)
+        steps = Steps(root, root=root)
+        try:
+            for part in steps.parts(target):
+                try:
+                    steps.enter(part)
+                except FileNotFoundError:
+                    if mount_id(steps.last) not in self._open_mounts:
+                        self._open_up(steps)
+                    if is_folder or not steps.is_over():
+                        os.mkdir(part, 0o755, dir_fd=steps.last)
+                    else:
+                        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+                        os.close(os.open(part, flags, 0o644, dir_fd=steps.last))
+                    steps.enter(part)
+            found = os.fstat(steps.last)
+            if found.st_dev == self._proc:
+                # Descriptors are found by their names there.
+                raise StartFailure(f"mount {target}: nothing can be mounted in /proc")
+            if stat.S_ISDIR(found.st_mode) != is_folder:
+                raise StartFailure(f"mount {target}: not a {'directory' if is_folder else 'file'}")
+            return steps.take_last()
+        except NotADirectoryError as error:
+            raise StartFailure(f"mount {target}: {error.filename} is not in a directory") from None
+        finally:
+            steps.close()
+            os.close(root)
+
+    def _open_up(self, steps: Steps) -> None:
+        """Make it possible to create entries in a folder of the machine without the machine noticing."""
+        mode = stat.S_IMODE(os.fstat(steps.last).st_mode)
+        spot = f"{at(self._scratch)}/{'root' if steps.is_at_start else 'folder'}"
+        mount("allot", spot, 0, "tmpfs", f"mode={mode:o},size=16m")
+        made = os.open(spot, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        _mirror(steps.last, made)
+        self._open_mounts.add(mount_id(made))
+        if steps.is_at_start:
+            os.fchdir(made)
+            os.chroot(".")
+        else:
+            mount(spot, at(steps.last), MOVE)
+        steps.replace_last(made)
+
+
+def _mirror(source: int, target: int) -> None:
+    """Fill an empty folder of ours with what another one has."""
+    names = os.listdir(at(source))
     if len(names) > _MIRRORED_MAX:
+        where = os.readlink(at(source))
         raise StartFailure(
-            f"cannot mount below {target}: it has {len(names)} entries, at most {_MIRRORED_MAX} are possible"
+            f"cannot mount below {where}: it has {len(names)} entries, at most {_MIRRORED_MAX} are possible"
         )
     for name in names:
-        have, make = f"{source}/{name}", f"{target}/{name}"
         try:
-            mode = os.lstat(have).st_mode
+            have = os.open(name, PLACE, dir_fd=source)
+        except OSError:
+            continue  # gone in the meantime
+        try:
+            mode = os.fstat(have).st_mode
             if stat.S_ISLNK(mode):
-                os.symlink(os.readlink(have), make)
+                os.symlink(os.readlink("", dir_fd=have), name, dir_fd=target)
                 continue
             if stat.S_ISDIR(mode):
-                os.mkdir(make)
+                os.mkdir(name, dir_fd=target)
             else:
-                os.close(os.open(make, os.O_CREAT | os.O_WRONLY, 0o600))
-            _mount(have, make, _BIND | _REC)
-        except (OSError, StartFailure):
-            # Gone in the meantime, or not ours to look at: the container does not see it either.
+                os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600, dir_fd=target))
+            mount(at(have), f"{at(target)}/{name}", BIND | RECURSIVE)
+        except OSError:
+            # Not ours to look at: the container does not see it either.
             continue
-
-
-def _open_up(base: str, scratch: str) -> None:
-    """Make it possible to create entries in a folder of the machine without the machine noticing."""
-    handle = os.open(base, os.O_PATH | os.O_DIRECTORY)
-    mode = stat.S_IMODE(os.stat(base).st_mode)
-    place = base
-    if base == "/":
-        place = f"{scratch}/root"
-        os.makedirs(place, exist_ok=True)
-    _mount("allot", place, 0, "tmpfs", f"mode={mode:o},size=16m")
-    _mirror(f"/proc/self/fd/{handle}", place)
-    os.close(handle)
-    if base == "/":
-        os.chroot(place)
-        os.chdir("/")
-
-
-class _Places:
-    """Where entries can be made: folders that exist only here, and everything in volumes that can be written to."""
-
-    def __init__(self) -> None:
-        self.ours: set[str] = set()
-        self.volumes: list[str] = []
-
-    def may_create(self, folder: str) -> bool:
-        inside = any(folder == each or folder.startswith(f"{each}/") for each in self.volumes)
-        return folder in self.ours or inside
-
-
-def _place(target: str, is_folder: bool, scratch: str, places: _Places) -> str:
-    """The real path of a target, which exists afterwards."""
-    real = os.path.realpath(target)
-    missing: list[str] = []
-    base = real
-    while not os.path.lexists(base):
-        base, _, name = base.rpartition("/")
-        missing.insert(0, name)
-        base = base or "/"
-    if not missing:
-        if os.path.isdir(real) != is_folder:
-            raise StartFailure(f"mount {target}: not a {'directory' if is_folder else 'file'}")
-        return real
-    if not os.path.isdir(base):
-        raise StartFailure(f"mount {target}: {base} is not a directory")
-    if not places.may_create(base):
-        _open_up(base, scratch)
-        places.ours.add(base)
-    for name in missing[:-1]:
-        base = f"{base.rstrip('/')}/{name}"
-        os.mkdir(base)
-        places.ours.add(base)
-    if is_folder:
-        os.mkdir(real)
-        places.ours.add(real)
-    else:
-        os.close(os.open(real, os.O_CREAT | os.O_WRONLY, 0o644))
-    return real
+        finally:
+            os.close(have)
 
 
 def make_mounts(mounts: list[dict[str, Any]], scratch: str) -> None:
     """Every mount in its place, in order of depth."""
-    places = _Places()
     # Sources are opened first: what is mounted over them must not hide them.
-    sources = []
-    for each in sorted(mounts, key=lambda one: one["container_path"].count("/")):
-        try:
-            sources.append((each, os.open(each["host_path"], os.O_PATH)))
-        except OSError as error:
-            raise StartFailure(f"mount {each['host_path']}: {(error.strerror or '').lower()}") from None
+    sources = [(each, _source(each)) for each in sorted(mounts, key=lambda one: one["container_path"].count("/"))]
+    making = _Mounts(scratch)
     for each, handle in sources:
-        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
         try:
-            target = _place(each["container_path"], is_folder, scratch, places)
+            making.attach(handle, each["container_path"], read_only=each.get("read_only", False))
         except OSError as error:
             raise StartFailure(f"mount {each['container_path']}: {(error.strerror or '').lower()}") from None
-        _mount(f"/proc/self/fd/{handle}", target, _BIND | _REC)
-        if each.get("read_only"):
-            flags = os.statvfs(target).f_flag & (_NOSUID | _NODEV | _NOEXEC)
-            _mount("none", target, _BIND | _REMOUNT | _READ_ONLY | flags)
-        os.close(handle)
-        if is_folder:
-            places.ours.discard(target)
-            if not each.get("read_only"):
-                places.volumes.append(target)
+        finally:
+            os.close(handle)
+
+
+def _source(wanted: dict[str, Any]) -> int:
+    """The place that is to be mounted."""
+    path, below = wanted["host_path"], wanted.get("sub_path", "")
+    try:
+        handle = os.open(path, os.O_PATH)
+        if not below:
+            return handle
+        try:
+            return open_beneath(handle, below, make_mode=os.fstat(handle).st_mode & 0o777)
+        finally:
+            os.close(handle)
+    except LeadsOut as error:
+        raise StartFailure(f'mount {wanted["container_path"]}: subPath "{below}" {error.strerror}') from None
+    except OSError as error:
+        where = f"{path}/{below}" if below else path
+        raise StartFailure(f"mount {where}: {(error.strerror or '').lower()}") from None
 
 
 # --- becoming the container ---
@@ -221,6 +256,9 @@ def _become(spec: dict[str, Any]) -> NoReturn:
             raise StartFailure(f"cannot run as user {user}: the agent runs as user {os.geteuid()}")
     except OSError as error:
         raise StartFailure(f"cannot run as user {user}, group {group}: {(error.strerror or '').lower()}") from None
+    if os.geteuid() != 0 and not spec.get("privileged"):
+        # A container can mount what it likes over the files that programs which become root believe in.
+        _checked(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no new privileges")
     try:
         os.chdir(spec["directory"])
     except OSError as error:
@@ -329,7 +367,7 @@ class _Log:
             pass  # a full disk must not stop the container
 
     def _open(self) -> None:
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o640)
         if self._file >= 0:
             os.close(self._file)
         self._file = handle
@@ -377,7 +415,7 @@ class _Shim:
         """Fork, and wait until the child is the container or has said why not."""
         report, tell = os.pipe()
         ours, theirs = self._streams()
-        _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -386,6 +424,7 @@ class _Shim:
                     fcntl.ioctl(theirs[0], termios.TIOCSCTTY, 0)
                 for number, handle in enumerate(theirs):
                     os.dup2(handle, number)
+                os.umask(0o022)
                 _settle(self.spec)
                 _become(self.spec)
             except (StartFailure, OSError, ValueError) as error:
@@ -625,13 +664,17 @@ def start_time(pid: int) -> int:
 
 def _run() -> int:
     os.set_inheritable(STATUS_FD, False)
+    # Log, files and socket are the agent's alone from their first moment.
+    os.umask(0o077)
     lock = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return 3
     shim = _Shim(_read_file("start.json"))
+    os.umask(0o177)
     shim.listener.bind("attach.sock")
+    os.umask(0o077)
     shim.listener.listen(16)
     started = time.time()
     try:
@@ -676,15 +719,16 @@ def _enter(pid: int) -> None:
     if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
         space = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
         mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
-        _checked(_libc.setns(space, _NEW_USER), "enter the user namespace")
+        _checked(libc.setns(space, _NEW_USER), "enter the user namespace")
     else:
         mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
-    _checked(_libc.setns(mounts, _NEW_NAMESPACE), "enter the mount namespace")
+    _checked(libc.setns(mounts, _NEW_NAMESPACE), "enter the mount namespace")
     os.fchdir(root)
     os.chroot(".")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """For the agent."""
     if sys.argv[1] == "run":
         os.chdir(sys.argv[2])
         sys.exit(_run())

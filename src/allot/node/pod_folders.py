@@ -1,0 +1,30 @@
+"""The folder of each pod, below one that nobody but the agent can enter: containers get to what is theirs by mounts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from allot.process.beneath import FOLDER, open_folder
+
+# The folder of all pods, below the agent's.
+PODS = "pods"
+
+
+@contextmanager
+def opened(pod_folder: Path, below: str = "", mode: int = 0o755) -> Iterator[int]:
+    """The folder of a pod, or one below it, with all that is missing made. OSError."""
+    pod_folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    top = os.open(pod_folder.parent, FOLDER)
+    try:
+        if os.fstat(top).st_mode & 0o077:
+            os.fchmod(top, 0o700)
+        handle = open_folder(top, f"{pod_folder.name}/{below}", make_mode=mode)
+    finally:
+        os.close(top)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,0 +1,70 @@
+"""Parts of volumes (subPath) for runtimes that are told paths: mounted in a folder of the agent first, as the kubelet does.
+
+A container that can write to a volume could otherwise move a link there between the agent's look and the runtime's mount. What is
+mounted here is what was looked at. The process runtime needs none of this: its shim looks and mounts in one step.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from allot.node.pod_folders import opened
+from allot.node.runtimes.port import Mount, RuntimeFailure
+from allot.process.beneath import FOLDER, checked_name, open_beneath, remove_entry, write_file
+from allot.process.mounts import BIND, RECURSIVE, at, mount, unmount
+
+_FOLDER = "volume-subpaths"
+
+
+def open_subpath(source: str, below: str) -> int:
+    """The place of a part of a volume, made as a folder with the volume's rights if it is not there; OSError."""
+    volume = os.open(source, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return open_beneath(volume, below, make_mode=os.fstat(volume).st_mode & 0o777)
+    finally:
+        os.close(volume)
+
+
+def bind_subpath(pod_folder: Path, container: str, position: int, wanted: Mount) -> str:
+    """A path, which only the agent can change, of the part of a volume that a mount wants. RuntimeFailure."""
+    what = f'failed to prepare subPath for volumeMount "{wanted.container_path}" of container "{container}"'
+    if os.geteuid() != 0:
+        raise RuntimeFailure("CreateContainerConfigError", f"{what}: that needs an agent that runs as root")
+    try:
+        place = open_subpath(wanted.host_path, wanted.sub_path)
+        try:
+            return _bind(place, pod_folder, f"{checked_name(container, 'container')}-{position}")
+        finally:
+            os.close(place)
+    except OSError as error:
+        raise RuntimeFailure("CreateContainerConfigError", f"{what}: {error}") from error
+
+
+def _bind(place: int, pod_folder: Path, name: str) -> str:
+    is_folder = os.path.isdir(at(place))
+    with opened(pod_folder, _FOLDER) as folder:
+        target = f"{at(folder)}/{name}"
+        while unmount(target):
+            pass  # of the container before this one, which has ended
+        remove_entry(folder, name)
+        if is_folder:
+            os.mkdir(name, 0o700, dir_fd=folder)
+        else:
+            write_file(folder, name, b"", 0o600)
+        mount(at(place), target, BIND | RECURSIVE)
+    return str(pod_folder / _FOLDER / name)
+
+
+def release_subpaths(pod_folder: Path) -> None:
+    """Take away what was mounted for a pod; OSError if something stays."""
+    try:
+        folder = os.open(pod_folder / _FOLDER, FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        for name in os.listdir(folder):
+            while unmount(f"{at(folder)}/{name}"):
+                pass
+    finally:
+        os.close(folder)

@@ -1,0 +1,379 @@
+"""Files in folders that somebody else writes to at the same time: whatever they do, nothing outside of the folder is touched.
+
+Every step is taken from the descriptor of the folder before, and links are read and not followed by the kernel, so that there is no
+moment between looking and doing. `openat2` would save the steps, but cannot make the folders that are missing on the way, and is not
+everywhere; one way that works everywhere was preferred. Imports next to nothing: the shim beside each container uses it too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A place, of whatever kind; the descriptor gives no access by itself.
+PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEPTH_MAX = 256
+_LINKS_MAX = 40
+_NAME_BYTES_MAX = 255
+# So often somebody may put something new into a folder that is being removed.
+_REFILLS_MAX = 100
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+class LeadsOut(OSError):
+    """A path that is not below its folder."""
+
+
+class BadName(ValueError):
+    """A text from outside that cannot be the name of a file."""
+
+
+def checked_name(name: str, what: str) -> str:
+    """A text that becomes one part of a path; BadName unless it can only be that. what: the object and the field."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > _NAME_BYTES_MAX:
+        shown = name if len(name) <= 100 else f"{name[:100]}..."
+        raise BadName(f"{what} {shown!r}: expected the name of a file: no '/', not '.' or '..', at most 255 bytes")
+    return name
+
+
+# --- finding ---
+
+
+def open_beneath(folder: int, path: str, *, make_mode: int | None = None, follows: bool = True) -> int:
+    """The place (O_PATH) at a path below a folder. Links are good as long as they stay below it; LeadsOut if not.
+
+    make_mode: folders that are missing are made, with these rights. follows: whether there can be links at all.
+    """
+    steps = Steps(folder, follows=follows)
+    try:
+        for part in steps.parts(path):
+            try:
+                steps.enter(part)
+            except FileNotFoundError:
+                if make_mode is None:
+                    raise
+                make_folder(steps.last, part, make_mode)
+                steps.enter(part)
+        return steps.take_last()
+    finally:
+        steps.close()
+
+
+class Steps:
+    """A way down from a folder, all of whose folders stay open: the way back does not depend on where they are by then."""
+
+    def __init__(self, folder: int, *, root: int | None = None, follows: bool = True) -> None:
+        """root: where absolute links begin; they lead out if it is not given. follows: whether links are followed at all."""
+        self._held = [os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)]
+        self._root = root
+        self._follows = follows
+        self._left: list[str] = []
+        self._links = 0
+
+    @property
+    def last(self) -> int:
+        """Where we are."""
+        return self._held[-1]
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether we are where we began."""
+        return len(self._held) == 1
+
+    def parts(self, path: str) -> Iterator[str]:
+        """The names to enter one after the other. Links add to them."""
+        self._left = path.split("/")[::-1]
+        while self._left:
+            part = self._left.pop()
+            if part in ("", "."):
+                continue
+            if part != "..":
+                yield part
+            elif not self.is_at_start:
+                os.close(self._held.pop())
+            elif self._root is None:
+                raise LeadsOut(errno.EXDEV, "leads out of its folder", path)
+
+    def is_over(self) -> bool:
+        """Whether the name that was given last is the end of the path."""
+        return all(part in ("", ".") for part in self._left)
+
+    def enter(self, name: str) -> None:
+        """Go on to an entry, or to where it points. FileNotFoundError if it is not there."""
+        handle = os.open(name, PLACE, dir_fd=self.last)
+        if not stat.S_ISLNK(os.fstat(handle).st_mode):
+            if len(self._held) > _DEPTH_MAX:
+                os.close(handle)
+                raise OSError(errno.ENAMETOOLONG, f"deeper than {_DEPTH_MAX} folders", name)
+            self._held.append(handle)
+            return
+        try:
+            target = os.readlink("", dir_fd=handle)
+        finally:
+            os.close(handle)
+        self._links += 1
+        if self._links > _LINKS_MAX:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        if not self._follows:
+            raise LeadsOut(errno.ELOOP, f"is a link, to {target}", name)
+        if target.startswith("/"):
+            if self._root is None:
+                raise LeadsOut(errno.EXDEV, f"leads out of its folder, to {target}", name)
+            self.restart(self._root)
+        self._left.extend(target.split("/")[::-1])
+
+    def restart(self, folder: int) -> None:
+        """Go on from another folder."""
+        self.close()
+        self._held = [os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)]
+
+    def replace_last(self, handle: int) -> None:
+        """Go on from what has taken the place of the last folder."""
+        os.close(self._held.pop())
+        self._held.append(handle)
+
+    def take_last(self) -> int:
+        """The place, which is the caller's to close."""
+        return self._held.pop()
+
+    def close(self) -> None:
+        """Let go of all folders."""
+        while self._held:
+            os.close(self._held.pop())
+
+
+def make_folder(folder: int, name: str, mode: int) -> None:
+    """Make a folder in another one, with these rights whatever the umask; one that is there stays as it is."""
+    try:
+        os.mkdir(name, mode & 0o755, dir_fd=folder)
+    except FileExistsError:
+        return
+    if mode & ~0o755 == 0:
+        return
+    handle = os.open(name, FOLDER, dir_fd=folder)
+    try:
+        found = os.fstat(handle)
+        # Somebody may have put another folder in its place: never give away one that is not as ours was a moment ago.
+        if found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+            os.fchmod(handle, mode | found.st_mode & stat.S_ISGID)
+    finally:
+        os.close(handle)
+
+
+def open_folder(folder: int, path: str, *, make_mode: int | None = None) -> int:
+    """A folder below another one, to be listed and changed. Both are ours, so that there are no links on the way."""
+    place = open_beneath(folder, path, make_mode=make_mode, follows=False)
+    try:
+        return os.open(".", FOLDER, dir_fd=place)
+    finally:
+        os.close(place)
+
+
+# --- reading and writing ---
+
+
+def open_file(path: Path | str, dir_fd: int | None = None) -> int:
+    """An ordinary file for reading. OSError for a link, for anything that is no file, and for a file that has another name."""
+    # Without O_NONBLOCK a pipe would hold us until somebody writes.
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=dir_fd)
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not an ordinary file with one name", str(path))
+    return handle
+
+
+def read_file(path: Path | str, bytes_max: int, dir_fd: int | None = None) -> bytes:
+    """The last so many bytes of an ordinary file."""
+    handle = open_file(path, dir_fd)
+    try:
+        start = max(os.fstat(handle).st_size - bytes_max, 0)
+        return os.pread(handle, bytes_max, start)
+    finally:
+        os.close(handle)
+
+
+def write_file(folder: int, name: str, data: bytes, mode: int, group: int | None = None) -> None:
+    """Make a file, which must not be there. The rights are given last."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        if group is not None:
+            os.fchown(handle, -1, group)
+        os.fchmod(handle, mode)
+    finally:
+        os.close(handle)
+
+
+# --- removing ---
+
+
+def remove_entry(folder: int, name: str) -> None:
+    """Remove what has a name in a folder, with everything in it; OSError tells of the first thing that stays.
+
+    What is mounted somewhere, there or deeper, is not entered and stays.
+    """
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if not _is_folder(folder, name, error):
+            raise
+    else:
+        return
+    try:
+        os.rmdir(name, dir_fd=folder)
+        return
+    except OSError as error:
+        if error.errno not in _NOT_EMPTY:
+            raise
+    top = _open_to_remove(folder, name)
+    try:
+        _Removal(top).run()
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=folder)
+
+
+def _open_to_remove(folder: int, name: str) -> int:
+    """A folder that from here on is for nobody else."""
+    try:
+        handle = os.open(name, FOLDER, dir_fd=folder)
+    except PermissionError:
+        _let_us_in(folder, name)
+        handle = os.open(name, FOLDER, dir_fd=folder)
+    try:
+        if os.geteuid() == 0:
+            os.fchown(handle, 0, 0)
+        os.fchmod(handle, 0o700)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _let_us_in(folder: int, name: str) -> None:
+    place = os.open(name, PLACE, dir_fd=folder)
+    try:
+        if stat.S_ISDIR(os.fstat(place).st_mode):
+            os.chmod(f"/proc/self/fd/{place}", 0o700)
+    finally:
+        os.close(place)
+
+
+def remove_tree(path: Path | str) -> None:
+    """As `remove_entry`, by a path, the folders of which are ours."""
+    around, name = os.path.split(os.fspath(path))
+    try:
+        folder = os.open(around or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        remove_entry(folder, name)
+    finally:
+        os.close(folder)
+
+
+def _is_folder(folder: int, name: str, error: OSError) -> bool:
+    if error.errno == errno.EISDIR:
+        return True
+    return error.errno == errno.EPERM and stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+
+
+class _Removal:
+    """Empties a folder that only we can write to, of folders that others write to meanwhile.
+
+    A folder that is not empty is moved up into the one that is ours before it is opened. There nobody can put anything else in its
+    place, and it becomes ours too, so that nobody refills it. Two descriptors are enough for any depth, and what is mounted somewhere
+    below cannot be moved and so is never entered.
+    """
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._moved = 0
+        self._first_problem: OSError | None = None
+
+    def run(self) -> None:
+        waiting = self._empty(self._top, is_top=True)
+        while waiting:
+            waiting += self._remove_folder(waiting.pop())
+        if self._first_problem is not None:
+            raise self._first_problem
+
+    def _remove_folder(self, name: str) -> list[str]:
+        """A folder in ours; the folders that were in it and are in ours now."""
+        found: list[str] = []
+        try:
+            handle = _open_to_remove(self._top, name)
+            try:
+                for _ in range(_REFILLS_MAX):
+                    found += self._empty(handle)
+                    try:
+                        os.rmdir(name, dir_fd=self._top)
+                        break
+                    except OSError as error:
+                        if error.errno not in _NOT_EMPTY or self._first_problem is not None:
+                            raise
+                else:
+                    raise OSError(errno.ENOTEMPTY, "is filled as fast as it is emptied", name)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            self._note(error)
+        return found
+
+    def _empty(self, folder: int, *, is_top: bool = False) -> list[str]:
+        """Remove what is in a folder; names, in ours, of folders that have to be emptied first."""
+        found = []
+        for name in os.listdir(folder):
+            try:
+                try:
+                    os.unlink(name, dir_fd=folder)
+                    continue
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    if not _is_folder(folder, name, error):
+                        raise
+                try:
+                    os.rmdir(name, dir_fd=folder)
+                except OSError as error:
+                    if error.errno not in _NOT_EMPTY:
+                        raise
+                    found.append(name if is_top else self._move_up(folder, name))
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # somebody was faster; what is there now is found when the folder is not empty
+            except OSError as error:
+                self._note(error)
+        return found
+
+    def _move_up(self, folder: int, name: str) -> str:
+        while True:
+            self._moved += 1
+            into = f".removed-{self._moved}"
+            try:
+                os.stat(into, dir_fd=self._top, follow_symlinks=False)
+            except FileNotFoundError:
+                break
+        try:
+            os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
+        except PermissionError:
+            # Whoever is not root can move only folders that they may write to.
+            _let_us_in(folder, name)
+            os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
+        return into
+
+    def _note(self, error: OSError) -> None:
+        if self._first_problem is None:
+            self._first_problem = error
