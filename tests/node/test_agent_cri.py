@@ -113,3 +113,32 @@ def test_an_exit_code_and_a_missing_image_are_told(cluster: Cluster) -> None:
     reason = "{.status.containerStatuses[0].state.waiting.reason}"
     wait_for("a reason", lambda: cluster.get("pod", "lost", reason) in ("ErrImageNeverPull", "ImagePullBackOff"))
     cluster.run("delete", "pod", "ends", "lost", "--timeout=20s")
+
+
+def test_a_part_of_a_volume_is_mounted_and_a_link_out_of_it_is_not(cluster: Cluster) -> None:
+    cluster.run("create", "configmap", "settings", "--from-literal=a=1")
+    links = container(
+        "links",
+        "mkdir /all/inside; echo here > /all/inside/file; ln -s inside /all/near; ln -s /etc /all/far",
+        volumeMounts=[{"name": "work", "mountPath": "/all"}],
+    )
+    volumes: list[dict[str, Any]] = [
+        {"name": "work", "emptyDir": {}},
+        {"name": "settings", "configMap": {"name": "settings"}},
+    ]
+    mounts = [
+        {"name": "work", "mountPath": "/part", "subPath": "near"},
+        {"name": "work", "mountPath": "/new", "subPath": "deep/er"},
+        {"name": "settings", "mountPath": "/settings"},
+    ]
+    tries = "cat /part/file; echo x > /new/x && echo made; cat /settings/a; echo 2 > /settings/a || echo read-only"
+    ends = {"restartPolicy": "Never", "hostNetwork": True, "volumes": volumes, "initContainers": [links]}
+    cluster.pod("parts", container("main", tries, volumeMounts=mounts), **ends)
+    assert cluster.phase("parts", "Succeeded", "Failed") == "Succeeded"
+    said = cluster.run("logs", "parts", "-c", "main")
+    assert said.replace("sh: can't create /settings/a: Read-only file system\n", "") == "here\nmade\n1read-only\n"
+    outside = [{"name": "work", "mountPath": "/part", "subPath": "far"}]
+    cluster.pod("leaves", container("main", "ls /part", volumeMounts=outside), **ends)
+    reason = "{.status.containerStatuses[0].state.waiting.reason}"
+    wait_for("a refusal", lambda: cluster.get("pod", "leaves", reason) == "CreateContainerConfigError")
+    cluster.run("delete", "pod", "parts", "leaves", "--timeout=20s")
