@@ -66,7 +66,7 @@ async def test_a_pod_that_does_not_fit_is_told_why_and_waits_for_what_helps(clus
     (event,) = await cluster.events("refused", "FailedScheduling")
     assert event["note"] == scheduled["message"]
     assert (event["type"], event["action"]) == ("Warning", "Scheduling")
-    attempts = cluster.current.cache.queue.attempts
+    attempts = cluster.current.machine.queue.attempts
     assert attempts("refused/p") == 1
     # Nothing of this can help it.
     await cluster.claim("refused", "other")
@@ -85,7 +85,7 @@ async def test_a_pod_whose_claim_is_missing_is_told_once_and_goes_on_when_it_com
     assert condition(pod, "PodScheduled") is None
     (event,) = await cluster.events("gated", "FailedScheduling")
     assert event["note"] == 'not scheduled yet: could not find ResourceClaim "gated/missing"'
-    assert cluster.current.cache.queue.attempts("gated/p") == 0
+    assert cluster.current.machine.queue.attempts("gated/p") == 0
     await cluster.claim("gated", "missing")
     assert await cluster.bound("gated", "p")
     assert len(await cluster.events("gated", "FailedScheduling")) == 1
@@ -95,7 +95,7 @@ async def test_scheduling_gates_are_waited_for_in_silence(cluster: World) -> Non
     await cluster.namespace("closed")
     await cluster.pod("closed", "p", spec={"schedulingGates": [{"name": "example.com/wait"}]})
     await asyncio.sleep(0.1)
-    assert cluster.current.cache.queue.attempts("closed/p") == 0
+    assert cluster.current.machine.queue.attempts("closed/p") == 0
     await cluster.pods.patch("p", {"spec": {"schedulingGates": []}}, PatchType.MERGE, "closed")
     assert await cluster.bound("closed", "p")
 
@@ -147,7 +147,7 @@ async def test_a_missing_class_is_an_event_and_no_busy_loop(cluster: World) -> N
         "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     )
     await asyncio.sleep(0.3)
-    assert cluster.current.cache.queue.attempts("classless/p") == 1
+    assert cluster.current.machine.queue.attempts("classless/p") == 1
     await cluster.device_class("nope")
     assert await cluster.bound("classless", "p")
 
@@ -164,7 +164,7 @@ async def test_one_device_given_back_does_not_make_everybody_try_at_once(cluster
     waiting = [f"p{number}" for number in range(40) if f"p{number}" != first["metadata"]["name"]]
     for name in waiting:
         await cluster.refused("crowd", name)
-    attempts = cluster.current.cache.queue.attempts
+    attempts = cluster.current.machine.queue.attempts
     assert sum(attempts(f"crowd/{name}") for name in waiting) == len(waiting)
     name = first["metadata"]["name"]
     await cluster.pods.delete(name, "crowd", grace_period_seconds=0)

@@ -49,7 +49,7 @@ def node(
     names = {"gpu": "example.com/gpu", "nic": "example.com/nic"}
     allocatable = {names.get(key, key): Quantity.parse(value) for key, value in amounts.items()}
     status = core_v1.NodeStatus(allocatable=allocatable, declared_features=features)
-    return NodeInfo(core_v1.Node(metadata=ObjectMeta(name=name, labels=labels or {}), status=status), 0)
+    return NodeInfo(core_v1.Node(metadata=ObjectMeta(name=name, labels=labels or {}), status=status))
 
 
 def exactly(name: str = "r", count: int = 1, class_name: str = "gpu", *selectors: str, **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ back. Nothing else changes it: a decision that has to try something out does so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 from allot.core.model import core_v1, policy_v1
@@ -56,14 +56,13 @@ class Cluster:
         self.departed: dict[str, None] = {}
         self._assumed: set[str] = set()
         self._homeless: dict[str, dict[str, PodInfo]] = {}
-        self._members: dict[tuple[str, str], set[str]] = {}
+        self._members: dict[tuple[str, str], dict[str, None]] = {}
         self._nominations: dict[str, str] = {}
         self._hostnames: dict[str, int] = {}
         self._repeated_hostnames = 0
-        self._ordinal = 0
-        self._taken = 0
-        # While something is tried out: when nodes were last taken before.
-        self._times: dict[str, int] | None = None
+        # Told of every pod that begins or ceases to count on a node; None if nobody wants to know.
+        self._on_placed: Callable[[PodInfo], None] | None = None
+        self._on_left: Callable[[PodInfo], None] | None = None
 
     # --- nodes ---
 
@@ -94,8 +93,7 @@ class Cluster:
         self.changes.add(name)
 
     def _add_node(self, node: core_v1.Node) -> None:
-        self._ordinal += 1
-        info = NodeInfo(node, self._ordinal)
+        info = NodeInfo(node)
         self.nodes[info.name] = info
         for pod in self._homeless.pop(info.name, {}).values():
             info.add(pod)
@@ -157,6 +155,8 @@ class Cluster:
             if known is not None:
                 self._drop(known)
             return
+        if self.departed:
+            self.departed.pop(pod.metadata.uid, None)
         extra = pod.status.node_allocatable_resource_claim_statuses
         info = PodInfo(pod, self.profiles.of(pod), node, extra)
         if known is not None:
@@ -181,28 +181,32 @@ class Cluster:
         if len(self.departed) > _DEPARTED_MAX:
             del self.departed[next(iter(self.departed))]
 
+    def listen(self, placed: Callable[[PodInfo], None], left: Callable[[PodInfo], None]) -> None:
+        """From now on tell these of every pod that begins or ceases to count on a node, also while something is tried out."""
+        self._on_placed, self._on_left = placed, left
+
     def _count(self, pod: PodInfo) -> None:
         self.pods[pod.key] = pod
+        if self._on_placed is not None:
+            self._on_placed(pod)
         self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
         if pod.is_terminating:
             self.leaving[pod.key] = pod
         group = _group_of(pod.pod)
         if group is not None:
-            self._members.setdefault(group, set()).add(pod.key)
+            self._members.setdefault(group, {})[pod.key] = None
         info = self.nodes.get(pod.node)
         if info is None:
             self._homeless.setdefault(pod.node, {})[pod.key] = pod
             return
-        self._taken += 1
-        if self._times is not None:
-            self._times.setdefault(info.name, info.taken_at)
-        info.taken_at = self._taken
         info.add(pod)
         self.neighbours.add(pod, info.labels)
         self.changes.add(pod.node)
 
     def _drop(self, pod: PodInfo) -> None:
         del self.pods[pod.key]
+        if self._on_left is not None:
+            self._on_left(pod)
         self.priorities[pod.priority] -= 1
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
@@ -211,7 +215,7 @@ class Cluster:
         group = _group_of(pod.pod)
         if group is not None:
             members = self._members[group]
-            members.discard(pod.key)
+            members.pop(pod.key, None)
             if not members:
                 del self._members[group]
         info = self.nodes.get(pod.node)
@@ -270,7 +274,6 @@ class Cluster:
         outlived their pods."""
         gone = [known for pod in pods if (known := self.pods.get(pod_key(pod))) is not None]
         assumed = self._assumed & {pod.key for pod in gone}
-        taken = {pod.node: info.taken_at for pod in gone if (info := self.nodes.get(pod.node)) is not None}
         for pod in gone:
             self._drop(pod)
         try:
@@ -280,25 +283,16 @@ class Cluster:
             for pod in gone:
                 self._count(pod)
             self._assumed |= assumed
-            for name, taken_at in taken.items():
-                self.nodes[name].taken_at = taken_at
 
     @contextmanager
     def trying(self) -> Iterator[list[Placement]]:
         """What if these placements were in force: append to the list after each `assume`; all are taken back at the end."""
-        taken: dict[str, int] = {}
-        before, self._times = self._times, taken
-        counter = self._taken
         placements: list[Placement] = []
         try:
             yield placements
         finally:
-            self._times = before
             for placement in reversed(placements):
                 self.forget(placement)
-            for name, taken_at in taken.items():
-                self.nodes[name].taken_at = taken_at
-            self._taken = counter
 
     # --- groups, budgets ---
 

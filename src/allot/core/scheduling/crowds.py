@@ -115,8 +115,8 @@ class Crowds(Ranking):
     # --- the order ---
 
     def _enter(self, item: Item) -> None:
-        self._live[item[3]] = item
-        crowd = self._crowd_of[item[3]]
+        self._live[item[2]] = item
+        crowd = self._crowd_of[item[2]]
         crowd.live += 1
         heappush(crowd.heap, item)
         self._scores = None
@@ -144,16 +144,16 @@ class Crowds(Ranking):
             item = self._first(self._asked[index])
             if item is None:
                 continue
-            found = (item[0] - score, item[1], item[2], item[3])
+            found = (item[0] - score, item[1], item[2])
             if best is None or found < best:
                 best = found
-        return None if best is None else best[3]
+        return None if best is None else best[2]
 
     def _first(self, crowd: _Crowd) -> Item | None:
         heap, live = crowd.heap, self._live
         while heap:
             item = heap[0]
-            if live.get(item[3]) is item:
+            if live.get(item[2]) is item:
                 return item
             heappop(heap)
         return None

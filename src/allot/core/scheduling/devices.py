@@ -470,7 +470,7 @@ class DeviceQuestion:
     def explanation(self, nodes: Sequence[NodeInfo]) -> str:
         """Why none of these nodes, which only lack devices, will do: a sentence or two about the nearest of them."""
         nearest: NodeInfo | None = None
-        best = (0, 0)
+        best = (0, "")
         for node in nodes:
             variant = self.lacking(node)
             if isinstance(variant, Status) or not variant.claims:
@@ -478,8 +478,8 @@ class DeviceQuestion:
             lacking = 0
             for index, needed in variant.needs:
                 lacking += max(0, needed - index.count(node.name))
-            if nearest is None or (lacking, node.ordinal) < best:
-                nearest, best = node, (lacking, node.ordinal)
+            if nearest is None or (lacking, node.name) < best:
+                nearest, best = node, (lacking, node.name)
         if nearest is not None:
             variant = self.lacking(nearest)
             assert isinstance(variant, Variant)

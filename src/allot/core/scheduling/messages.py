@@ -79,7 +79,7 @@ def _closest(profile: Profile, nodes: list[NodeInfo]) -> str:
     def missing(info: NodeInfo) -> float:
         return max((short / wanted for _, wanted, short in _shortages(profile, info)), default=0.0)
 
-    info = min(nodes, key=lambda info: (missing(info), info.ordinal))
+    info = min(nodes, key=lambda info: (missing(info), info.name))
     parts = [
         f"{_amount(name, wanted - short)} of {name} free where the pod needs {_amount(name, wanted)}"
         for name, wanted, short in _shortages(profile, info)

@@ -113,7 +113,8 @@ class _Preemption:
         """The cheapest victims of all nodes, or why there are none."""
         if self._nobody_can_go():
             return Preempted(message=_told(_without_victims(failure)))
-        helpful = [self._cluster.nodes[name] for name, status in failure.refusals.items() if may_help(status)]
+        names = sorted(name for name, status in failure.refusals.items() if may_help(status))
+        helpful = [self._cluster.nodes[name] for name in names]
         if not helpful:
             return Preempted(message=_told({_NOT_HELPFUL: len(self._cluster.nodes)}))
         waiting = self._enough_is_leaving(helpful)

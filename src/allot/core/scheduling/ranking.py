@@ -4,8 +4,8 @@ A `Ranking` adds the devices to what a `Board` knows. Scores that are relative t
 NodeAffinity, prioritized lists) are worked out anew for all nodes only when the best one changes. What depends on pods of
 other nodes (affinity, spreading) is added by `crowds`.
 
-Order among equal scores: the node that has waited longest for a pod first, then the one that joined first. So equal nodes
-fill evenly, and the same history gives the same answer.
+Order among equal scores: the node with the fewest pods first, then by name. So equal nodes fill evenly, and the same cluster
+gives the same answer, however it came to be.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ K = TypeVar("K")
 # Points that are relative to the best node: unwelcome taints, wishes for nodes, rank of the devices.
 Raw = tuple[int, int, int]
 _NO_POINTS: Raw = (0, 0, 0)
-# Score negated, when the node was last taken, ordinal, name: the smallest is the best.
-Item = tuple[int, int, int, str]
+# Score negated, number of pods, name: the smallest is the best.
+Item = tuple[int, int, str]
 
 
 class Ranking:
@@ -113,7 +113,7 @@ class Ranking:
 
     def _enter(self, item: Item) -> None:
         """A node can be had."""
-        self._live[item[3]] = item
+        self._live[item[2]] = item
         heappush(self._heap, item)
 
     def _leave(self, name: str) -> Item | None:
@@ -123,13 +123,13 @@ class Ranking:
     def _item(self, info: NodeInfo, question: DeviceQuestion | None) -> Item:
         settings = self.board.settings
         if settings.policy is Policy.FIRST_FIT:
-            return 0, 0, info.ordinal, info.name
+            return 0, 0, info.name
         score = self.board.entries[info.name].score
         if self._tops != _NO_POINTS:
             score += relative_score(self._raw.get(info.name, _NO_POINTS), self._tops, settings)
         if question is not None and settings.policy:
             score += policy_score(question, info, settings)
-        return -score, info.taken_at, info.ordinal, info.name
+        return -score, len(info.pods), info.name
 
     def _find_tops(self) -> Raw:
         points = self._raw_counts
@@ -151,8 +151,8 @@ class Ranking:
         heap, live = self._heap, self._live
         while heap:
             item = heap[0]
-            if live.get(item[3]) is item:
-                return item[3]
+            if live.get(item[2]) is item:
+                return item[2]
             heappop(heap)
         return None
 
@@ -184,10 +184,10 @@ class Ranking:
 
     @property
     def failed(self) -> NodeInfo | None:
-        """A node whose error makes the whole attempt fail: the one that joined first."""
+        """A node whose error makes the whole attempt fail: the first by name."""
         if not self._errors:
             return None
-        return min((self._cluster.nodes[name] for name in self._errors), key=lambda info: info.ordinal)
+        return self._cluster.nodes[min(self._errors)]
 
 
 def _less(counts: dict[K, int], key: K) -> None:

@@ -90,11 +90,11 @@ class Survey:
         """Nodes that passed, best first."""
         settings = self._settings
         if settings.policy is Policy.FIRST_FIT:
-            return sorted(passed, key=lambda info: info.ordinal)
+            return sorted(passed, key=lambda info: info.name)
         if len(passed) < 2:
             return passed
         scores = self._scores(passed)
-        return sorted(passed, key=lambda info: (-scores[info.name], info.taken_at, info.ordinal))
+        return sorted(passed, key=lambda info: (-scores[info.name], len(info.pods), info.name))
 
     def _scores(self, passed: list[NodeInfo]) -> dict[str, int]:
         settings, question = self._settings, self._question
@@ -154,17 +154,17 @@ def _choice(
 ) -> Placement | Failure:
     refusals: dict[str, Status] = {}
     passed: list[NodeInfo] = []
-    error: Status | None = None
+    errors: dict[str, Status] = {}
     for info in nodes:
         status = survey.quick_refusal(info)
         if status is None:
             passed.append(info)
             continue
         refusals[info.name] = status
-        if status.verdict is Verdict.ERROR and error is None:
-            error = status
-    if error is not None:
-        return Failure(status=error, question=question)
+        if status.verdict is Verdict.ERROR:
+            errors[info.name] = status
+    if errors:
+        return Failure(status=errors[min(errors)], question=question)
     for info in survey.ordered(passed):
         status = question.exact(info) if question is not None else None
         if status is None:
