@@ -23,7 +23,6 @@ from allot.core.advice.usage.devices import device_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.world import World
 from allot.core.model.meta import APIStruct
-from allot.core.scheduling.settings import Settings
 from allot.devices.simulation import GpuSettings
 from allot.devices.simulation import Settings as DriverSettings
 
@@ -116,7 +115,7 @@ def main() -> None:
         snapshot = _cluster(nodes, used, dynamic_mig)
         manifest = read_manifest(values, snapshot)
         begin = time.process_time()
-        found = outcome_of(World(snapshot), manifest, LIMIT, Settings(preempts=False))
+        found = outcome_of(World(snapshot), manifest, LIMIT)
         seconds = time.process_time() - begin
         maximum = found.maximum
         print(

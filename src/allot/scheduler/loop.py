@@ -20,7 +20,6 @@ from allot.client.api import Client
 from allot.client.events import EventRecorder
 from allot.client.informer import Change
 from allot.client.informers import Informers
-from allot.core.allocation import FIRST_FIT, PACK
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.scheduling import (
     Bound,
@@ -29,8 +28,9 @@ from allot.core.scheduling import (
     Machine,
     NotBound,
     Placement,
-    Policy,
     Refusal,
+    device_policy,
+    under,
 )
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -282,17 +282,11 @@ class Scheduler:
 
 
 def _machine_of(configuration: SchedulerConfiguration, gates: FeatureGates) -> Machine:
-    # Devices are chosen in one way for all profiles; nodes, in each profile's own.
-    packs = any(profile.settings.policy is Policy.PACK for profile in configuration.profiles)
-    in_domains = "TopologyAwareWorkloadScheduling" in gates
-    settings = {
-        profile.scheduler_name: msgspec.structs.replace(profile.settings, topology_placements=in_domains)
-        for profile in configuration.profiles
-    }
+    settings = {profile.scheduler_name: under(gates, profile.settings) for profile in configuration.profiles}
     return Machine(
         settings.get,
         gates,
-        device_policy=PACK if packs else FIRST_FIT,
+        device_policy=device_policy(settings.values()),
         binding_timeout_s=configuration.binding_timeout_s,
         backoff=configuration.backoff,
     )

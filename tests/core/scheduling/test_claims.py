@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from allot.core.allocation import ClaimID, DeviceID
 from allot.core.model import core_v1
@@ -91,6 +92,22 @@ def test_a_pod_whose_claims_cannot_be_used_is_gated_and_refused_in_the_same_word
     expected = Status(verdict=Verdict.UNRESOLVABLE, plugin="DynamicResources", reasons=(text,))
     assert claims.gate(asked) == expected
     assert claims.question(asked) == expected
+
+
+def test_a_claim_that_has_all_the_users_it_can_have_holds_back_any_other_pod() -> None:
+    claims = world("n1")
+    users = tuple(
+        api.ResourceClaimConsumerReference(resource="pods", name=f"u{number}", uid=f"u{number}")
+        for number in range(api.RESERVED_FOR_MAX)
+    )
+    full = claim("c")
+    claims.put_claim(replace(full, status=api.ResourceClaimStatus(reserved_for=users)))
+    text = 'resourceclaim "c" is reserved for 256 consumers, which is the limit'
+    expected = Status(verdict=Verdict.UNRESOLVABLE, plugin="DynamicResources", reasons=(text,))
+    assert claims.gate(pod("p", "c")) == expected
+    assert claims.question(pod("p", "c")) == expected
+    user = pod("u7", "c")
+    assert claims.gate(replace(user, metadata=replace(user.metadata, uid="u7"))) is None
 
 
 def test_a_claim_that_is_not_needed_is_left_out() -> None:

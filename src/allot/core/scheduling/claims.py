@@ -287,8 +287,21 @@ class Claims:
                 raise LookupFailure(f'resourceclaim "{name}" is being deleted')
             if check_owner:
                 group_claims.check_owner(pod, claim, self.workload_claims)
+            if record.is_full() and not self._is_user(pod, record):
+                raise LookupFailure(
+                    f'resourceclaim "{name}" is reserved for {api.RESERVED_FOR_MAX} consumers, which is the limit'
+                )
             found.append((entry, record))
         return found
+
+    def _is_user(self, pod: core_v1.Pod, record: ClaimRecord) -> bool:
+        """Whether a claim is reserved for a pod or its group, or is about to be."""
+        claim = record.current
+        assert claim is not None, "a claim that is full is there"
+        if group_claims.is_reserved_for(pod, claim, self.workload_claims) or pod.metadata.uid in record.consumers():
+            return True
+        group = self.pod_group_of(pod)
+        return group is not None and group.metadata.uid in record.consumers()
 
     def claims_of(self, pod: core_v1.Pod) -> tuple[ClaimID, ...]:
         """Claims that a pod names, whether they exist or not; those that are still to be made are left out."""

@@ -41,22 +41,20 @@ class Change(Protocol):
         """Deleted unseen: old is the last state that was known."""
 
 
-class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change for whoever has no informer."""
+class ObjectChange(msgspec.Struct, frozen=True, gc=False):
+    """From one state of an object to the next, for whoever has no informer."""
 
-    key: str
-    old: APIStruct | None = None
-    new: APIStruct | None = None
+    old: APIStruct | None
+    new: APIStruct | None
     is_final_state_unknown: bool = False
 
-
-def change_of(old: APIStruct | None, new: APIStruct | None) -> ObjectChange:
-    """From one state of an object to the next."""
-    found = new if new is not None else old
-    assert found is not None, "a change has an object"
-    metadata = _meta(found)
-    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-    return ObjectChange(key=key, old=old, new=new)
+    @property
+    def key(self) -> str:
+        """namespace/name, or name alone."""
+        found = self.new if self.new is not None else self.old
+        assert found is not None, "a change has an object"
+        metadata = _meta(found)
+        return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def _always(_old: Any, _new: Any) -> bool:

@@ -160,7 +160,9 @@ class Machine:
             kind.delete(old)
         else:
             kind.put(new)
-        if kind.event is None or (old is not None and new is not None and not kind.is_news(old, new)):
+        if kind.event is None or not self.queue.is_waited:
+            return _NOTHING
+        if old is not None and new is not None and not kind.is_news(old, new):
             return _NOTHING
         if type_ is api.DeviceTaintRule:
             # For those who wait, the slices that it speaks of have changed.
@@ -199,7 +201,7 @@ class Machine:
         was_counted = bool(pod.spec.node_name) or self.cluster.is_assumed(pod)
         self.cluster.delete_pod(pod)
         self.queue.delete_pod(key, now)
-        if was_counted or pod.status.nominated_node_name:
+        if self.queue.is_waited and (was_counted or pod.status.nominated_node_name):
             return self._tell(Event(happening=Happening.ASSIGNED_POD, key=key, old=pod), now)
         return _NOTHING
 
@@ -210,6 +212,8 @@ class Machine:
                 return _NOTHING
             return self._tell(Event(happening=Happening.ASSIGNED_POD, key=key, old=old, new=new), now)
         self.queue.delete_pod(key, now)
+        if not self.queue.is_waited:
+            return _NOTHING
         applied = self._tell(Event(happening=Happening.ASSIGNED_POD, key=key, new=new), now)
         group = group_of(new)
         if group:
@@ -352,6 +356,11 @@ class Machine:
         found = self.queue.unit_of(key)
         return found[0] if found is not None else None
 
+    def closed(self, key: str) -> Closed | None:
+        """What holds back a pod or group that waits."""
+        found = self.queue.unit_of(key)
+        return self.gates.closed(*found) if found is not None else None
+
     def ask(self, key: str, seconds: float, among: Collection[str] | None = None) -> Outcome | None:
         """What `next` would say if this unit were the next one, but for preemption: nothing is put into force. None if it does
         not wait. among: the only nodes to look at for a lone pod."""
@@ -375,6 +384,12 @@ class Machine:
             return Outcome(unit=unit, failure=result)
         decision = decide(self.cluster, unit, settings, seconds)
         return Outcome(unit=unit, placements=decision.placements, decision=decision)
+
+    def consider_member(self, pod: Pod, group: PodGroup, seconds: float) -> Placement | Failure:
+        """The place of one pod of a group, as if the others did not matter."""
+        settings = self._settings(pod.spec.scheduler_name)
+        assert settings is not None, "the pods of another scheduler are asked about"
+        return attempt(self.cluster, pod, group, settings, seconds)
 
     def has_enough(self, outcome: Outcome) -> bool:
         """Whether an outcome gives a pod its node, or a group as many as it needs."""

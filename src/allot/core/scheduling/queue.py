@@ -246,6 +246,11 @@ class Queue:
 
     # --- what can be told ---
 
+    @property
+    def is_waited(self) -> bool:
+        """Whether any unit waits for something to happen, so that it is worth telling."""
+        return bool(self._unschedulable or self._gated)
+
     def counts(self) -> Mapping[Place, int]:
         """How many units are where."""
         return self._counts

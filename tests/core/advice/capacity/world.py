@@ -10,7 +10,6 @@ from allot.core.advice.planning.outcome import Outcome, outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.world import World
 from allot.core.model.meta import APIStruct
-from allot.core.scheduling.settings import Settings
 
 DRIVER = "gpu.example.com"
 API = "resource.k8s.io/v1"
@@ -133,4 +132,4 @@ def plan(cluster: Snapshot, *manifest: Object, limit: int = 1000, more: Iterable
     """How many copies of a manifest fit."""
     read = read_manifest(manifest, cluster)
     everything = Snapshot((*cluster.objects, *read.context, *more), cluster.taken_at)
-    return outcome_of(World(everything), read, limit, Settings(preempts=False))
+    return outcome_of(World(everything), read, limit)

@@ -23,7 +23,7 @@ from core.advice.explain.clusters import (
     wanting,
 )
 
-SUBJECT = Subject((("default", "train"),))
+SUBJECT = Subject("default/train", (("default", "train"),))
 CLUSTER: list[Object] = [
     node("n"),
     pool("n", gpus(1)),

@@ -48,7 +48,7 @@ def helpful(world: World, subject: Subject, diagnosis: Diagnosis, near: Sequence
             Change(
                 text=candidate.text,
                 verified=True,
-                node=outcome.placements[0].node,
+                node=outcome.node_of(subject),
                 patches=candidate.patches,
                 expression=candidate.expression,
             )

@@ -24,9 +24,7 @@ from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.devices import DeviceQuestion
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.pod_claims import Variant
+from allot.core.scheduling import DeviceQuestion, NodeInfo, Variant
 
 SHOWN_MAX = 3
 _HOLDERS_MAX = 5

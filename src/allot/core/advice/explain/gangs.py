@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.early import before_scheduling
@@ -12,14 +14,12 @@ from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.pods import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason, State
-from allot.core.advice.explain.trial import Subject, try_out
-from allot.core.advice.world import SETTINGS, World, full_name
+from allot.core.advice.explain.trial import Subject, gang_subject, try_out
+from allot.core.advice.world import World, full_name
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.attempt import attempt
-from allot.core.scheduling.groups import minimum_of
-from allot.core.scheduling.plan import Placement
+from allot.core.scheduling import Placement, minimum_of
 
 
 def explain_gang(world: World, group: PodGroup, *, briefly: bool) -> Explanation:
@@ -35,8 +35,9 @@ def explain_gang(world: World, group: PodGroup, *, briefly: bool) -> Explanation
         return _said(
             group, State.PLACED, Reason.PLACED, f"gang {full_name(group)}: all {len(members)} pods have a node"
         )
-    subject = Subject(tuple((namespace, pod.metadata.name) for pod in waiting), (namespace, name))
-    for pod in waiting:
+    subject = gang_subject(group, waiting)
+    unit = world.machine.unit_of(subject.key)
+    for pod in unit.pods if unit is not None else waiting:
         early = before_scheduling(world, pod)
         if early is not None:
             cause = f"gang {full_name(group)} is pending because of pod {pod.metadata.name}: {early.text}"
@@ -44,19 +45,22 @@ def explain_gang(world: World, group: PodGroup, *, briefly: bool) -> Explanation
             return first if briefly else replace(first, changes=helpful(world, subject, early), details=early.details)
     outcome = try_out(world, subject)
     if outcome.schedulable:
-        why = fits(outcome.placements[0].node)
+        why = fits(outcome.node_of(subject))
         return _said(group, State.PENDING, why.reason, f"gang {full_name(group)} is pending because {why.text}")
-    return _refused(world, group, waiting, subject, briefly)
+    assert unit is not None, "pods that are waiting and not held back are tried"
+    return _refused(world, group, unit.pods, subject, briefly)
 
 
-def _refused(world: World, group: PodGroup, waiting: list[core_v1.Pod], subject: Subject, briefly: bool) -> Explanation:
+def _refused(
+    world: World, group: PodGroup, waiting: Sequence[core_v1.Pod], subject: Subject, briefly: bool
+) -> Explanation:
     """As many pods as can be are placed; the first that cannot be tells why."""
     diagnosis: Diagnosis | None = None
     placing: Placing | None = None
     found = _said(group, State.PENDING, Reason.GANG, "")
     with world.cluster.trying() as tried:
         for pod in waiting:
-            result = attempt(world.cluster, pod, group, SETTINGS, world.now)
+            result = world.machine.consider_member(pod, group, world.now)
             if isinstance(result, Placement):
                 world.cluster.assume(result)
                 tried.append(result)

@@ -9,21 +9,26 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allot.core.advice.explain.report import NodeGroup, Reason
-from allot.core.advice.world import SETTINGS, World
+from allot.core.advice.world import World
 from allot.core.model import core_v1
 from allot.core.quantity import Format, Quantity
-from allot.core.scheduling.devices import NOT_AVAILABLE, PLUGIN
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import (
+    DYNAMIC_RESOURCES,
+    NOT_AVAILABLE,
+    DeviceQuestion,
+    NodeInfo,
+    Profile,
+    Status,
+    Surroundings,
+    Verdict,
+    spreads_of,
+)
 from allot.core.scheduling.plugins import (
     node_affinity,
     node_ports,
     node_resources_fit,
     node_unschedulable,
 )
-from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.questions import DeviceQuestion
-from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.surroundings import Surroundings, spreads_of
 from allot.core.selectors import tolerates
 
 # What a cordon adds to a node besides spec.unschedulable.
@@ -67,9 +72,9 @@ class NodeChecks:
         self._refusals = refusals or {}
         cluster = world.cluster
         self.profile = cluster.profiles.of(pod)
-        spreads = spreads_of(self.profile, cluster.owners, SETTINGS)
+        spreads = spreads_of(self.profile, cluster.owners, world.settings)
         nodes = [(info, 1) for info in cluster.nodes.values()] if spreads.hard else []
-        self._around = Surroundings(self.profile, spreads, cluster.neighbours, SETTINGS, nodes)
+        self._around = Surroundings(self.profile, spreads, cluster.neighbours, world.settings, nodes)
         self.checks: dict[str, tuple[Check, ...]] = {
             info.name: tuple(self._of(info)) for info in cluster.nodes.values()
         }
@@ -89,13 +94,13 @@ class NodeChecks:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
             checks.append(Check(Reason.PORTS, "has a host port that the pod wants in use"))
-        status = node_resources_fit.refusal(profile, info, SETTINGS, cluster.devices)
+        status = node_resources_fit.refusal(profile, info, self._world.settings, cluster.devices)
         if status is not None:
             lacking = " and ".join(reason.removeprefix("Insufficient ") for reason in status.reasons)
             text = "has too many pods" if lacking == "Too many pods" else f"has not enough {lacking}"
             checks.append(Check(Reason.RESOURCES, text))
         if profile.volume_claims or profile.disks:
-            status = cluster.volumes.refusal(profile, info, SETTINGS.disabled_filters)
+            status = cluster.volumes.refusal(profile, info, self._world.settings.disabled_filters)
             if status is not None:
                 text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
                 checks.append(Check(Reason.VOLUME, f"volumes: {text}"))
@@ -111,7 +116,7 @@ class NodeChecks:
 
     def _devices(self, info: NodeInfo, question: DeviceQuestion) -> Check | None:
         status = self._refusals.get(info.name)
-        if status is None or status.plugin != PLUGIN:
+        if status is None or status.plugin != DYNAMIC_RESOURCES:
             status = question.quick(info)
             if status is None:
                 status = question.exact(info)

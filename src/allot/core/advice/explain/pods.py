@@ -12,14 +12,13 @@ from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_rea
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
-from allot.core.advice.explain.trial import Subject, try_out
+from allot.core.advice.explain.trial import pod_subject, try_out
 from allot.core.advice.explain.wording import named
 from allot.core.advice.world import Journal, World, full_name
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.devices import DeviceQuestion
-from allot.core.scheduling.failure import Failure
+from allot.core.scheduling import DeviceQuestion, Failure
 
 FINISHED = ("Succeeded", "Failed")
 _AS_GOOD = "would do as well"
@@ -43,13 +42,13 @@ def said(kind: str, object_: core_v1.Pod | api.ResourceClaim, state: State, reas
 
 
 def _pending(world: World, pod: core_v1.Pod, briefly: bool) -> Explanation:
-    subject = Subject(((pod.metadata.namespace, pod.metadata.name),))
+    subject = pod_subject(pod)
     diagnosis: Diagnosis | None = before_scheduling(world, pod) or not_ready(world, pod)
     placing: Placing | None = None
     if diagnosis is None:
         outcome = try_out(world, subject)
         if outcome.schedulable:
-            node = outcome.placements[0].node
+            node = outcome.node_of(subject)
             refused_before = bool(_scheduler_said(pod)) and not briefly
             diagnosis = (missing_gate(world, subject, node) if refused_before else None) or fits(node)
         else:

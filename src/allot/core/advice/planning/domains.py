@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from allot.core.advice.world import World
 from allot.core.model import core_v1
+from allot.core.scheduling import PodTerm, Profile, Spread
 from allot.core.scheduling.plugins.pod_topology_spread import is_counted
-from allot.core.scheduling.podinfo import PodTerm, Profile, Spread
 
 
 def domain_bounds(world: World, pod: core_v1.Pod, most: Mapping[str, int]) -> Iterator[int]:

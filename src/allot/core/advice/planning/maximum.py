@@ -28,9 +28,7 @@ from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
 from allot.core.advice.world import World
 from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling import Claims, NodeInfo
 
 # Combinations of different pods on all nodes together, beyond which only a bound is given.
 COMBINATIONS_MAX = 20_000
@@ -46,14 +44,14 @@ class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
 
 
-def maximum_of(world: World, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
+def maximum_of(world: World, manifest: Manifest, found: Filled, limit: int) -> Maximum:
     """The most copies, given what the scheduler would place; nothing of that may be in force any more."""
     if found.blocked is None:
         return Maximum(copies=found.copies, is_exact=False, reason=f"more than {limit} were not asked for")
     copy = manifest.copy(0)
     announce(world, copy)
     try:
-        bound = _bounded(world, copy, manifest, found, limit, settings)
+        bound = _bounded(world, copy, manifest, found, limit)
     finally:
         withdraw(world, copy)
     if bound.copies <= found.copies:
@@ -62,10 +60,10 @@ def maximum_of(world: World, manifest: Manifest, found: Filled, limit: int, sett
     return bound
 
 
-def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
-    reason = what_connects_nodes(world, copy, settings)
+def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit: int) -> Maximum:
+    reason = what_connects_nodes(world, copy)
     kinds, members = _kinds(world, copy, manifest, is_separable=not reason)
-    rooms = Rooms(world, kinds, settings)
+    rooms = Rooms(world, kinds)
     placed = _per_node(found, kinds, members)
     nodes = list(world.cluster.nodes.values())
     wanted = tuple(members.count(kind) // len(kinds[kind].pods) for kind in range(len(kinds)))

@@ -14,10 +14,7 @@ from allot.core.advice.world import World
 from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.attempt import attempt
-from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling import Placement, Unit
 
 
 class NodeShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -64,22 +61,21 @@ def outcome_of(
     world: World,
     manifest: Manifest,
     limit: int,
-    settings: Settings,
     displaced: Sequence[core_v1.Pod] = (),
     advance: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """How many copies fit, up to a limit, after displaced pods have got what they need."""
     with world.cluster.trying() as moved:
-        stranded = _move(world, displaced, settings, moved)
+        stranded = _move(world, displaced, moved)
         classes = _classes(world, manifest)
         before = class_usage(world, classes)
-        with filled(world, manifest, limit, settings, advance) as found:
+        with filled(world, manifest, limit, advance) as found:
             after = class_usage(world, classes)
         return Outcome(
             nodes=len(world.cluster.nodes),
             scheduled=found.copies,
             pods_per_copy=len(manifest.members),
-            maximum=maximum_of(world, manifest, found, limit, settings),
+            maximum=maximum_of(world, manifest, found, limit),
             blocked=found.blocked,
             placement=_shares(found),
             classes=tuple(_change(row, after[name]) for name, row in before.items()),
@@ -93,17 +89,16 @@ def _waiting(world: World) -> int:
     return sum(not pod.spec.node_name and not is_done(pod) for pod in world.all(core_v1.Pod))
 
 
-def _move(
-    world: World, displaced: Sequence[core_v1.Pod], settings: Settings, moved: list[Placement]
-) -> tuple[Stranded, ...]:
+def _move(world: World, displaced: Sequence[core_v1.Pod], moved: list[Placement]) -> tuple[Stranded, ...]:
     """New places for pods of drained nodes, one after another; those that find none."""
     stranded = []
     for pod in displaced:
-        found = attempt(world.cluster, pod, None, settings, world.now)
-        if isinstance(found, Failure):
+        outcome = world.machine.consider(Unit(pods=(pod,)), world.now)
+        if outcome.failure is not None:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            stranded.append(Stranded(pod=name, blocked=blocked_by(world.cluster, pod, found)))
+            stranded.append(Stranded(pod=name, blocked=blocked_by(world.cluster, pod, outcome.failure)))
         else:
+            (found,) = outcome.placements
             put_into_force(world, found)
             moved.append(found)
     return tuple(stranded)

@@ -17,14 +17,7 @@ from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import extended
-from allot.core.scheduling.attempt import looks_around
-from allot.core.scheduling.board import local_refusal
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.settings import Settings
-from allot.core.scheduling.survey import Survey, fits
+from allot.core.scheduling import NodeInfo, Placement, Profile, Survey, extended, fits, local_refusal, looks_around
 
 T = TypeVar("T", core_v1.Pod, api.ResourceClaim)
 Counts = tuple[int, ...]
@@ -41,13 +34,13 @@ class PodKind(msgspec.Struct, frozen=True, kw_only=True):
 class Rooms:
     """Asks nodes. undecided: whether the allocator gave up on some question, so that answers may be too high."""
 
-    def __init__(self, world: World, kinds: Sequence[PodKind], settings: Settings) -> None:
+    def __init__(self, world: World, kinds: Sequence[PodKind]) -> None:
         self.undecided = False
         self._cluster = world.cluster
         self._claims = world.claims
         self._now = world.now
         self._kinds = kinds
-        self._settings = settings
+        self._settings = world.settings
         self._known: dict[tuple[str, Counts], bool] = {}
         self._is_welcome: dict[tuple[str, int], bool] = {}
 

@@ -23,7 +23,7 @@ from allot.core.allocation.devices import ClaimID, DeviceEntry
 from allot.core.allocation.signature import SelectorFailure
 from allot.core.model import resource_v1 as api
 from allot.core.quantity import Quantity
-from allot.core.scheduling.claims import one_of_class
+from allot.core.scheduling import one_of_class
 
 
 class By(StrEnum):

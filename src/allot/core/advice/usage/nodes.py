@@ -7,7 +7,7 @@ import msgspec
 from allot.core.advice.usage.published import State, node_name, published_pools, units_of
 from allot.core.advice.world import World
 from allot.core.quantity import Format, Quantity
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import NodeInfo
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

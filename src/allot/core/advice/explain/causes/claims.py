@@ -10,7 +10,6 @@ from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, clai
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Patch, Reason
-from allot.core.advice.explain.trial import is_full
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.world import Journal, World, as_json
@@ -44,7 +43,7 @@ def unusable(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) ->
         return None
     if claim.metadata.deletion_timestamp is not None:
         return _being_deleted(claim)
-    return _full(pod, claim) if is_full(claim, pod) else None
+    return _full(pod, claim) if len(claim.status.reserved_for) >= api.RESERVED_FOR_MAX else None
 
 
 def _position(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> int:

@@ -15,7 +15,7 @@ from allot.core.advice.lint.expressions import read_expression
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.explain import Obstacle, RequestReason, numbered
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import NodeInfo
 
 # What stands in the way of devices that the selectors accept.
 _ON_DEVICES = {

@@ -12,23 +12,37 @@ from allot.core.advice.world import World
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.groups import minimum_of
+from allot.core.scheduling import GANG_SCHEDULING, SCHEDULING_GATES, Status, group_key, minimum_of
 
 
 def before_scheduling(world: World, pod: core_v1.Pod) -> Diagnosis | None:
-    """Why the scheduler does not look at a pod; None if it does."""
+    """Why the scheduler does not look at a pod; None if it does, or if only another pod of its gang is in the way. Whether it
+    does is what the scheduler's own gates say; here are only the words."""
     metadata, spec = pod.metadata, pod.spec
     if metadata.deletion_timestamp is not None:
         return Diagnosis(reason=Reason.BEING_DELETED, text=f"it is being deleted since {metadata.deletion_timestamp}")
-    if spec.scheduling_gates:
-        return _gated(pod)
     if spec.scheduler_name not in known_schedulers(world) and not _has_events_of(world, spec.scheduler_name):
         return _no_scheduler(pod)
+    closed = _closed(world, pod)
+    if closed is None:
+        return None
+    if closed.plugin == SCHEDULING_GATES:
+        return _gated(pod)
+    if closed.plugin == GANG_SCHEDULING:
+        return _group(world, pod)
     for entry in spec.resource_claims:
         found = unusable(world, pod, entry)
         if found is not None:
             return found
-    return _group(world, pod)
+    return Diagnosis(reason=Reason.CLAIM_MISSING, text=", ".join(closed.reasons))
+
+
+def _closed(world: World, pod: core_v1.Pod) -> Status | None:
+    """The gate that holds back the pod, or its gang as a whole."""
+    closed = world.machine.closed(f"{pod.metadata.namespace}/{pod.metadata.name}")
+    if closed is None or closed.pod is None or closed.pod is pod:
+        return closed.status if closed is not None else None
+    return world.machine.gates.closed_to(pod)
 
 
 def _gated(pod: core_v1.Pod) -> Diagnosis:
@@ -72,10 +86,8 @@ def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
 # --- groups ---
 
 
-def _group(world: World, pod: core_v1.Pod) -> Diagnosis | None:
+def _group(world: World, pod: core_v1.Pod) -> Diagnosis:
     name = group_name(pod)
-    if not name:
-        return None
     namespace = pod.metadata.namespace
     group = world.get(PodGroup, name, namespace)
     if group is None:
@@ -85,23 +97,25 @@ def _group(world: World, pod: core_v1.Pod) -> Diagnosis | None:
         return Diagnosis(
             reason=Reason.GROUP_MISSING, text=f"it belongs to PodGroup {namespace}/{name}, which does not exist{hint}"
         )
+    minimum = minimum_of(group)
+    unit = world.machine.unit_of(group_key(f"{namespace}/{name}"))
+    there = world.cluster.scheduled_count(group) + (len(unit.pods) if unit is not None else 0)
     members = [
         found for found in world.all(core_v1.Pod) if found.metadata.namespace == namespace and group_name(found) == name
     ]
-    minimum = minimum_of(group)
-    if len(members) >= minimum:
-        return None
-    text = f"its PodGroup {namespace}/{name} needs {minimum} pods to start, but only {len(members)} of them exist"
+    text = f"its PodGroup {namespace}/{name} needs {minimum} pods to start, but only {there} of them exist"
+    if len(members) > there:
+        text = f"{text}: {len(members) - there} more have ended or are being deleted"
     lower = patch_of(
         "PodGroup",
         name,
-        {"op": "replace", "path": "/spec/schedulingPolicy/gang/minCount", "value": len(members)},
+        {"op": "replace", "path": "/spec/schedulingPolicy/gang/minCount", "value": there},
         namespace=namespace,
         recreate=True,
     )
     return Diagnosis(
         reason=Reason.GROUP_INCOMPLETE,
         text=text,
-        candidates=(Candidate(rank=Rank.FEWER, text=f"lower minCount to {len(members)}", patches=(lower,)),),
+        candidates=(Candidate(rank=Rank.FEWER, text=f"lower minCount to {there}", patches=(lower,)),),
         advice=("create the missing pods",),
     )

@@ -13,8 +13,7 @@ from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.world import full_name
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.pod_claims import Held
+from allot.core.scheduling import Held, NodeInfo
 
 _VERBS = {"is": "are", "has": "have", "does": "do"}
 

@@ -13,9 +13,7 @@ from allot.core.advice.world import World
 from allot.core.explain import Obstacle, numbered
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.devices import DeviceQuestion
-from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import DeviceQuestion, Failure, NodeInfo
 
 DEVICE_REASONS = (Reason.NO_DEVICES, Reason.SELECTOR_ERROR, Reason.PINNED)
 SELECTING = (Obstacle.SELECTOR, Obstacle.SELECTOR_ERROR)

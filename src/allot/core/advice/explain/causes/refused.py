@@ -17,10 +17,7 @@ from allot.core.advice.nearest import nearest
 from allot.core.advice.world import World, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.preemption import preempt
-from allot.core.scheduling.settings import DEFAULT_SETTINGS
-from allot.core.scheduling.status import Status
+from allot.core.scheduling import DEFAULT_SETTINGS, Failure, Status, preempt
 
 _PREEMPTION_NODES_MAX = 500
 _CLASS = re.compile(r"request (?P<request>\S+): device class (?P<name>\S+) does not exist")

@@ -13,7 +13,7 @@ from allot.core.advice.nearest import nearest
 from allot.core.advice.world import World, as_json
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import NodeInfo
 
 _NEW_NODE = "new-node"
 _HOSTNAME = "kubernetes.io/hostname"
