@@ -170,7 +170,10 @@ def test_affinity_hopes_for_the_pods_that_it_names() -> None:
     everywhere = pod(affinity=near(term("db", namespace_selector=LabelSelector())))
     assert said("InterPodAffinity", happening, everywhere, new=pod("o", {"app": "db"}, namespace="other"))
     assert said("InterPodAffinity", Happening.NODE, waiting, old=node(), new=node({"zone": "a"}))
-    assert not said("InterPodAffinity", Happening.NODE, waiting, old=node(), new=node({"other": "a"}))
+    # For somebody else's terms, which the rule does not know.
+    assert said("InterPodAffinity", Happening.NODE, waiting, old=node(), new=node({"other": "a"}))
+    assert said("InterPodAffinity", Happening.NODE, waiting, old=node({"zone": "a"}))
+    assert not said("InterPodAffinity", Happening.NODE, waiting, old=node({"a": "b"}), new=node({"a": "b"}, cpu="9"))
 
 
 def test_anti_affinity_hopes_for_the_end_of_pods_on_either_side() -> None:
