@@ -15,12 +15,13 @@ from allot.core.scheduling.binding_conditions import (
     deadline,
     has_conditions,
 )
-from allot.core.scheduling.board import local_refusal
 from allot.core.scheduling.claims import Claims, one_of_class
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices import NOT_AVAILABLE, DeviceQuestion
 from allot.core.scheduling.devices import PLUGIN as DYNAMIC_RESOURCES
 from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.filter_cache import local_refusal
+from allot.core.scheduling.full_evaluation import FullEvaluation, fits
 from allot.core.scheduling.gates import GANG_SCHEDULING, SCHEDULING_GATES, Closed
 from allot.core.scheduling.group_claims import controller_of
 from allot.core.scheduling.groups import minimum_of
@@ -36,8 +37,7 @@ from allot.core.scheduling.queue import group_key
 from allot.core.scheduling.queue_order import QueueOrder
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.surroundings import Surroundings, spreads_of
-from allot.core.scheduling.survey import Survey, fits
+from allot.core.scheduling.topology_terms import TopologyTerms, spreads_of
 
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
@@ -60,6 +60,7 @@ __all__ = (
     "DecisionFailed",
     "DeviceQuestion",
     "Failure",
+    "FullEvaluation",
     "Held",
     "Machine",
     "NodeInfo",
@@ -76,8 +77,7 @@ __all__ = (
     "Settled",
     "Spread",
     "Status",
-    "Surroundings",
-    "Survey",
+    "TopologyTerms",
     "Unit",
     "Variant",
     "Verdict",

@@ -1,7 +1,7 @@
 """One attempt to find a node for one pod: a placement, or all that is known about why there is none.
 
 The usual pod is answered from a `Ranking`: what equal pods got to know carries over. Pods that may have only a few nodes
-are answered by a survey of those. Changes nothing.
+are answered by a evaluation of those. Changes nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure, counted
+from allot.core.scheduling.full_evaluation import (
+    FullEvaluation,
+    evaluate_all,
+    evaluate_few,
+    placement_of,
+    pre_refusal,
+    promised_refusal,
+)
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.ranking import Item, Ranking
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.surroundings import spreads_of
-from allot.core.scheduling.survey import Survey, among_few, placement_of, pre_refusal, promised_refusal, surveyed
+from allot.core.scheduling.topology_terms import spreads_of
 
 
 def attempt(
@@ -41,29 +48,31 @@ def attempt(
     promised = pod.status.nominated_node_name
     if promised and (allowed is None or promised in allowed):
         info = cluster.nodes.get(promised)
-        if info is not None and Survey(cluster, pod, profile, question, settings).refusal(info) is None:
+        if info is not None and FullEvaluation(cluster, pod, profile, question, settings).refusal(info) is None:
             return placement_of(pod, info, question)
     only = allowed if question is None else _both(allowed, question.nodes)
     only = _both(only, profile.node_names)
     if pod.spec.node_name:
         only = _both(only, frozenset((pod.spec.node_name,)))
     if only is not None and allowed is None and len(only) <= _FEW_NODES:
-        found = among_few(cluster, pod, profile, question, settings, only)
+        found = evaluate_few(cluster, pod, profile, question, settings, only)
         if isinstance(found, Placement):
             return found
         if profile.node_names is not None or pod.spec.node_name:
             return found
     key = None if question is None else question.key
     if only is not None or (question is not None and key is None) or _shares_exclusively(cluster, profile):
-        return surveyed(cluster, pod, profile, question, settings, allowed)
-    spreads = spreads_of(profile, cluster.owners, settings) if looks_around(cluster, profile, settings) else None
+        return evaluate_all(cluster, pod, profile, question, settings, allowed)
+    spreads = (
+        spreads_of(profile, cluster.spread_selectors, settings) if looks_around(cluster, profile, settings) else None
+    )
     if spreads is not None and not cluster.has_unique_hostnames:
-        return surveyed(cluster, pod, profile, question, settings, allowed)
-    ranking = cluster.boards.ranking(profile, settings, key, spreads)
+        return evaluate_all(cluster, pod, profile, question, settings, allowed)
+    ranking = cluster.filter_caches.ranking(profile, settings, key, spreads)
     ranking.refresh(question)
     if spreads is not None and ranking.is_relative:
         # Scores relative to the best node are relative to those that other pods allow.
-        return surveyed(cluster, pod, profile, question, settings, allowed)
+        return evaluate_all(cluster, pod, profile, question, settings, allowed)
     return _ranked(cluster, pod, profile, question, settings, ranking)
 
 
@@ -91,9 +100,9 @@ def looks_around(cluster: Cluster, profile: Profile, settings: Settings) -> bool
         or profile.soft_spreads
     ):
         return True
-    if profile.wants_spread and settings.default_spreads and cluster.owners.selector(profile) is not None:
+    if profile.wants_spread and settings.default_spreads and cluster.spread_selectors.selector(profile) is not None:
         return True
-    return cluster.neighbours.concern(profile)
+    return cluster.affinity_index.concern(profile)
 
 
 # --- by the ranking of equal pods ---

@@ -12,15 +12,15 @@ from contextlib import contextmanager, nullcontext
 
 from allot.core.model import core_v1, policy_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.boards import Boards
 from allot.core.scheduling.changes import Changes
-from allot.core.scheduling.neighbours import Neighbours
+from allot.core.scheduling.filter_caches import FilterCaches
 from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.owners import Owners
 from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles, pod_key
 from allot.core.scheduling.questions import Devices, Leftover
 from allot.core.scheduling.settings import HOSTNAME
+from allot.core.scheduling.spread_selectors import SpreadSelectors
 from allot.core.scheduling.volumes import Volumes
 
 _FINISHED = ("Succeeded", "Failed")
@@ -39,8 +39,8 @@ class Cluster:
         self.changes = Changes()
         self.device_changes = Changes()
         self.profiles = Profiles()
-        self.neighbours = Neighbours()
-        self.owners = Owners()
+        self.affinity_index = PodAffinityIndex()
+        self.spread_selectors = SpreadSelectors()
         self.volumes = Volumes()
         self.budgets: dict[tuple[str, str], policy_v1.PodDisruptionBudget] = {}
         self.groups: dict[tuple[str, str], PodGroup] = {}
@@ -51,7 +51,7 @@ class Cluster:
         self.leaving: dict[str, PodInfo] = {}
         # How many nodes have an image.
         self.image_spread: dict[str, int] = {}
-        self.boards = Boards(self)
+        self.filter_caches = FilterCaches(self)
         # The uids of pods that ended lately: what their claims hold is about to be free.
         self.departed: dict[str, None] = {}
         self._assumed: set[str] = set()
@@ -88,8 +88,8 @@ class Cluster:
             self._count_images(info, 1)
         if relabeled:
             for pod in info.pods.values():
-                self.neighbours.remove(pod.key)
-                self.neighbours.add(pod, info.labels)
+                self.affinity_index.remove(pod.key)
+                self.affinity_index.add(pod, info.labels)
         self.changes.add(name)
 
     def _add_node(self, node: core_v1.Node) -> None:
@@ -97,7 +97,7 @@ class Cluster:
         self.nodes[info.name] = info
         for pod in self._homeless.pop(info.name, {}).values():
             info.add(pod)
-            self.neighbours.add(pod, info.labels)
+            self.affinity_index.add(pod, info.labels)
         self._count_images(info, 1)
         self._count_hostname(info.labels, 1)
         self.changes.add(info.name)
@@ -108,7 +108,7 @@ class Cluster:
         if info is None:
             return
         for pod in info.pods.values():
-            self.neighbours.remove(pod.key)
+            self.affinity_index.remove(pod.key)
         if info.pods:
             self._homeless[name] = dict(info.pods)
         self._count_images(info, -1)
@@ -200,7 +200,7 @@ class Cluster:
             self._homeless.setdefault(pod.node, {})[pod.key] = pod
             return
         info.add(pod)
-        self.neighbours.add(pod, info.labels)
+        self.affinity_index.add(pod, info.labels)
         self.changes.add(pod.node)
 
     def _drop(self, pod: PodInfo) -> None:
@@ -226,7 +226,7 @@ class Cluster:
                 del self._homeless[pod.node]
             return
         info.remove(pod.key)
-        self.neighbours.remove(pod.key)
+        self.affinity_index.remove(pod.key)
         self.changes.add(pod.node)
 
     def _nominate(self, key: str, pod: core_v1.Pod | None) -> None:
@@ -323,7 +323,7 @@ class Cluster:
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A namespace has these labels; None: it is gone."""
-        self.neighbours.put_namespace(name, labels)
+        self.affinity_index.put_namespace(name, labels)
 
     def profile(self, pod: core_v1.Pod) -> Profile:
         """What filters and scores look at in a pod."""

@@ -20,8 +20,8 @@ from allot.core.scheduling.status import Verdict
 
 def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, now: float = 0.0) -> Decision:
     """Where the pods of a unit go. now: seconds since 1970."""
-    boards = cluster.boards
-    evaluations, questions = boards.evaluations, boards.device_questions
+    filter_caches = cluster.filter_caches
+    evaluations, questions = filter_caches.evaluations, filter_caches.device_questions
     steps = cluster.devices.search_steps if cluster.devices is not None else 0
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -39,7 +39,7 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
         placements=placements,
         refusals=refusals,
         group=outcome,
-        nodes_evaluated=max(boards.evaluations - evaluations, boards.device_questions - questions),
+        nodes_evaluated=max(filter_caches.evaluations - evaluations, filter_caches.device_questions - questions),
         search_steps=cluster.devices.search_steps - steps if cluster.devices is not None else 0,
     )
 

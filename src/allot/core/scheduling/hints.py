@@ -16,7 +16,7 @@ import msgspec
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node, Pod, Taint, Toleration
 from allot.core.quantity import Quantity
-from allot.core.scheduling.hints_neighbours import (
+from allot.core.scheduling.hints_affinity import (
     affinity_is_helped,
     affinity_is_helped_by_node,
     spread_is_helped,
@@ -276,7 +276,7 @@ def _spread_after_assigned_pod(event: Event, pod: Pod, _facts: Facts) -> bool:
     return spread_is_helped(event.old, event.new, pod)
 
 
-def _neighbours_after_own_pod(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _labels_after_own_pod(event: Event, _pod: Pod, _facts: Facts) -> bool:
     old, new = event.old, event.new
     return bool(old.metadata.labels != new.metadata.labels or old.spec.tolerations != new.spec.tolerations)
 
@@ -325,12 +325,12 @@ RULES: Mapping[str, Mapping[Happening, Rule]] = {
     "InterPodAffinity": {
         _H.ASSIGNED_POD: _affinity_after_assigned_pod,
         _H.NODE: _pod_affinity_after_node,
-        _H.OWN_POD: _neighbours_after_own_pod,
+        _H.OWN_POD: _labels_after_own_pod,
     },
     "PodTopologySpread": {
         _H.ASSIGNED_POD: _spread_after_assigned_pod,
         _H.NODE: _spread_after_node,
-        _H.OWN_POD: _neighbours_after_own_pod,
+        _H.OWN_POD: _labels_after_own_pod,
     },
     "VolumeBinding": {
         _H.VOLUME_CLAIM: _changed,

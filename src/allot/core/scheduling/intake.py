@@ -73,7 +73,7 @@ class Kind(NamedTuple):
 
 def kinds(cluster: Cluster, claims: Claims) -> Mapping[type[APIStruct], Kind]:
     """The table."""
-    volumes, owners, events = cluster.volumes, cluster.owners, Happening
+    volumes, selectors, events = cluster.volumes, cluster.spread_selectors, Happening
 
     def put_group(group: PodGroup) -> None:
         cluster.put_group(group)
@@ -89,7 +89,7 @@ def kinds(cluster: Cluster, claims: Claims) -> Mapping[type[APIStruct], Kind]:
     def delete_namespace(namespace: core_v1.Namespace) -> None:
         cluster.put_namespace(namespace.metadata.name, None)
 
-    owner = Kind(owners.put, owners.delete)
+    owner = Kind(selectors.put, selectors.delete)
     return {
         core_v1.Pod: Kind(cluster.put_pod, cluster.delete_pod, events.ASSIGNED_POD),
         PodGroup: Kind(put_group, delete_group, events.POD_GROUP, _is_news_of_group),

@@ -1,8 +1,8 @@
 """The nodes that a kind of pod can have, in the order in which they are to be tried; kept for equal pods.
 
-A `Ranking` adds the devices to what a `Board` knows. Scores that are relative to the best node (TaintToleration,
+A `Ranking` adds the devices to what a `FilterCache` knows. Scores that are relative to the best node (TaintToleration,
 NodeAffinity, prioritized lists) are worked out anew for all nodes only when the best one changes. What depends on pods of
-other nodes (affinity, spreading) is added by `crowds`.
+other nodes (affinity, spreading) is added by `topology_ranking`.
 
 Order among equal scores: the node with the fewest pods first, then by name. So equal nodes fill evenly, and the same cluster
 gives the same answer, however it came to be.
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeVar
 
-from allot.core.scheduling.board import Board
+from allot.core.scheduling.filter_cache import FilterCache
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.settings import Policy, Settings
@@ -34,9 +34,9 @@ Item = tuple[int, int, str]
 class Ranking:
     """The nodes that a kind of pod can have, best first; and why it cannot have the others."""
 
-    def __init__(self, cluster: Cluster, board: Board) -> None:
+    def __init__(self, cluster: Cluster, filter_cache: FilterCache) -> None:
         self._cluster = cluster
-        self.board = board
+        self.filter_cache = filter_cache
         self._live: dict[str, Item] = {}
         self._raw: dict[str, Raw] = {}
         self._raw_counts: dict[Raw, int] = {}
@@ -51,8 +51,8 @@ class Ranking:
 
     def refresh(self, question: DeviceQuestion | None) -> None:
         """Catch up with what changed. The question must be equal to the ones before."""
-        board, cluster = self.board, self._cluster
-        board.refresh()
+        filter_cache, cluster = self.filter_cache, self._cluster
+        filter_cache.refresh()
         changed = self._changed(question is not None)
         if changed is None:
             self._clear()
@@ -72,12 +72,12 @@ class Ranking:
         cluster = self._cluster
         position, self._position = self._position, cluster.changes.position
         changed = cluster.changes.since(position) if position >= 0 else None
-        if has_devices or self.board.profile.scalars:
+        if has_devices or self.filter_cache.profile.scalars:
             position, self._device_position = self._device_position, cluster.device_changes.position
             devices = cluster.device_changes.since(position) if position >= 0 else None
             changed = None if changed is None or devices is None else changed | devices
         version, self._volume_version = self._volume_version, cluster.volumes.version
-        if version != self._volume_version and self.board.profile.volume_claims:
+        if version != self._volume_version and self.filter_cache.profile.volume_claims:
             changed = None
         return changed
 
@@ -92,11 +92,11 @@ class Ranking:
         info = self._cluster.nodes.get(name)
         if info is None:
             return
-        entry = self.board.entries[name]
+        entry = self.filter_cache.entries[name]
         status = entry.status
         rank = 0
         if status is None and question is not None:
-            self._cluster.boards.device_questions += 1
+            self._cluster.filter_caches.device_questions += 1
             if question.needs_exact:
                 status = question.exact(info)
                 if status is None:
@@ -121,10 +121,10 @@ class Ranking:
         return self._live.pop(name, None)
 
     def _item(self, info: NodeInfo, question: DeviceQuestion | None) -> Item:
-        settings = self.board.settings
+        settings = self.filter_cache.settings
         if settings.policy is Policy.FIRST_FIT:
             return 0, 0, info.name
-        score = self.board.entries[info.name].score
+        score = self.filter_cache.entries[info.name].score
         if self._tops != _NO_POINTS:
             score += relative_score(self._raw.get(info.name, _NO_POINTS), self._tops, settings)
         if question is not None and settings.policy:

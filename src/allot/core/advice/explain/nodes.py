@@ -19,7 +19,7 @@ from allot.core.scheduling import (
     NodeInfo,
     Profile,
     Status,
-    Surroundings,
+    TopologyTerms,
     Verdict,
     spreads_of,
 )
@@ -72,9 +72,9 @@ class NodeChecks:
         self._refusals = refusals or {}
         cluster = world.cluster
         self.profile = cluster.profiles.of(pod)
-        spreads = spreads_of(self.profile, cluster.owners, world.settings)
+        spreads = spreads_of(self.profile, cluster.spread_selectors, world.settings)
         nodes = [(info, 1) for info in cluster.nodes.values()] if spreads.hard else []
-        self._around = Surroundings(self.profile, spreads, cluster.neighbours, world.settings, nodes)
+        self._topology = TopologyTerms(self.profile, spreads, cluster.affinity_index, world.settings, nodes)
         self.checks: dict[str, tuple[Check, ...]] = {
             info.name: tuple(self._of(info)) for info in cluster.nodes.values()
         }
@@ -104,7 +104,7 @@ class NodeChecks:
             if status is not None:
                 text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
                 checks.append(Check(Reason.VOLUME, f"volumes: {text}"))
-        status = self._around.refusal(info)
+        status = self._topology.refusal(info)
         if status is not None:
             text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
             checks.append(Check(Reason.NEIGHBOURS, f"does not go with other pods: {text}"))

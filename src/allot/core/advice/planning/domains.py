@@ -39,7 +39,7 @@ def _by_domain(world: World, key: str, counts: Mapping[str, int]) -> dict[str, i
 
 def _evenly(world: World, profile: Profile, spread: Spread, room: Mapping[str, int]) -> int:
     """In no domain more than in the emptiest one and the skew: the emptiest one can at most be full."""
-    pods = world.cluster.neighbours.on_nodes(profile.namespace, spread.selector)
+    pods = world.cluster.affinity_index.on_nodes(profile.namespace, spread.selector)
     counted = {info.name for info in world.cluster.nodes.values() if is_counted(spread, profile, info)}
     there = _by_domain(world, spread.topology_key, {name: pods.get(name, 0) for name in counted})
     least = 0
@@ -68,7 +68,7 @@ def _together(world: World, profile: Profile, term: PodTerm, nodes: set[str], ro
 
 
 def _means_itself(world: World, profile: Profile, term: PodTerm) -> bool:
-    labels = world.cluster.neighbours.namespace_labels(profile.namespace)
+    labels = world.cluster.affinity_index.namespace_labels(profile.namespace)
     return term.matches(profile.namespace, profile.labels, labels)
 
 
@@ -77,7 +77,7 @@ def _nodes_of(world: World, terms: Sequence[PodTerm]) -> set[str]:
     found: set[str] = set()
     for other in world.cluster.pods.values():
         metadata = other.pod.metadata
-        labels = world.cluster.neighbours.namespace_labels(metadata.namespace)
+        labels = world.cluster.affinity_index.namespace_labels(metadata.namespace)
         if other.node in world.cluster.nodes and all(
             term.matches(metadata.namespace, metadata.labels, labels) for term in terms
         ):

@@ -17,7 +17,16 @@ from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import NodeInfo, Placement, Profile, Survey, extended, fits, local_refusal, looks_around
+from allot.core.scheduling import (
+    FullEvaluation,
+    NodeInfo,
+    Placement,
+    Profile,
+    extended,
+    fits,
+    local_refusal,
+    looks_around,
+)
 
 T = TypeVar("T", core_v1.Pod, api.ResourceClaim)
 Counts = tuple[int, ...]
@@ -102,7 +111,7 @@ class Rooms:
 
     def _refuses(self, info: NodeInfo, pod: core_v1.Pod, profile: Profile) -> bool:
         if looks_around(self._cluster, profile, self._settings):
-            return Survey(self._cluster, pod, profile, None, self._settings).refusal(info) is not None
+            return FullEvaluation(self._cluster, pod, profile, None, self._settings).refusal(info) is not None
         return local_refusal(self._cluster, profile, info, self._settings) is not None
 
     def _needed(self, info: NodeInfo, counts: Counts) -> tuple[list[api.ResourceClaim], list[ClaimPlan]]:

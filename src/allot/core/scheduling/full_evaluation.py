@@ -1,6 +1,6 @@
 """One pod, asked of nodes one by one: for pods that may have only a few nodes, and for what-if questions.
 
-The answer is always what the filters say now; only what a node says by itself may come from a `Board`. Changes nothing.
+The answer is always what the filters say now; only what a node says by itself may come from a `FilterCache`. Changes nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from allot.core.model import core_v1
 from allot.core.scheduling import volumes
-from allot.core.scheduling.board import Board, local_refusal
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure, counted
+from allot.core.scheduling.filter_cache import FilterCache, local_refusal
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.plugins import node_affinity, node_name
@@ -20,10 +20,10 @@ from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.ranking import Raw, policy_score, relative_score
 from allot.core.scheduling.settings import Policy, Settings
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.surroundings import Surroundings, spreads_of
+from allot.core.scheduling.topology_terms import TopologyTerms, spreads_of
 
 
-class Survey:
+class FullEvaluation:
     """All filters of one pod, ready to be asked of many nodes."""
 
     def __init__(
@@ -33,17 +33,17 @@ class Survey:
         profile: Profile,
         question: DeviceQuestion | None,
         settings: Settings,
-        board: Board | None = None,
+        filter_cache: FilterCache | None = None,
     ) -> None:
         self._cluster = cluster
         self._pod = pod
         self._profile = profile
         self._question = question
         self._settings = settings
-        self._board = board if board is not None else Board(cluster, profile, settings)
-        spreads = spreads_of(profile, cluster.owners, settings)
+        self._filter_cache = filter_cache if filter_cache is not None else FilterCache(cluster, profile, settings)
+        spreads = spreads_of(profile, cluster.spread_selectors, settings)
         nodes = [(info, 1) for info in cluster.nodes.values()] if spreads.hard or spreads.soft else []
-        self._around = Surroundings(profile, spreads, cluster.neighbours, settings, nodes)
+        self._topology = TopologyTerms(profile, spreads, cluster.affinity_index, settings, nodes)
         self._in_use = bool(profile.volume_claims) and self._is_in_use()
 
     def _is_in_use(self) -> bool:
@@ -57,15 +57,15 @@ class Survey:
         """Why the pod may not have the node: the answer of the first filter that refuses."""
         status = node_name.refusal(self._pod.spec.node_name, info.name)
         if status is None:
-            status = self._board.entry(info).status
+            status = self._filter_cache.entry(info).status
         if status is None and self._in_use:
             status = volumes.in_use()
         if status is None:
-            status = self._around.refusal(info)
+            status = self._topology.refusal(info)
         if status is None and info.name in self._cluster.nominated:
             status = promised_refusal(self._cluster, self._pod, self._profile, info, self._settings)
         if status is None and self._question is not None:
-            self._cluster.boards.device_questions += 1
+            self._cluster.filter_caches.device_questions += 1
             status = self._question.quick(info)
             if status is None:
                 status = self._question.exact(info)
@@ -83,7 +83,7 @@ class Survey:
             self._question = question
         if status is not None:
             return status
-        self._cluster.boards.device_questions += 1
+        self._cluster.filter_caches.device_questions += 1
         return question.quick(info)
 
     def ordered(self, passed: list[NodeInfo]) -> list[NodeInfo]:
@@ -98,13 +98,13 @@ class Survey:
 
     def _scores(self, passed: list[NodeInfo]) -> dict[str, int]:
         settings, question = self._settings, self._question
-        entries = [self._board.entry(info) for info in passed]
+        entries = [self._filter_cache.entry(info) for info in passed]
         ranks = [question.rank(info) if question is not None and question.needs_exact else 0 for info in passed]
         raws: list[Raw] = [(entry.unwelcome, entry.wishes, rank) for entry, rank in zip(entries, ranks, strict=True)]
         tops = (max(raw[0] for raw in raws), max(raw[1] for raw in raws), max(raw[2] for raw in raws))
         scores = [entry.score + relative_score(raw, tops, settings) for entry, raw in zip(entries, raws, strict=True)]
-        around = self._around.scores([(info, 1) for info in passed])
-        scores = [score + more for score, more in zip(scores, around, strict=True)]
+        topology = self._topology.scores([(info, 1) for info in passed])
+        scores = [score + more for score, more in zip(scores, topology, strict=True)]
         if question is not None and settings.policy:
             scores = [
                 score + policy_score(question, info, settings) for score, info in zip(scores, passed, strict=True)
@@ -112,7 +112,7 @@ class Survey:
         return {info.name: score for info, score in zip(passed, scores, strict=True)}
 
 
-def surveyed(
+def evaluate_all(
     cluster: Cluster,
     pod: core_v1.Pod,
     profile: Profile,
@@ -121,16 +121,16 @@ def surveyed(
     allowed: Collection[str] | None,
 ) -> Placement | Failure:
     """Look at every node."""
-    board = cluster.boards.board(profile, settings)
-    board.refresh()
-    survey = Survey(cluster, pod, profile, question, settings, board)
+    filter_cache = cluster.filter_caches.filter_cache(profile, settings)
+    filter_cache.refresh()
+    evaluation = FullEvaluation(cluster, pod, profile, question, settings, filter_cache)
     nodes = cluster.nodes.values()
     if allowed is not None:
         nodes = [info for info in nodes if info.name in allowed]  # type: ignore[assignment]
-    return _choice(pod, question, survey, nodes)
+    return _choice(pod, question, evaluation, nodes)
 
 
-def among_few(
+def evaluate_few(
     cluster: Cluster,
     pod: core_v1.Pod,
     profile: Profile,
@@ -140,7 +140,7 @@ def among_few(
 ) -> Placement | Failure:
     """Look at the only nodes that the pod can have."""
     nodes = [info for name in sorted(only) if (info := cluster.nodes.get(name)) is not None]
-    found = _choice(pod, question, Survey(cluster, pod, profile, question, settings), nodes)
+    found = _choice(pod, question, FullEvaluation(cluster, pod, profile, question, settings), nodes)
     if isinstance(found, Placement) or found.status is not None:
         return found
     others = node_name.REFUSED if pod.spec.node_name else node_affinity.NOT_NAMED
@@ -150,13 +150,13 @@ def among_few(
 
 
 def _choice(
-    pod: core_v1.Pod, question: DeviceQuestion | None, survey: Survey, nodes: Iterable[NodeInfo]
+    pod: core_v1.Pod, question: DeviceQuestion | None, evaluation: FullEvaluation, nodes: Iterable[NodeInfo]
 ) -> Placement | Failure:
     refusals: dict[str, Status] = {}
     passed: list[NodeInfo] = []
     errors: dict[str, Status] = {}
     for info in nodes:
-        status = survey.quick_refusal(info)
+        status = evaluation.quick_refusal(info)
         if status is None:
             passed.append(info)
             continue
@@ -165,7 +165,7 @@ def _choice(
             errors[info.name] = status
     if errors:
         return Failure(status=errors[min(errors)], question=question)
-    for info in survey.ordered(passed):
+    for info in evaluation.ordered(passed):
         status = question.exact(info) if question is not None else None
         if status is None:
             return placement_of(pod, info, question)
@@ -257,4 +257,4 @@ def fits(cluster: Cluster, pod: core_v1.Pod, node: str, settings: Settings, now:
     question = cluster.devices.question(pod, None, now) if cluster.devices is not None else None
     if isinstance(question, Status):
         return question
-    return Survey(cluster, pod, profile, question, settings).refusal(cluster.nodes[node])
+    return FullEvaluation(cluster, pod, profile, question, settings).refusal(cluster.nodes[node])
