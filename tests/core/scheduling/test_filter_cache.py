@@ -287,10 +287,10 @@ class World:
 
     def evaluate_all(self, asked: core_v1.Pod) -> list[str]:
         """The node that looking at every node by itself finds."""
-        question = self.claims.question(asked)
-        assert not isinstance(question, Status)
+        fit = self.claims.fit(asked)
+        assert not isinstance(fit, Status)
         profile = self.cluster.profile(asked)
-        found = evaluate_all(self.cluster, asked, profile, question, DEFAULT_SETTINGS, None)
+        found = evaluate_all(self.cluster, asked, profile, fit, DEFAULT_SETTINGS, None)
         return [found.node] if isinstance(found, Placement) else []
 
     def asked(self, kind: int) -> core_v1.Pod:

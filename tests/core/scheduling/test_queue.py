@@ -25,7 +25,7 @@ from allot.core.model.scheduling_v1 import GangSchedulingPolicy, PodGroup, PodGr
 from allot.core.quantity import Quantity
 from allot.core.scheduling.backoff import BackoffTimes
 from allot.core.scheduling.gates import Closed
-from allot.core.scheduling.hints import Event, Happening, helps
+from allot.core.scheduling.hints import ClusterEvent, EventResource, helps
 from allot.core.scheduling.plan import Refusal, Unit
 from allot.core.scheduling.queue import Attempt, Queue
 from allot.core.scheduling.status import Status, Verdict
@@ -96,11 +96,11 @@ def node(name: str, cpu: str) -> Node:
     return Node(metadata=ObjectMeta(name=name), status=NodeStatus(allocatable={"cpu": Quantity.parse(cpu)}))
 
 
-def node_event(old: Node | None, new: Node | None) -> Event:
-    return Event(happening=Happening.NODE, key="n", old=old, new=new)
+def node_event(old: Node | None, new: Node | None) -> ClusterEvent:
+    return ClusterEvent(resource=EventResource.NODE, key="n", old=old, new=new)
 
 
-def claim_event(name: str, *, old: bool | None, new: bool | None) -> Event:
+def claim_event(name: str, *, old: bool | None, new: bool | None) -> ClusterEvent:
     """True: allocated, False: not, None: not there."""
 
     def state(allocated: bool | None) -> ResourceClaim | None:
@@ -109,7 +109,7 @@ def claim_event(name: str, *, old: bool | None, new: bool | None) -> Event:
         status = ResourceClaimStatus(allocation=AllocationResult() if allocated else None)
         return ResourceClaim(metadata=ObjectMeta(name=name, namespace="ns"), status=status)
 
-    return Event(happening=Happening.CLAIM, key=f"ns/{name}", old=state(old), new=state(new))
+    return ClusterEvent(resource=EventResource.CLAIM, key=f"ns/{name}", old=state(old), new=state(new))
 
 
 def refuse(queue: Queue, attempt: Attempt | None, plugins: str, now: float) -> None:

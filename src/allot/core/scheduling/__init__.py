@@ -15,10 +15,10 @@ from allot.core.scheduling.binding_conditions import (
     deadline,
     has_conditions,
 )
+from allot.core.scheduling.claim_fit import NOT_AVAILABLE, ClaimFit
+from allot.core.scheduling.claim_fit import PLUGIN as DYNAMIC_RESOURCES
 from allot.core.scheduling.claims import Claims, one_of_class
 from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.devices import NOT_AVAILABLE, DeviceQuestion
-from allot.core.scheduling.devices import PLUGIN as DYNAMIC_RESOURCES
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.filter_cache import local_refusal
 from allot.core.scheduling.full_evaluation import FullEvaluation, fits
@@ -52,13 +52,13 @@ __all__ = (
     "Binding",
     "Bound",
     "Change",
+    "ClaimFit",
     "ClaimStep",
     "Claims",
     "Closed",
     "Cluster",
     "Decision",
     "DecisionFailed",
-    "DeviceQuestion",
     "Failure",
     "FullEvaluation",
     "Held",

@@ -13,12 +13,12 @@ from contextlib import contextmanager, nullcontext
 from allot.core.model import core_v1, policy_v1
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.changes import Changes
+from allot.core.scheduling.device_fit import Devices, Leftover
 from allot.core.scheduling.filter_caches import FilterCaches
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles, pod_key
-from allot.core.scheduling.questions import Devices, Leftover
 from allot.core.scheduling.settings import HOSTNAME
 from allot.core.scheduling.spread_selectors import SpreadSelectors
 from allot.core.scheduling.volumes import Volumes

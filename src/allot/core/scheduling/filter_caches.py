@@ -1,4 +1,4 @@
-"""FilterCaches and rankings that are kept for equal pods."""
+"""Filter caches and rankings that are kept for equal pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENTRIES_MAX = 200_000
 
 
 class FilterCaches:
-    """FilterCaches and rankings that are kept; the least recently used is dropped first."""
+    """Filter caches and rankings that are kept; the least recently used is dropped first."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -30,7 +30,7 @@ class FilterCaches:
         self._rankings: dict[tuple[int, bytes, Hashable, Hashable], Ranking] = {}
         # Work done, for tests and benchmarks.
         self.evaluations = 0
-        self.device_questions = 0
+        self.device_fits = 0
 
     def _kept_max(self) -> int:
         """How many are kept: fewer if they are large."""
@@ -48,11 +48,11 @@ class FilterCaches:
         return filter_cache
 
     def ranking(
-        self, profile: Profile, settings: Settings, question_key: Hashable, spreads: Spreads | None = None
+        self, profile: Profile, settings: Settings, fit_key: Hashable, spreads: Spreads | None = None
     ) -> Ranking:
-        """The ranking of a profile and of questions with this key, not yet refreshed. spreads: other pods have a say."""
+        """The ranking of a profile and of fits with this key, not yet refreshed. spreads: other pods have a say."""
         aspect = None if spreads is None else self._aspect(profile, spreads)
-        key = (id(settings), profile.shape, question_key, aspect)
+        key = (id(settings), profile.shape, fit_key, aspect)
         ranking = self._rankings.pop(key, None)
         filter_cache = self.filter_cache(profile, settings)
         if ranking is None or ranking.filter_cache is not filter_cache:

@@ -18,7 +18,7 @@ from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.hints import Happening
+from allot.core.scheduling.hints import EventResource
 
 
 class Change(Protocol):
@@ -67,13 +67,13 @@ class Kind(NamedTuple):
 
     put: Callable[[Any], None]
     delete: Callable[[Any], None]
-    event: Happening | None = None
+    event: EventResource | None = None
     is_news: Callable[[Any, Any], bool] = _always
 
 
 def kinds(cluster: Cluster, claims: Claims) -> Mapping[type[APIStruct], Kind]:
     """The table."""
-    volumes, selectors, events = cluster.volumes, cluster.spread_selectors, Happening
+    volumes, selectors, events = cluster.volumes, cluster.spread_selectors, EventResource
 
     def put_group(group: PodGroup) -> None:
         cluster.put_group(group)

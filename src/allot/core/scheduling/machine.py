@@ -36,7 +36,7 @@ from allot.core.scheduling.decide import decide
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.gates import Closed, Gates
 from allot.core.scheduling.groups import minimum_of
-from allot.core.scheduling.hints import Event, Happening, helps
+from allot.core.scheduling.hints import ClusterEvent, EventResource, helps
 from allot.core.scheduling.intake import Change, kinds
 from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit
 from allot.core.scheduling.queue import Attempt, Queue, group_of, name_of
@@ -168,8 +168,8 @@ class Machine:
             # For those who wait, the slices that it speaks of have changed.
             old = new = new if new is not None else old
         return self._tell(
-            Event(
-                happening=kind.event,
+            ClusterEvent(
+                resource=kind.event,
                 key=change.key,
                 old=old,
                 new=new,
@@ -202,7 +202,7 @@ class Machine:
         self.cluster.delete_pod(pod)
         self.queue.delete_pod(key, now)
         if self.queue.is_waited and (was_counted or pod.status.nominated_node_name):
-            return self._tell(Event(happening=Happening.ASSIGNED_POD, key=key, old=pod), now)
+            return self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=pod), now)
         return _NOTHING
 
     def _assigned_pod(self, key: str, old: Pod | None, new: Pod, now: float) -> Applied:
@@ -210,11 +210,11 @@ class Machine:
         if old is not None and old.spec.node_name:
             if old.spec == new.spec and old.metadata.labels == new.metadata.labels and not _began_to_end(old, new):
                 return _NOTHING
-            return self._tell(Event(happening=Happening.ASSIGNED_POD, key=key, old=old, new=new), now)
+            return self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=old, new=new), now)
         self.queue.delete_pod(key, now)
         if not self.queue.is_waited:
             return _NOTHING
-        applied = self._tell(Event(happening=Happening.ASSIGNED_POD, key=key, new=new), now)
+        applied = self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, new=new), now)
         group = group_of(new)
         if group:
             self.queue.look_at_gated_groups((group,), now)
@@ -232,9 +232,9 @@ class Machine:
         self.queue.put_pod(new, now)
         applied = _WAKES
         if old is not None and old.status.nominated_node_name not in ("", new.status.nominated_node_name):
-            applied = self._tell(Event(happening=Happening.ASSIGNED_POD, key=key, old=old), now, _WAKES)
+            applied = self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=old), now, _WAKES)
         if old is None and group_of(new):
-            applied = self._tell(Event(happening=Happening.UNSCHEDULED_POD, key=key, new=new), now, applied)
+            applied = self._tell(ClusterEvent(resource=EventResource.UNSCHEDULED_POD, key=key, new=new), now, applied)
         return applied
 
     def _group_changed(self, change: Change, now: float) -> Applied:
@@ -250,7 +250,7 @@ class Machine:
         self.queue.put_group(new, now)
         return _WAKES
 
-    def _tell(self, event: Event, now: float, otherwise: Applied = _NOTHING) -> Applied:
+    def _tell(self, event: ClusterEvent, now: float, otherwise: Applied = _NOTHING) -> Applied:
         units = self.queue.tell(event, now)
         if not units:
             return otherwise
@@ -322,7 +322,8 @@ class Machine:
         if was_counted:
             spec = msgspec.structs.replace(pod.spec, node_name=placement.node)
             self._tell(
-                Event(happening=Happening.ASSIGNED_POD, key=key, old=msgspec.structs.replace(pod, spec=spec)), now
+                ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=msgspec.structs.replace(pod, spec=spec)),
+                now,
             )
         taken = [(step.claim, step.allocation, step.claim) for step in placement.claims if step.allocation is not None]
         for claim, allocation, left in taken:
@@ -335,7 +336,7 @@ class Machine:
     ) -> None:
         held = msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, allocation=allocation))
         key = f"{claim.metadata.namespace}/{claim.metadata.name}"
-        self._tell(Event(happening=Happening.CLAIM, key=key, old=held, new=left), now)
+        self._tell(ClusterEvent(resource=EventResource.CLAIM, key=key, old=held, new=left), now)
 
     def retry(self, pod: Pod, now: float) -> None:
         """What was to be done for a refused pod has failed: it is tried again after its pause, without an event."""
@@ -404,7 +405,7 @@ class Machine:
 
     # --- what hints ask ---
 
-    def _helps(self, plugin: str, event: Event, pod: Pod) -> bool:
+    def _helps(self, plugin: str, event: ClusterEvent, pod: Pod) -> bool:
         return helps(plugin, event, pod, self)
 
     def claims_are_usable(self, pod: Pod) -> bool:

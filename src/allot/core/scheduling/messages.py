@@ -68,8 +68,8 @@ def explanation(cluster: Cluster, profile: Profile, failure: Failure) -> str:
             tight.append(info)
         if len(lacking) >= _EXPLAINED_MAX:
             break
-    if lacking and failure.question is not None:
-        return failure.question.explanation(lacking)
+    if lacking and failure.fit is not None:
+        return failure.fit.explanation(lacking)
     return _closest(profile, tight) if tight else ""
 
 

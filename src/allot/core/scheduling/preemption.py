@@ -15,15 +15,15 @@ import msgspec
 
 from allot.core.model import core_v1
 from allot.core.scheduling.budgets import Budgets
+from allot.core.scheduling.claim_fit import CANNOT_ALLOCATE
 from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.devices import CANNOT_ALLOCATE
+from allot.core.scheduling.device_fit import Leftover
 from allot.core.scheduling.failure import Failure, counted
 from allot.core.scheduling.full_evaluation import fits
 from allot.core.scheduling.messages import histogram
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Victim
 from allot.core.scheduling.podinfo import PodInfo
-from allot.core.scheduling.questions import Leftover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.victims import Cost, Resident, VictimSearch, cost_of

@@ -21,7 +21,15 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.backoff import BackoffTimes
 from allot.core.scheduling.gates import Closed
-from allot.core.scheduling.hints import INTERESTED, NO_NODES, Event, Happening, claim_keys, frees_devices, may_help
+from allot.core.scheduling.hints import (
+    INTERESTED,
+    NO_NODES,
+    ClusterEvent,
+    EventResource,
+    claim_keys,
+    frees_devices,
+    may_help,
+)
 from allot.core.scheduling.plan import Refusal, Unit
 from allot.core.scheduling.queue_order import PriorityOrder, QueueOrder
 from allot.core.scheduling.status import Status, Verdict
@@ -31,7 +39,7 @@ FLUSH_AFTER_S = 300.0
 _NOBODY = frozenset((NO_NODES,))
 
 Gate = Callable[[Unit, str], Closed | None]
-Helps = Callable[[str, Event, Pod], bool]
+Helps = Callable[[str, ClusterEvent, Pod], bool]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,12 +148,12 @@ class Queue:
 
     # --- what happens ---
 
-    def tell(self, event: Event, now: float) -> int:
+    def tell(self, event: ClusterEvent, now: float) -> int:
         """Something has happened in the cluster: units that it can help are to be tried again. How many that were."""
         moved = 0
-        if event.happening is Happening.CLAIM:
+        if event.resource is EventResource.CLAIM:
             moved += self._open_gates(self._using.get(event.key, ()), now)
-        for plugin in INTERESTED.get(event.happening, ()):
+        for plugin in INTERESTED.get(event.resource, ()):
             refused = self._refused_by.get(plugin)
             if not refused or not may_help(plugin, event):
                 continue
@@ -315,7 +323,7 @@ class Queue:
         if waiting.place is Place.GATED:
             self._enter_checked(waiting, now)
         elif waiting.place is Place.UNSCHEDULABLE:
-            event = Event(happening=Happening.OWN_POD, key=key, old=before, new=pod)
+            event = ClusterEvent(resource=EventResource.OWN_POD, key=key, old=before, new=pod)
             if any(self._helps(plugin, event, pod) for plugin in sorted(waiting.plugins.get(key, ()))):
                 self._requeue(waiting, now)
         elif before.spec.priority != pod.spec.priority and waiting.place is Place.ACTIVE:
@@ -439,13 +447,13 @@ class Queue:
 
     # --- whom an event concerns ---
 
-    def _concerned(self, event: Event, refused: Mapping[str, None]) -> Iterable[str]:
+    def _concerned(self, event: ClusterEvent, refused: Mapping[str, None]) -> Iterable[str]:
         """Of the units that a plugin refused, those to look at closely."""
-        if event.happening is not Happening.CLAIM or frees_devices(event):
+        if event.resource is not EventResource.CLAIM or frees_devices(event):
             return refused
         return [key for key in self._using.get(event.key, ()) if key in refused]
 
-    def _is_helped(self, waiting: Waiting, plugin: str, event: Event) -> bool:
+    def _is_helped(self, waiting: Waiting, plugin: str, event: ClusterEvent) -> bool:
         return any(
             plugin in waiting.plugins.get(key, ()) and self._helps(plugin, event, member.pod)
             for key, member in waiting.members.items()

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeVar
 
+from allot.core.scheduling.device_fit import DeviceFit
 from allot.core.scheduling.filter_cache import FilterCache
 from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.settings import Policy, Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -49,20 +49,20 @@ class Ranking:
         self.histogram: dict[Status, int] = {}
         self._errors: dict[str, Status] = {}
 
-    def refresh(self, question: DeviceQuestion | None) -> None:
-        """Catch up with what changed. The question must be equal to the ones before."""
+    def refresh(self, fit: DeviceFit | None) -> None:
+        """Catch up with what changed. The fit must be equal to the ones before."""
         filter_cache, cluster = self.filter_cache, self._cluster
         filter_cache.refresh()
-        changed = self._changed(question is not None)
+        changed = self._changed(fit is not None)
         if changed is None:
             self._clear()
             changed = set(cluster.nodes)
         for name in changed:
-            self._update(name, question)
+            self._update(name, fit)
         tops = self._find_tops() if self._raw_counts else _NO_POINTS
         if tops != self._tops or len(self._heap) > 4 * len(self._live) + 64:
             self._tops = tops
-            self._rank_again(question)
+            self._rank_again(fit)
 
     def _clear(self) -> None:
         self._live, self._raw, self._raw_counts, self._heap = {}, {}, {}, []
@@ -81,7 +81,7 @@ class Ranking:
             changed = None
         return changed
 
-    def _update(self, name: str, question: DeviceQuestion | None) -> None:
+    def _update(self, name: str, fit: DeviceFit | None) -> None:
         self._leave(name)
         raw = self._raw.pop(name, None)
         if raw is not None:
@@ -95,21 +95,21 @@ class Ranking:
         entry = self.filter_cache.entries[name]
         status = entry.status
         rank = 0
-        if status is None and question is not None:
-            self._cluster.filter_caches.device_questions += 1
-            if question.needs_exact:
-                status = question.exact(info)
+        if status is None and fit is not None:
+            self._cluster.filter_caches.device_fits += 1
+            if fit.needs_exact:
+                status = fit.exact(info)
                 if status is None:
-                    rank = question.rank(info)
+                    rank = fit.rank(info)
             else:
-                status = question.quick(info)
+                status = fit.quick(info)
         if status is not None:
             self.refuse(name, status)
             return
         if rank or entry.unwelcome or entry.wishes:
             raw = self._raw[name] = (entry.unwelcome, entry.wishes, rank)
             self._raw_counts[raw] = self._raw_counts.get(raw, 0) + 1
-        self._enter(self._item(info, question))
+        self._enter(self._item(info, fit))
 
     def _enter(self, item: Item) -> None:
         """A node can be had."""
@@ -120,24 +120,24 @@ class Ranking:
         """A node cannot be had, or is about to be asked again."""
         return self._live.pop(name, None)
 
-    def _item(self, info: NodeInfo, question: DeviceQuestion | None) -> Item:
+    def _item(self, info: NodeInfo, fit: DeviceFit | None) -> Item:
         settings = self.filter_cache.settings
         if settings.policy is Policy.FIRST_FIT:
             return 0, 0, info.name
         score = self.filter_cache.entries[info.name].score
         if self._tops != _NO_POINTS:
             score += relative_score(self._raw.get(info.name, _NO_POINTS), self._tops, settings)
-        if question is not None and settings.policy:
-            score += policy_score(question, info, settings)
+        if fit is not None and settings.policy:
+            score += policy_score(fit, info, settings)
         return -score, len(info.pods), info.name
 
     def _find_tops(self) -> Raw:
         points = self._raw_counts
         return max(raw[0] for raw in points), max(raw[1] for raw in points), max(raw[2] for raw in points)
 
-    def _rank_again(self, question: DeviceQuestion | None) -> None:
+    def _rank_again(self, fit: DeviceFit | None) -> None:
         nodes = self._cluster.nodes
-        self._live = {name: self._item(nodes[name], question) for name in self._live}
+        self._live = {name: self._item(nodes[name], fit) for name in self._live}
         self._heap = list(self._live.values())
         heapify(self._heap)
 
@@ -211,9 +211,9 @@ def relative_score(raw: Raw, tops: Raw, settings: Settings) -> int:
     return score
 
 
-def policy_score(question: DeviceQuestion, info: NodeInfo, settings: Settings) -> int:
+def policy_score(fit: DeviceFit, info: NodeInfo, settings: Settings) -> int:
     """The weighted score of a policy that packs or spreads devices."""
-    held, there = question.occupancy(info)
+    held, there = fit.occupancy(info)
     points = held * 100 // there if there else 0
     if settings.policy is Policy.SPREAD:
         points = 100 - points

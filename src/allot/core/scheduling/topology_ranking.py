@@ -11,11 +11,11 @@ from collections.abc import Hashable, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from allot.core.scheduling.device_fit import DeviceFit
 from allot.core.scheduling.filter_cache import FilterCache
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plugins import inter_pod_affinity, pod_topology_spread
 from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.ranking import Item, Ranking
 from allot.core.scheduling.settings import HOSTNAME
 from allot.core.scheduling.status import Status
@@ -60,7 +60,7 @@ class TopologyRanking(Ranking):
 
     # --- which group a node belongs to ---
 
-    def refresh(self, question: DeviceQuestion | None) -> None:
+    def refresh(self, fit: DeviceFit | None) -> None:
         """Catch up with what changed."""
         affinity_index = self._cluster.affinity_index
         profile, settings = self.profile, self.filter_cache.settings
@@ -74,14 +74,14 @@ class TopologyRanking(Ranking):
             keys = {key for key, _ in rules} | {key for key, _, _ in self._wishes.wishes}
             keys |= {spread.topology_key for spread in (*self._spreads.hard, *self._spreads.soft)}
             self._keys = tuple(sorted(keys - {HOSTNAME}))
-        super().refresh(question)
+        super().refresh(fit)
         self._scores = None
 
     def _clear(self) -> None:
         super()._clear()
         self._groups, self._group_of = {}, {}
 
-    def _update(self, name: str, question: DeviceQuestion | None) -> None:
+    def _update(self, name: str, fit: DeviceFit | None) -> None:
         self._leave(name)
         before = self._group_of.pop(name, None)
         if before is not None:
@@ -94,7 +94,7 @@ class TopologyRanking(Ranking):
                 group = self._groups[key] = _NodeGroup()
             group.members[name] = None
             self._group_of[name] = group
-        super()._update(name, question)
+        super()._update(name, fit)
 
     def _group_key(self, info: NodeInfo) -> Hashable:
         """All about a node that filters and scores look at. Hostnames are many, so what is said of each is taken instead."""
@@ -128,12 +128,12 @@ class TopologyRanking(Ranking):
             self._scores = None
         return item
 
-    def _rank_again(self, question: DeviceQuestion | None) -> None:
+    def _rank_again(self, fit: DeviceFit | None) -> None:
         nodes = self._cluster.nodes
         for group in self._groups.values():
             group.live, group.heap = 0, []
         for name in list(self._live):
-            self._enter(self._item(nodes[name], question))
+            self._enter(self._item(nodes[name], fit))
 
     def best(self) -> str | None:
         """The node to be tried next."""

@@ -24,7 +24,7 @@ from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import DeviceQuestion, NodeInfo, Variant
+from allot.core.scheduling import ClaimFit, NodeInfo, Variant
 
 SHOWN_MAX = 3
 _HOLDERS_MAX = 5
@@ -105,16 +105,16 @@ class Wanted(msgspec.Struct, frozen=True):
 class DeviceSurvey:
     """All requests of a pod that need devices, and what was found for them."""
 
-    def __init__(self, world: World, question: DeviceQuestion, nodes: Iterable[NodeInfo]) -> None:
+    def __init__(self, world: World, fit: ClaimFit, nodes: Iterable[NodeInfo]) -> None:
         self.world = world
-        self.question = question
+        self.fit = fit
         self.variant: Variant | None = None
         self.wanted: list[Wanted] = []
         self._signed: dict[Signature, Signed] = {}
         self._explanations: dict[object, Explanation] = {}
         nodes = list(nodes)
         for node in nodes:
-            variant = question.lacking(node)
+            variant = fit.lacking(node)
             if isinstance(variant, Variant) and variant.claims:
                 self.variant = variant
                 break
@@ -143,7 +143,7 @@ class DeviceSurvey:
 
     def on_node(self, info: NodeInfo) -> tuple[RequestReason, ...]:
         """Why the claims cannot be had on a node, by the allocator; empty if they can, or if it fails with an error."""
-        variant = self.question.lacking(info)
+        variant = self.fit.lacking(info)
         if not isinstance(variant, Variant) or not variant.claims:
             return ()
         try:

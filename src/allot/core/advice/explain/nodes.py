@@ -15,7 +15,7 @@ from allot.core.quantity import Format, Quantity
 from allot.core.scheduling import (
     DYNAMIC_RESOURCES,
     NOT_AVAILABLE,
-    DeviceQuestion,
+    ClaimFit,
     NodeInfo,
     Profile,
     Status,
@@ -62,13 +62,13 @@ class NodeChecks:
         self,
         world: World,
         pod: core_v1.Pod,
-        question: DeviceQuestion | None,
+        fit: ClaimFit | None,
         refusals: Mapping[str, Status] | None = None,
     ) -> None:
         """refusals: what nodes have said already; of devices they need not be asked again."""
         self._world = world
         self._pod = pod
-        self._question = question
+        self._fit = fit
         self._refusals = refusals or {}
         cluster = world.cluster
         self.profile = cluster.profiles.of(pod)
@@ -108,18 +108,18 @@ class NodeChecks:
         if status is not None:
             text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
             checks.append(Check(Reason.NEIGHBOURS, f"does not go with other pods: {text}"))
-        if self._question is not None:
-            device = self._devices(info, self._question)
+        if self._fit is not None:
+            device = self._devices(info, self._fit)
             if device is not None:
                 checks.append(device)
         return checks
 
-    def _devices(self, info: NodeInfo, question: DeviceQuestion) -> Check | None:
+    def _devices(self, info: NodeInfo, fit: ClaimFit) -> Check | None:
         status = self._refusals.get(info.name)
         if status is None or status.plugin != DYNAMIC_RESOURCES:
-            status = question.quick(info)
+            status = fit.quick(info)
             if status is None:
-                status = question.exact(info)
+                status = fit.exact(info)
         if status is None:
             return None
         reason = Reason.SELECTOR_ERROR if status.verdict is Verdict.ERROR else Reason.NO_DEVICES

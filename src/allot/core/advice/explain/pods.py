@@ -18,7 +18,7 @@ from allot.core.advice.world import Journal, World, full_name
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import DeviceQuestion, Failure
+from allot.core.scheduling import ClaimFit, Failure
 
 FINISHED = ("Succeeded", "Failed")
 _AS_GOOD = "would do as well"
@@ -114,6 +114,6 @@ def _elsewhere(world: World, pod: core_v1.Pod) -> tuple[NodeGroup, ...]:
                 changed.put(replace(claim, status=api.ResourceClaimStatus()), journal)
 
     with world.changed((), unplace):
-        question = world.claims.question(pod, None, world.now)
-        placing = Placing(world, pod, Failure(question=question if isinstance(question, DeviceQuestion) else None))
+        fit = world.claims.fit(pod, None, world.now)
+        placing = Placing(world, pod, Failure(fit=fit if isinstance(fit, ClaimFit) else None))
         return placing.groups(without=pod.spec.node_name, nothing_wrong=_AS_GOOD)

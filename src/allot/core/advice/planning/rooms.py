@@ -22,7 +22,7 @@ from allot.core.scheduling import (
     NodeInfo,
     Placement,
     Profile,
-    extended,
+    extended_resources,
     fits,
     local_refusal,
     looks_around,
@@ -155,11 +155,11 @@ class Rooms:
         wanted = self._claims.extended.wanted(pod)
         if wanted is None:
             return ()
-        names = tuple(name for name in extended.names_of(wanted) if not info.allocatable_scalars.get(name))
+        names = tuple(name for name in extended_resources.names_of(wanted) if not info.allocatable_scalars.get(name))
         if not names:
             return ()
-        requests, _ = extended.requests_and_mappings(pod, wanted, names, self._claims.extended.class_name)
-        return (extended.special_claim(pod, requests),)
+        requests, _ = extended_resources.requests_and_mappings(pod, wanted, names, self._claims.extended.class_name)
+        return (extended_resources.special_claim(pod, requests),)
 
 
 def _numbered(found: T, number: int) -> T:

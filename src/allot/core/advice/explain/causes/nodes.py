@@ -60,9 +60,7 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
         if len(names) == 1:
             return f"node {names[0]}, {'the only node' if total == 1 else 'the only one'} with {what},"
         return f"{named('node', names)}, the ones with {what},"
-    pinned = (
-        [held.claim for held in placing.question.held if nodes_of(held.claim)] if placing.question is not None else []
-    )
+    pinned = [held.claim for held in placing.fit.held if nodes_of(held.claim)] if placing.fit is not None else []
     if pinned:
         return f"claim {full_name(pinned[0])} is allocated on node {listed(nodes_of(pinned[0]))}, and that node"
     if len(names) == total:
@@ -115,10 +113,10 @@ def _unknown_resource(placing: Placing) -> Diagnosis | None:
 
 def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
     """Claims have their devices where the pod cannot be. here: why not where they are, if that lies with devices."""
-    assert placing.question is not None
+    assert placing.fit is not None
     parts: list[str] = []
     candidates: list[Candidate] = []
-    for held in placing.question.held:
+    for held in placing.fit.held:
         claim = held.claim
         users = [
             full_name(pod) for pod in users_of(placing.world, claim) if pod.metadata.uid != placing.pod.metadata.uid

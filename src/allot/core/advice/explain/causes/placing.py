@@ -13,7 +13,7 @@ from allot.core.advice.world import World
 from allot.core.explain import Obstacle, numbered
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import DeviceQuestion, Failure, NodeInfo
+from allot.core.scheduling import ClaimFit, Failure, NodeInfo
 
 DEVICE_REASONS = (Reason.NO_DEVICES, Reason.SELECTOR_ERROR, Reason.PINNED)
 SELECTING = (Obstacle.SELECTOR, Obstacle.SELECTOR_ERROR)
@@ -41,12 +41,12 @@ class Placing:
         self.world = world
         self.pod = pod
         self.failure = failure
-        self.question = failure.question if isinstance(failure.question, DeviceQuestion) else None
-        self.node_checks = NodeChecks(world, pod, self.question, failure.refusals)
+        self.fit = failure.fit if isinstance(failure.fit, ClaimFit) else None
+        self.node_checks = NodeChecks(world, pod, self.fit, failure.refusals)
         self.checks = self.node_checks.checks
         self.survey: DeviceSurvey | None = None
-        if self.question is not None:
-            self.survey = DeviceSurvey(world, self.question, world.cluster.nodes.values())
+        if self.fit is not None:
+            self.survey = DeviceSurvey(world, self.fit, world.cluster.nodes.values())
         self.published = Published(world.all(api.ResourceSlice))
         self.nearest = self._nearest()
 

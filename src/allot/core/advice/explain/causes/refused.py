@@ -51,7 +51,7 @@ def _cause(placing: Placing) -> Diagnosis:
         return nodes.no_nodes(placing)
     checks = placing.checks[placing.nearest[0].name]
     on_devices = any(check.reason in DEVICE_REASONS for check in checks)
-    if placing.question is not None and placing.question.held and _is_pinned(placing):
+    if placing.fit is not None and placing.fit.held and _is_pinned(placing):
         return nodes.pinned(placing, devices.device_cause(placing) if on_devices and placing.wanted else None)
     if on_devices:
         return devices.device_cause(placing)
