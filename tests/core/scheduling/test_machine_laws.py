@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from allot.core.advice.explain.answer import Explainer
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import ClaimID
 from allot.core.model.core_v1 import Pod
 from allot.core.scheduling import Decision, Outcome
@@ -45,7 +45,7 @@ def told(decision: Decision) -> dict[str, object]:
     }
 
 
-def told_by_advice(world: World, asked: Outcome) -> dict[str, object]:
+def told_by_advice(world: WhatIfCluster, asked: Outcome) -> dict[str, object]:
     """The same of what the what-if cluster answers."""
     assert asked.closed is None, f"held back: {asked.closed}"
     if asked.failure is None:
@@ -62,7 +62,7 @@ def explain_and_the_scheduler_agree(history: History) -> None:
     history.deliver_all()
     before = history.snapshot()
     for decision in history.calm_down():
-        world = World(before, GATES, SETTINGS)
+        world = WhatIfCluster(before, GATES, SETTINGS)
         pod = (decision.placements or decision.refusals)[0].pod
         asked = world.machine.ask(f"ns/{pod.metadata.name}", world.now)
         assert asked is not None
@@ -83,7 +83,7 @@ def nothing_that_would_fit_is_forgotten(history: History) -> None:
         pass
     machine = history.machine
     assert machine.in_flight == 0
-    world = World(history.snapshot(), GATES, SETTINGS)
+    world = WhatIfCluster(history.snapshot(), GATES, SETTINGS)
     for name in PODS:
         pod, key = history.get(Pod, name), f"ns/{name}"
         if (

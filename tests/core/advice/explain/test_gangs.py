@@ -6,7 +6,7 @@ from typing import Any
 
 from allot.core.advice.explain.answer import Explainer
 from allot.core.advice.explain.report import Reason, State
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from core.advice.explain.clusters import (
     asks,
     claim,
@@ -88,7 +88,7 @@ def test_a_member_that_has_ended_does_not_count_as_the_scheduler_does_not_count_
     pods = members(2)
     ended = pod("ended", nodeName="n", schedulingGroup={"podGroupName": "gang"}, status={"phase": "Succeeded"})
     cluster = snapshot(node("n"), pool("n", gpus(4)), device_class(), gang(3), pods, ended)
-    world = World(cluster)
+    world = WhatIfCluster(cluster)
     asked = world.machine.ask("default/worker-0", world.now)
     assert asked is not None
     assert asked.closed is not None

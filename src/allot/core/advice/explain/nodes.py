@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allot.core.advice.explain.report import NodeGroup, Reason
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling import (
@@ -56,31 +56,31 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 class NodeChecks:
-    """All nodes of a world, asked about one pod."""
+    """All nodes of a cluster, asked about one pod."""
 
     def __init__(
         self,
-        world: World,
+        what_if: WhatIfCluster,
         pod: core_v1.Pod,
         fit: ClaimFit | None,
         refusals: Mapping[str, Status] | None = None,
     ) -> None:
         """refusals: what nodes have said already; of devices they need not be asked again."""
-        self._world = world
+        self._what_if = what_if
         self._pod = pod
         self._fit = fit
         self._refusals = refusals or {}
-        cluster = world.cluster
+        cluster = what_if.cluster
         self.profile = cluster.profiles.of(pod)
-        spreads = spreads_of(self.profile, cluster.spread_selectors, world.settings)
+        spreads = spreads_of(self.profile, cluster.spread_selectors, what_if.settings)
         nodes = [(info, 1) for info in cluster.nodes.values()] if spreads.hard else []
-        self._topology = TopologyTerms(self.profile, spreads, cluster.affinity_index, world.settings, nodes)
+        self._topology = TopologyTerms(self.profile, spreads, cluster.affinity_index, what_if.settings, nodes)
         self.checks: dict[str, tuple[Check, ...]] = {
             info.name: tuple(self._of(info)) for info in cluster.nodes.values()
         }
 
     def _of(self, info: NodeInfo) -> list[Check]:
-        profile, cluster = self.profile, self._world.cluster
+        profile, cluster = self.profile, self._what_if.cluster
         checks: list[Check] = []
         if info.unschedulable and node_unschedulable.refusal(profile, info) is not None:
             checks.append(Check(Reason.CORDONED, "is cordoned"))
@@ -94,13 +94,13 @@ class NodeChecks:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
             checks.append(Check(Reason.PORTS, "has a host port that the pod wants in use"))
-        status = node_resources_fit.refusal(profile, info, self._world.settings, cluster.devices)
+        status = node_resources_fit.refusal(profile, info, self._what_if.settings, cluster.devices)
         if status is not None:
             lacking = " and ".join(reason.removeprefix("Insufficient ") for reason in status.reasons)
             text = "has too many pods" if lacking == "Too many pods" else f"has not enough {lacking}"
             checks.append(Check(Reason.RESOURCES, text))
         if profile.volume_claims or profile.disks:
-            status = cluster.volumes.refusal(profile, info, self._world.settings.disabled_filters)
+            status = cluster.volumes.refusal(profile, info, self._what_if.settings.disabled_filters)
             if status is not None:
                 text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
                 checks.append(Check(Reason.VOLUME, f"volumes: {text}"))

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from allot.core.advice.explain.aftermath import settle
-from allot.core.advice.explain.report import Patch
-from allot.core.advice.world import Journal, World
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import Journal, WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
@@ -55,28 +55,28 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.placements[0].node
 
 
-def known_schedulers(world: World) -> set[str]:
+def known_schedulers(what_if: WhatIfCluster) -> set[str]:
     """Schedulers that certainly run: the usual one, and those that have placed a pod."""
-    return {DEFAULT_SCHEDULER} | {info.pod.spec.scheduler_name for info in world.cluster.pods.values()}
+    return {DEFAULT_SCHEDULER} | {info.pod.spec.scheduler_name for info in what_if.cluster.pods.values()}
 
 
-def unready(world: World, pod: core_v1.Pod) -> api.ResourceClaim | None:
+def unready(what_if: WhatIfCluster, pod: core_v1.Pod) -> api.ResourceClaim | None:
     """A claim of the pod whose devices have been allocated, but are not ready to be used."""
-    for namespace, name in world.claims.claims_of(pod):
-        claim = world.get(api.ResourceClaim, name, namespace)
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None or not has_conditions(claim):
             continue
-        if binding_state(claim, world.now).binding is Binding.PENDING:
+        if binding_state(claim, what_if.now).binding is Binding.PENDING:
             return claim
     return None
 
 
-def try_out(world: World, subject: Subject, among: Collection[str] | None = None) -> Outcome:
+def try_out(what_if: WhatIfCluster, subject: Subject, among: Collection[str] | None = None) -> Outcome:
     """What the scheduler would say now. among: the only nodes to look at for a lone pod."""
-    asked = world.machine.ask(subject.key, world.now, among)
+    asked = what_if.machine.ask(subject.key, what_if.now, among)
     if asked is None:
         return Outcome(schedulable=False)
-    known = known_schedulers(world)
+    known = known_schedulers(what_if)
     for pod in asked.unit.pods:
         if pod.spec.scheduler_name not in known:
             text = f"no scheduler is called {pod.spec.scheduler_name}"
@@ -84,22 +84,22 @@ def try_out(world: World, subject: Subject, among: Collection[str] | None = None
             return Outcome(schedulable=False, failure=Failure(status=status, early=True))
     if asked.closed is not None:
         return Outcome(schedulable=False, failure=Failure(status=asked.closed.status, early=True))
-    schedulable = world.machine.has_enough(asked)
+    schedulable = what_if.machine.has_enough(asked)
     if asked.unit.group is None and schedulable:
-        schedulable = unready(world, asked.unit.pods[0]) is None
+        schedulable = unready(what_if, asked.unit.pods[0]) is None
     return Outcome(schedulable=schedulable, placements=asked.placements, failure=asked.failure)
 
 
 def would_help(
-    world: World, subject: Subject, patches: tuple[Patch, ...], among: Collection[str] | None = None
+    what_if: WhatIfCluster, subject: Subject, patches: tuple[Patch, ...], among: Collection[str] | None = None
 ) -> Outcome | None:
     """The decision after changes; None if they cannot be made. among: the only nodes to look at for a lone pod."""
 
-    def after(changed: World, journal: Journal) -> None:
+    def after(changed: WhatIfCluster, journal: Journal) -> None:
         settle(changed, journal, list(subject.pods))
 
     try:
-        with world.changed(patches, after) as changed:
+        with what_if.changed(patches, after) as changed:
             return try_out(changed, subject, among)
     except (PatchError, KeyError, ValueError):
         return None

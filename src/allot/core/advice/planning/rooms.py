@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import core_v1
@@ -43,13 +43,13 @@ class PodKind(msgspec.Struct, frozen=True, kw_only=True):
 class Rooms:
     """Asks nodes. undecided: whether the allocator gave up on some question, so that answers may be too high."""
 
-    def __init__(self, world: World, kinds: Sequence[PodKind]) -> None:
+    def __init__(self, what_if: WhatIfCluster, kinds: Sequence[PodKind]) -> None:
         self.undecided = False
-        self._cluster = world.cluster
-        self._claims = world.claims
-        self._now = world.now
+        self._cluster = what_if.cluster
+        self._claims = what_if.claims
+        self._now = what_if.now
         self._kinds = kinds
-        self._settings = world.settings
+        self._settings = what_if.settings
         self._known: dict[tuple[str, Counts], bool] = {}
         self._is_welcome: dict[tuple[str, int], bool] = {}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from allot.core.advice.explain.report import Patch
+from allot.core.advice.patches import Patch
 from allot.core.advice.snapshot import Snapshot, read_object, snapshot_kind
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model import core_v1
@@ -47,7 +47,7 @@ def key_of(object_: APIStruct) -> Key:
     return type(object_), metadata.namespace, metadata.name
 
 
-class World:
+class WhatIfCluster:
     """The cluster of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES, settings: Settings = SETTINGS) -> None:
@@ -84,15 +84,17 @@ class World:
     # --- what if ---
 
     @contextmanager
-    def changed(self, patches: Sequence[Patch], after: Callable[[World, Journal], None]) -> Iterator[World]:
+    def changed(
+        self, patches: Sequence[Patch], after: Callable[[WhatIfCluster, Journal], None]
+    ) -> Iterator[WhatIfCluster]:
         """The cluster with these changes. after: does what controllers would do, given what has been changed."""
         gates = [patch for patch in patches if patch.action == "gate"]
         if gates:
             on = [patch.name for patch in gates if patch.enabled]
             off = [patch.name for patch in gates if not patch.enabled]
-            other = World(self.snapshot(), self.gates.changed(on, off), self.settings)
-            with other.changed([patch for patch in patches if patch.action != "gate"], after) as world:
-                yield world
+            other = WhatIfCluster(self.snapshot(), self.gates.changed(on, off), self.settings)
+            with other.changed([patch for patch in patches if patch.action != "gate"], after) as what_if:
+                yield what_if
             return
         journal: Journal = []
         try:
