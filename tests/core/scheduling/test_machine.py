@@ -224,6 +224,18 @@ def test_what_holds_a_pod_back_is_told_after_a_while_and_once() -> None:
     assert closed.status.reasons == ("waiting for scheduling gates: [g]",)
 
 
+def test_a_pod_whose_claim_goes_before_its_turn_comes_is_held_back_and_not_refused() -> None:
+    claim = api.ResourceClaim(metadata=ObjectMeta(name="c", namespace="ns", uid="c"))
+    wants = core_v1.PodResourceClaim(name="gpu", resource_claim_name="c")
+    made = machine(node(), claim, pod(priority=1, resource_claims=(wants,)), pod("q"))
+    assert made.queue.place("ns/p") is Place.ACTIVE
+    made.apply(ObjectChange(claim, None), 0.0)
+    assert placed(made).pod.metadata.name == "q"
+    assert (made.queue.place("ns/p"), made.queue.attempts("ns/p")) == (Place.GATED, 0)
+    made.apply(ObjectChange(None, claim), 0.0)
+    assert made.queue.place("ns/p") is Place.ACTIVE
+
+
 def test_a_pod_that_is_finished_when_it_is_first_seen_has_departed() -> None:
     ended = replace(on(pod(), "n"), status=core_v1.PodStatus(phase="Succeeded"))
     assert "uid-p" in machine(ended).cluster.departed

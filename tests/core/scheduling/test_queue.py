@@ -403,10 +403,11 @@ def test_the_pods_of_a_group_are_tried_in_an_order_that_depends_on_them_alone() 
     assert names(queue.pop(10)) == ["m", "z", "a"]
 
 
-def test_a_unit_whose_gate_closes_while_it_is_active_is_gated_when_its_turn_comes() -> None:
+def test_a_group_whose_gate_closes_while_it_is_active_is_gated_when_its_turn_comes() -> None:
     world = World()
     world.claims = {"ns/c"}
-    world.queue.put_pod(pod("a", claim="c"), 0)
+    world.queue.put_group(gang("g", 1), 0)
+    world.queue.put_pod(pod("a", claim="c", group="g"), 0)
     world.queue.put_pod(pod("b"), 1)
     assert world.queue.place("ns/a") is Place.ACTIVE
     world.claims.clear()

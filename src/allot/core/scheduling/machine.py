@@ -262,22 +262,28 @@ class Machine:
     def next(self, now: float, seconds: float) -> Decision | None:
         """Decide the next unit and put that into force. now: of any clock that only goes forward; seconds: since 1970.
         DecisionFailed if that cannot be done, for no reason of the pod's."""
-        taken = self.queue.pop(now, early=not self.in_flight and self._early_left > 0)
-        if taken is None:
-            return None
-        self._early_left -= taken.is_early
+        while True:
+            taken = self.queue.pop(now, early=not self.in_flight and self._early_left > 0)
+            if taken is None:
+                return None
+            self._early_left -= taken.is_early
+            decision = self._decide(taken, now, seconds)
+            # Placed pods cannot lack what a gate asks for, so only others are looked at again.
+            if decision.placements or not self.queue.is_held_back(taken, now):
+                self._put_into_force(taken, decision, now)
+                return decision
+
+    def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
         unit = taken.unit
         settings = self._settings(unit.pods[0].spec.scheduler_name)
         assert settings is not None, f"{taken.key} is none of ours"
         try:
-            decision = decide(self.cluster, unit, settings, seconds)
+            return decide(self.cluster, unit, settings, seconds)
         except Exception as error:
             refusals = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=_INTERNAL) for pod in unit.pods)
             decision = Decision(refusals=refusals)
             self._put_into_force(taken, decision, now)
             raise DecisionFailed(taken.key, decision) from error
-        self._put_into_force(taken, decision, now)
-        return decision
 
     def _put_into_force(self, taken: Attempt, decision: Decision, now: float) -> None:
         for placement in decision.placements:

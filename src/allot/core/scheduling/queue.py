@@ -175,8 +175,8 @@ class Queue:
 
     def pop(self, now: float, *, early: bool = False) -> Attempt | None:
         """The next unit to decide. early: one whose back-off is not over will do if there is no other, as for an idle
-        kube-scheduler; never one that waits after an error. A unit whose gate has closed since it came in is gated instead:
-        whether it is tried does not depend on what happened first."""
+        kube-scheduler; never one that waits after an error. A group whose gate has closed since it came in is gated instead;
+        of a lone pod that is seen when it is refused (`is_held_back`)."""
         self._expire(now)
         while True:
             waiting = self._active.first()
@@ -186,7 +186,7 @@ class Queue:
             if waiting is None:
                 return None
             self._leave(waiting)
-            if not self._is_gated(waiting, now):
+            if not waiting.group_name or not self._is_gated(waiting, now):
                 break
         for member in waiting.members.values():
             member.attempts += 1
@@ -195,6 +195,16 @@ class Queue:
         return Attempt(
             key=waiting.key, unit=waiting.unit(), since=waiting.since, refusals=waiting.refusals, is_early=is_early
         )
+
+    def is_held_back(self, attempt: Attempt, now: float) -> bool:
+        """Whether a unit that found no place is gated, as its gate has closed since it came in: then it counts as not tried.
+        Whether a unit is tried does not depend on what happened first."""
+        waiting = self._waiting[attempt.key]
+        if not self._is_gated(waiting, now):
+            return False
+        for member in waiting.members.values():
+            member.attempts -= 1
+        return True
 
     def next_at(self) -> float | None:
         """When time alone will have brought something to try; None if it never will."""
