@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -156,6 +157,8 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.pairs < 1:
         parser.error("--pairs: at least 1")
+    # So that the other tree is removed at any end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: stopped"))
     with checked_out(asked.reference) as (other, commit):
         for tree in (ROOT, other):
             found = Path(_python(tree, "-c", "import allot; print(allot.__file__)").strip())
