@@ -142,40 +142,15 @@ async def test_a_missing_class_is_an_event_and_no_busy_loop(cluster: World) -> N
     await cluster.claim("classless", "c", class_="nope")
     await cluster.pod("classless", "p", "c")
     scheduled = await cluster.refused("classless", "p")
+    count = len((await (await cluster.client.of_name("nodes")).list()).items)
     assert scheduled["message"].startswith(
-        "0/3 nodes are available: request gpu: device class nope does not exist. "
-        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+        f"0/{count} nodes are available: request gpu: device class nope does not exist. "
+        f"preemption: 0/{count} nodes are available: {count} Preemption is not helpful for scheduling."
     )
     await asyncio.sleep(0.3)
     assert cluster.current.machine.queue.attempts("classless/p") == 1
     await cluster.device_class("nope")
     assert await cluster.bound("classless", "p")
-
-
-async def test_one_device_given_back_does_not_make_everybody_try_at_once(cluster: World) -> None:
-    await cluster.namespace("crowd")
-    selector = {"cel": {"expression": 'device.driver == "one.example.com"'}}
-    await cluster.device_class("one", selectors=[selector])
-    await cluster.devices("n1", 1, slice_name="one", driver="one.example.com")
-    for number in range(40):
-        await cluster.claim("crowd", f"c{number}", class_="one")
-        await cluster.pod("crowd", f"p{number}", f"c{number}")
-    (first, *_) = [pod for pod in await cluster.all_bound("crowd", 1) if pod["spec"].get("nodeName")]
-    waiting = [f"p{number}" for number in range(40) if f"p{number}" != first["metadata"]["name"]]
-    for name in waiting:
-        await cluster.refused("crowd", name)
-    attempts = cluster.current.machine.queue.attempts
-    assert sum(attempts(f"crowd/{name}") for name in waiting) == len(waiting)
-    name = first["metadata"]["name"]
-    await cluster.pods.delete(name, "crowd", grace_period_seconds=0)
-    claim = await cluster.claims.get(f"c{name[1:]}", "crowd")
-    await cluster.claims.update_status({**claim, "status": {}})
-    await cluster.all_bound("crowd", 1)
-    await asyncio.sleep(0.1)
-    # One got it; after it a few more had a look. The others have their pauses.
-    assert sum(attempts(f"crowd/{name}") for name in waiting) <= len(waiting) + 20
-    for name in waiting:
-        await cluster.pods.delete(name, "crowd", grace_period_seconds=0)
 
 
 async def _later(value: int) -> int:

@@ -134,6 +134,23 @@ def test_a_pod_that_cannot_be_decided_waits_as_after_an_error_and_the_others_go_
     assert placed(made).pod.metadata.name == "q"
 
 
+def test_room_for_one_does_not_make_everybody_try_at_once() -> None:
+    """A few are tried before their pause is over if there is nothing else to do; more if that led somewhere."""
+    waiting = [pod(f"p{number:02}", cpu="2", uid=f"u{number}") for number in range(60)]
+    holder = on(pod("holder"), "n")
+    made = machine(node(), holder, *waiting)
+    while made.next(0.0, 0.0) is not None:
+        pass
+    assert made.apply(ObjectChange(holder, None), 0.5).units == 60
+    tried = []
+    while (decision := made.next(0.5, 0.0)) is not None:
+        tried.append(decision)
+        for placement in decision.placements:
+            made.settled(placement, Bound(placement.node), 0.5)
+    assert [len(decision.placements) for decision in tried] == [1, *(0,) * 16]
+    assert made.next_at() == 1.0, "the others have their pauses"
+
+
 # --- settling ---
 
 
