@@ -22,7 +22,7 @@ from allot.core.model.core_v1 import Node, Pod
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec
 from allot.core.quantity import Quantity
-from allot.core.scheduling import Bound, Decision, Machine, NotBound, ObjectChange, Placement, Settings
+from allot.core.scheduling import Bound, Decision, Machine, NotBound, ObjectChange, Placement, Refusal, Settings
 
 T = TypeVar("T")
 Choose = Callable[[Sequence[Any]], Any]
@@ -49,11 +49,13 @@ class History:
 
     def __init__(self, choose: Choose, settings: Settings = SETTINGS) -> None:
         self._choose = choose
+        self.preempts = settings.preempts
         self.machine = Machine({"default-scheduler": settings}.get, GATES)
         self.objects: dict[Key, Any] = {}
         self._known: dict[Key, Any] = {}
         self._outbox: dict[type[APIStruct], deque[tuple[str, Any]]] = {kind: deque() for kind in KINDS}
         self._flights: list[Placement] = []
+        self._reports: list[Refusal] = []
         self._serial = 0
         self.now = 0.0
         self.told: list[str] = []
@@ -168,7 +170,7 @@ class History:
         container = core_v1.Container(name="c", ports=ports, resources=core_v1.ResourceRequirements(requests=requests))
         spec = core_v1.PodSpec(
             containers=(container,),
-            priority=0,
+            priority=0 if group else self._choose((0, 0, 0, 5)),
             # A group's pods have one scheduler; of a snapshot nobody can tell which schedulers are one process.
             scheduler_name="other" if wish == "other scheduler" else "default-scheduler",
             node_selector={"zone": "a"} if wish == "zone" else {},
@@ -262,6 +264,7 @@ class History:
         decision = self.machine.next(self.now, 0.0)
         if decision is not None:
             self._flights += decision.placements
+            self._reports += [refusal for refusal in decision.refusals if refusal.nominated_node or refusal.victims]
             self.told.append(text_of(decision))
         return decision
 
@@ -270,9 +273,29 @@ class History:
             placement = self._flights.pop(self._choose(range(len(self._flights))))
             self._settle(placement, self._choose(("written", "written", "conflict", "failed", "failed", "half")))
 
+    def report(self) -> None:
+        """The scheduler asks victims to go and says where the pod is to go, or cannot."""
+        if self._reports:
+            self._report(self._reports.pop(0), self._choose(("done", "done", "failed")))
+
+    def _report(self, refusal: Refusal, outcome: str) -> None:
+        if outcome == "failed":
+            self.machine.retry(refusal.pod, self.now)
+            return
+        for victim in refusal.victims:
+            found = self.get(Pod, victim.pod.metadata.name)
+            if found is not None and found.metadata.uid == victim.pod.metadata.uid:
+                self.delete(Pod, found.metadata.name)
+                self._release(found)
+        pod = self.get(Pod, refusal.pod.metadata.name)
+        if pod is not None and pod.metadata.uid == refusal.pod.metadata.uid and not pod.spec.node_name:
+            self.put(replace(pod, status=replace(pod.status, nominated_node_name=refusal.nominated_node)))
+
     def settle_all(self) -> None:
         while self._flights:
             self._settle(self._flights.pop(0), "written")
+        while self._reports:
+            self._report(self._reports.pop(0), "done")
 
     def _settle(self, placement: Placement, outcome: str) -> None:
         if outcome in ("conflict", "failed"):
@@ -354,6 +377,7 @@ STEPS = (
     *("deliver_again", "wait", "wait"),
     *("decide",) * 12,
     *("settle",) * 6,
+    *("report",) * 2,
 )
 BREAKS = ("delete_node", "delete_slice", "delete_class", "delete_claim", "delete_group")
 
