@@ -18,7 +18,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.encoding import encode_struct
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.patching import json_patch
+from allot.core.patching import PatchError, json_patch
 from allot.core.scheduling import Machine, ObjectChange, Settings, device_policy, under
 
 T = TypeVar("T", bound=APIStruct)
@@ -45,6 +45,10 @@ def key_of(object_: APIStruct) -> Key:
     """Under which key an object is known."""
     metadata = meta(object_)
     return type(object_), metadata.namespace, metadata.name
+
+
+class CannotChange(Exception):
+    """There is no such object, or what a patch makes of it is none."""
 
 
 class WhatIfCluster:
@@ -87,7 +91,8 @@ class WhatIfCluster:
     def changed(
         self, patches: Sequence[Patch], after: Callable[[WhatIfCluster, Journal], None]
     ) -> Iterator[WhatIfCluster]:
-        """The cluster with these changes. after: does what controllers would do, given what has been changed."""
+        """The cluster with these changes. after: does what controllers would do, given what has been changed. CannotChange if
+        the changes cannot be made."""
         gates = [patch for patch in patches if patch.action == "gate"]
         if gates:
             on = [patch.name for patch in gates if patch.enabled]
@@ -98,8 +103,11 @@ class WhatIfCluster:
             return
         journal: Journal = []
         try:
-            for patch in patches:
-                self._apply(patch, journal)
+            try:
+                for patch in patches:
+                    self._apply(patch, journal)
+            except (PatchError, KeyError, ValueError) as error:
+                raise CannotChange(str(error)) from error
             after(self, journal)
             yield self
         finally:

@@ -78,6 +78,16 @@ def test_a_change_that_cannot_be_made_is_no_help_and_no_error(patches: tuple[Pat
     assert would_help(WhatIfCluster(snapshot(CLUSTER)), SUBJECT, patches) is None
 
 
+def test_a_bug_of_the_decision_is_not_taken_for_a_change_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("our bug")
+
+    world = WhatIfCluster(snapshot(CLUSTER))
+    monkeypatch.setattr(world.machine, "ask", fail)
+    with pytest.raises(KeyError, match="our bug"):
+        would_help(world, SUBJECT, HELPS[0])
+
+
 @pytest.mark.parametrize("patches", [*HELPS, *DOES_NOT_HELP, *IMPOSSIBLE])
 def test_everything_is_as_before_afterwards(patches: tuple[Patch, ...]) -> None:
     world = WhatIfCluster(snapshot(CLUSTER))

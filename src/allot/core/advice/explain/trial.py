@@ -8,11 +8,10 @@ import msgspec
 
 from allot.core.advice.explain.aftermath import settle
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import Journal, WhatIfCluster
+from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.patching import PatchError
 from allot.core.scheduling import Binding, Failure, Placement, Status, Verdict, binding_state, group_key, has_conditions
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -101,5 +100,5 @@ def would_help(
     try:
         with what_if.changed(patches, after) as changed:
             return try_out(changed, subject, among)
-    except (PatchError, KeyError, ValueError):
+    except CannotChange:
         return None
