@@ -223,6 +223,66 @@ def test_a_pod_that_the_watch_shows_bound_before_its_write_ends_is_not_tried_aga
     assert [info.node for info in made.cluster.pods.values()] == ["n"]
 
 
+def test_a_pod_that_changes_its_labels_while_it_is_written_wakes_those_who_were_kept_away_by_what_it_was() -> None:
+    term = core_v1.PodAffinityTerm(
+        label_selector=core_v1.LabelSelector(match_labels={"app": "x"}), topology_key="kubernetes.io/hostname"
+    )
+    apart = core_v1.Affinity(
+        pod_anti_affinity=core_v1.PodAntiAffinity(required_during_scheduling_ignored_during_execution=(term,))
+    )
+    roomy = node(cpu="9")
+    labelled = replace(roomy, metadata=replace(roomy.metadata, labels={"kubernetes.io/hostname": "n"}))
+    first = pod("p", priority=1)
+    before = replace(first, metadata=replace(first.metadata, labels={"app": "x"}))
+    after = replace(first, metadata=replace(first.metadata, labels={"app": "y"}))
+    made = machine(labelled, before, pod("q", affinity=apart))
+    placement = placed(made)
+    refused = made.next(0.0, 0.0)
+    assert refused is not None
+    assert refused.refusals[0].plugins == {"InterPodAffinity"}
+    made.apply(ObjectChange(before, after), 0.0)
+    assert made.apply(ObjectChange(after, on(after, "n")), 0.0).units == 1
+    made.settled(placement, Bound("n"), 0.0)
+    assert placed(made, 1.0).pod.metadata.name == "q"
+
+
+# --- promises ---
+
+
+def promising() -> tuple[Machine, Pod]:
+    """A machine that has promised a pod the node of a victim, which is gone by now; another pod waits for what it is promised."""
+    victim = on(pod("victim"), "n")
+    made = machine(node(), victim)
+    important = pod("important", priority=5)
+    made.apply(ObjectChange(None, important), 0.0)
+    decision = made.next(0.0, 0.0)
+    assert decision is not None
+    assert decision.refusals[0].nominated_node == "n"
+    made.apply(ObjectChange(None, pod("q", priority=1, preemption_policy="Never")), 0.0)
+    made.apply(ObjectChange(victim, None), 0.0)
+    made.apply(ObjectChange(None, pod("q2", priority=1, preemption_policy="Never")), 0.0)
+    return made, important
+
+
+def test_a_node_that_is_promised_is_not_given_to_others() -> None:
+    made, _ = promising()
+    names = []
+    while (decision := made.next(0.1, 0.0)) is not None:
+        names += [placement.pod.metadata.name for placement in decision.placements]
+    assert names == ["important"]
+
+
+def test_a_promise_ends_with_its_pod_though_the_api_never_knew_of_it() -> None:
+    made, important = promising()
+    # As if it were held back; the promise stands, and the others are refused because of it.
+    made.queue.delete_pod("ns/important", 0.0)
+    for _ in range(2):
+        assert made.next(0.1, 0.0) is not None
+    assert made.queue.place("ns/q") is Place.UNSCHEDULABLE
+    assert made.apply(ObjectChange(important, None), 0.2).units == 2
+    assert placed(made, 2.0).pod.metadata.name == "q"
+
+
 # --- gates ---
 
 

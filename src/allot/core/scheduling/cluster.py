@@ -242,6 +242,10 @@ class Cluster:
             self.nominated.setdefault(node, {})[key] = pod
             self._nominations[key] = node
 
+    def promised_to(self, pod: core_v1.Pod) -> str:
+        """The node that a pod which waits has been promised; empty if none."""
+        return self._nominations.get(pod_key(pod), "")
+
     # --- decisions ---
 
     def assume(self, placement: Placement) -> None:
@@ -267,6 +271,11 @@ class Cluster:
     def is_assumed(self, pod: core_v1.Pod) -> bool:
         """Whether the pod is where it is only because a decision said so."""
         return pod_key(pod) in self._assumed
+
+    def assumed(self, pod: core_v1.Pod) -> core_v1.Pod | None:
+        """The pod as it was when a decision put it where it is; None if it is not there because of one."""
+        key = pod_key(pod)
+        return self.pods[key].pod if key in self._assumed else None
 
     @contextmanager
     def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = ()) -> Iterator[None]:

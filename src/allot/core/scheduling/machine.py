@@ -198,14 +198,16 @@ class Machine:
         return _NOTHING
 
     def _pod_gone(self, key: str, pod: Pod, now: float) -> Applied:
-        was_counted = bool(pod.spec.node_name) or self.cluster.is_assumed(pod)
+        made_room = bool(pod.spec.node_name or self.cluster.promised_to(pod)) or self.cluster.is_assumed(pod)
         self.cluster.delete_pod(pod)
         self.queue.delete_pod(key, now)
-        if self.queue.is_waited and (was_counted or pod.status.nominated_node_name):
+        if made_room and self.queue.is_waited:
             return self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=pod), now)
         return _NOTHING
 
     def _assigned_pod(self, key: str, old: Pod | None, new: Pod, now: float) -> Applied:
+        assumed = self.cluster.assumed(new)
+        promised = self.cluster.promised_to(new)
         self.cluster.put_pod(new)
         if old is not None and old.spec.node_name:
             if old.spec == new.spec and old.metadata.labels == new.metadata.labels and not _began_to_end(old, new):
@@ -215,6 +217,12 @@ class Machine:
         if not self.queue.is_waited:
             return _NOTHING
         applied = self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, new=new), now)
+        if assumed is not None and assumed.metadata.labels != new.metadata.labels:
+            # Others may have been refused because of what it was when it was assumed.
+            event = ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=assumed, new=new)
+            applied = self._tell(event, now, applied)
+        if promised not in ("", new.spec.node_name):
+            applied = self._break_promise(new, promised, now, applied)
         group = group_of(new)
         if group:
             self.queue.look_at_gated_groups((group,), now)
@@ -222,6 +230,7 @@ class Machine:
         return applied
 
     def _unassigned_pod(self, key: str, old: Pod | None, new: Pod, now: float) -> Applied:
+        promised = self.cluster.promised_to(new)
         self.cluster.put_pod(new)
         if new.metadata.deletion_timestamp is not None:
             self.queue.delete_pod(key, now)
@@ -231,11 +240,17 @@ class Machine:
             return _NOTHING
         self.queue.put_pod(new, now)
         applied = _WAKES
-        if old is not None and old.status.nominated_node_name not in ("", new.status.nominated_node_name):
-            applied = self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=old), now, _WAKES)
+        if promised not in ("", new.status.nominated_node_name):
+            applied = self._break_promise(new, promised, now, _WAKES)
         if old is None and group_of(new):
             applied = self._tell(ClusterEvent(resource=EventResource.UNSCHEDULED_POD, key=key, new=new), now, applied)
         return applied
+
+    def _break_promise(self, pod: Pod, node: str, now: float, otherwise: Applied = _NOTHING) -> Applied:
+        """A pod does not need the node any more that it was promised, so that others may have it."""
+        gone = _on_node(pod, node)
+        event = ClusterEvent(resource=EventResource.ASSIGNED_POD, key=name_of(pod), old=gone)
+        return self._tell(event, now, otherwise)
 
     def _group_changed(self, change: Change, now: float) -> Applied:
         kind = self._kinds[PodGroup]
@@ -288,6 +303,9 @@ class Machine:
     def _put_into_force(self, taken: Attempt, decision: Decision, now: float) -> None:
         for placement in decision.placements:
             self.cluster.assume(placement)
+            promised = self.cluster.promised_to(placement.pod)
+            if promised not in ("", placement.node):
+                self._break_promise(placement.pod, promised, now)
         if decision.placements:
             self.in_flight += len(decision.placements)
             self._early_left = _EARLY_MAX
@@ -326,11 +344,8 @@ class Machine:
         was_counted = self.cluster.is_assumed(pod)
         self.cluster.forget(placement)
         if was_counted:
-            spec = msgspec.structs.replace(pod.spec, node_name=placement.node)
-            self._tell(
-                ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=msgspec.structs.replace(pod, spec=spec)),
-                now,
-            )
+            gone = _on_node(pod, placement.node)
+            self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=gone), now)
         taken = [(step.claim, step.allocation, step.claim) for step in placement.claims if step.allocation is not None]
         for claim, allocation, left in taken:
             self._gave_back(claim, allocation, left, now)
@@ -425,6 +440,10 @@ class Machine:
         amounts["ephemeral-storage"] = profile.storage * _NANO
         amounts |= {name: amount * _NANO for name, amount in profile.scalars.items()}
         return {name: Quantity.from_nano(nano) for name, nano in amounts.items() if nano}
+
+
+def _on_node(pod: Pod, node: str) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 def _began_to_end(old: Pod, new: Pod) -> bool:
