@@ -38,15 +38,19 @@ from allot.core.scheduling.queue_order import QueueOrder
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.topology_terms import TopologyTerms, spreads_of
+from allot.core.scheduling.volumes import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
 
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
+    "BIND_COMPLETED",
     "DEFAULT_SETTINGS",
     "DYNAMIC_RESOURCES",
     "GANG_SCHEDULING",
     "HOSTNAME",
     "NOT_AVAILABLE",
+    "OLD_CLASS",
     "SCHEDULING_GATES",
+    "SELECTED_NODE",
     "Applied",
     "BackoffTimes",
     "Binding",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.scheduling import PodTerm, Profile, Spread
-from allot.core.scheduling.plugins.pod_topology_spread import is_counted
+from allot.core.scheduling.plugins import pod_topology_spread
 
 
 def domain_bounds(what_if: WhatIfCluster, pod: core_v1.Pod, most: Mapping[str, int]) -> Iterator[int]:
@@ -40,7 +40,9 @@ def _by_domain(what_if: WhatIfCluster, key: str, counts: Mapping[str, int]) -> d
 def _evenly(what_if: WhatIfCluster, profile: Profile, spread: Spread, room: Mapping[str, int]) -> int:
     """In no domain more than in the emptiest one and the skew: the emptiest one can at most be full."""
     pods = what_if.cluster.affinity_index.on_nodes(profile.namespace, spread.selector)
-    counted = {info.name for info in what_if.cluster.nodes.values() if is_counted(spread, profile, info)}
+    counted = {
+        info.name for info in what_if.cluster.nodes.values() if pod_topology_spread.is_counted(spread, profile, info)
+    }
     there = _by_domain(what_if, spread.topology_key, {name: pods.get(name, 0) for name in counted})
     least = 0
     if there and len(there) >= spread.min_domains:
