@@ -13,8 +13,7 @@ force); a simulator moves its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -37,7 +36,7 @@ from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.gates import Closed, Gates
 from allot.core.scheduling.groups import minimum_of
 from allot.core.scheduling.hints import ClusterEvent, EventResource, helps
-from allot.core.scheduling.intake import Change, kinds
+from allot.core.scheduling.intake import Change, Kind, kinds
 from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit
 from allot.core.scheduling.queue import Attempt, Queue, group_of, name_of
 from allot.core.scheduling.queue_order import QueueOrder
@@ -139,44 +138,43 @@ class Machine:
         self.in_flight = 0
         self._early_left = _EARLY_MAX
         self._kinds = kinds(self.cluster, self.claims)
-        self._special: Mapping[type[APIStruct], Callable[[Any, float], Applied]] = {
-            Pod: self._pod_changed,
-            PodGroup: self._group_changed,
+        self._handlers: dict[type[APIStruct], Callable[[Change, float], Applied]] = {
+            type_: self._handler(kind, is_rule=type_ is api.DeviceTaintRule) for type_, kind in self._kinds.items()
         }
+        self._handlers[Pod] = self._pod_changed
+        self._handlers[PodGroup] = self._group_changed
 
     # --- changes ---
 
     def apply(self, change: Change, now: float) -> Applied:
         """An object came, changed or went. Changes of one object come in order; of different objects, in any."""
-        type_ = type(change.new if change.new is not None else change.old)
-        special = self._special.get(type_)
-        if special is not None:
-            return special(change, now)
-        kind = self._kinds.get(type_)
-        if kind is None:
-            return _NOTHING
-        old, new = change.old, change.new
-        if new is None:
-            kind.delete(old)
-        else:
-            kind.put(new)
-        if kind.event is None or not self.queue.is_waited:
-            return _NOTHING
-        if old is not None and new is not None and not kind.is_news(old, new):
-            return _NOTHING
-        if type_ is api.DeviceTaintRule:
-            # For those who wait, the slices that it speaks of have changed.
-            old = new = new if new is not None else old
-        return self._tell(
-            ClusterEvent(
-                resource=kind.event,
-                key=change.key,
-                old=old,
-                new=new,
-                is_final_state_unknown=change.is_final_state_unknown,
-            ),
-            now,
-        )
+        new = change.new
+        handle = self._handlers.get(type(new if new is not None else change.old))
+        return handle(change, now) if handle is not None else _NOTHING
+
+    def _handler(self, kind: Kind, *, is_rule: bool) -> Callable[[Change, float], Applied]:
+        """What is done with changes of a kind that is nobody's in particular. Called for every object, so it leaves early."""
+        put, delete, event, is_news = kind
+        queue = self.queue
+
+        def handle(change: Change, now: float) -> Applied:
+            old, new = change.old, change.new
+            if new is None:
+                delete(old)
+            else:
+                put(new)
+            if event is None or not queue.is_waited:
+                return _NOTHING
+            if old is not None and new is not None and not is_news(old, new):
+                return _NOTHING
+            if is_rule:
+                # For those who wait, the slices that it speaks of have changed.
+                old = new = new if new is not None else old
+            is_unknown = change.is_final_state_unknown
+            found = ClusterEvent(resource=event, key=change.key, old=old, new=new, is_final_state_unknown=is_unknown)
+            return self._tell(found, now)
+
+        return handle
 
     def _pod_changed(self, change: Change, now: float) -> Applied:
         """A pod that has finished is as good as gone."""
@@ -206,15 +204,16 @@ class Machine:
         return _NOTHING
 
     def _assigned_pod(self, key: str, old: Pod | None, new: Pod, now: float) -> Applied:
-        assumed = self.cluster.assumed(new)
-        promised = self.cluster.promised_to(new)
+        is_waited = self.queue.is_waited
+        assumed = self.cluster.assumed(new) if is_waited else None
+        promised = self.cluster.promised_to(new) if is_waited else ""
         self.cluster.put_pod(new)
         if old is not None and old.spec.node_name:
             if old.spec == new.spec and old.metadata.labels == new.metadata.labels and not _began_to_end(old, new):
                 return _NOTHING
             return self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=old, new=new), now)
         self.queue.delete_pod(key, now)
-        if not self.queue.is_waited:
+        if not is_waited:
             return _NOTHING
         applied = self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, new=new), now)
         if assumed is not None and assumed.metadata.labels != new.metadata.labels:
