@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint escapes bench docs site format wheel lock clean
+.PHONY: help setup demo test check lint escapes bench bench-compare docs site format wheel lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -27,6 +27,7 @@ help:
 	@echo "make lint    the same without tests"
 	@echo "make escapes try 10,000 times each to lead the node agent out of its folders by links"
 	@echo "make bench   measure speed and memory"
+	@echo "make bench-compare REF=commit  processor time per pod against another commit, in turn (PAIRS=10, OUTPUT=text|json)"
 	@echo "make docs    write the present output of commands into the documentation"
 	@echo "make site    build the documentation site into build/site"
 	@echo "make setup   only prepare the virtual environment .venv"
@@ -91,6 +92,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/node.py
 	$(BIN)/python benchmarks/simulated_nodes.py
 	$(BIN)/python benchmarks/explain.py
+
+PAIRS ?= 10
+OUTPUT ?= text
+
+bench-compare: $(READY)
+	@test -n "$(REF)" || { echo "error: name the commit to compare with: make bench-compare REF=..." >&2; exit 2; }
+	@$(BIN)/python benchmarks/compare.py $(REF) --pairs $(PAIRS) -o $(OUTPUT)
 
 docs: $(READY)
 	$(BIN)/python docs/console.py

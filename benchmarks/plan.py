@@ -21,9 +21,8 @@ from allot.core.advice.planning.outcome import outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.usage.devices import device_usage
 from allot.core.advice.usage.partitions import partition_usage
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model.meta import APIStruct
-from allot.core.scheduling.settings import Settings
 from allot.devices.simulation import GpuSettings
 from allot.devices.simulation import Settings as DriverSettings
 
@@ -116,14 +115,14 @@ def main() -> None:
         snapshot = _cluster(nodes, used, dynamic_mig)
         manifest = read_manifest(values, snapshot)
         begin = time.process_time()
-        found = outcome_of(World(snapshot), manifest, LIMIT, Settings(preempts=False))
+        found = outcome_of(WhatIfCluster(snapshot), manifest, LIMIT)
         seconds = time.process_time() - begin
         maximum = found.maximum
         print(
             f"{name:28} {found.scheduled:>10} {maximum.copies:>10} {maximum.is_exact!s:>6} {seconds:>8.1f}", flush=True
         )
     begin = time.process_time()
-    world = World(snapshot)
+    world = WhatIfCluster(snapshot)
     device_usage(world)
     partition_usage(world)
     print(f"{'top devices, MIG, used':56} {time.process_time() - begin:>9.1f}")

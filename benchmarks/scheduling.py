@@ -266,7 +266,7 @@ def filled(row: Row, nodes: int) -> Cluster:
     """The cluster of a row before the measured pods come."""
     cluster, claims = a_cluster(nodes, row.classes)
     if row.service:
-        cluster.owners.put(
+        cluster.spread_selectors.put(
             core_v1.Service(
                 metadata=ObjectMeta(name="s", namespace="test"), spec=core_v1.ServiceSpec(selector={"app": "test"})
             )

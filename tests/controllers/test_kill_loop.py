@@ -20,7 +20,7 @@ from allot.controlplane.clients import client_of
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
 from allot.core.features import DEFAULT_GATES
-from allot.scheduler.loop import Scheduler
+from allot.scheduler.loop import Options, Scheduler
 from allot.store.memory import MemoryStore
 from controllers.cluster import Cluster, Object, from_template, pod, template, until
 
@@ -66,7 +66,7 @@ async def live(plane: ControlPlane, seconds: float) -> None:
     informers = Informers(client_of(plane.server, CONTROLLERS), plane.clock, plane.ids)
     metrics = ControllerMetrics(CollectorRegistry())
     scheduler = Scheduler(
-        client_of(plane.server, SCHEDULER), informers, plane.clock, plane.ids, gates=DEFAULT_GATES, is_guarded=True
+        client_of(plane.server, SCHEDULER), informers, plane.clock, plane.ids, options=Options(is_guarded=True)
     )
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(scheduler.run())]

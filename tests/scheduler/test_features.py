@@ -99,7 +99,7 @@ async def test_a_scheduler_that_starts_anew_waits_for_devices_as_the_one_before(
 
 
 async def _attempts(cluster: World, pod: str) -> int:
-    return cluster.current.cache.queue.attempts(pod)
+    return cluster.current.machine.queue.attempts(pod)
 
 
 # --- groups ---

@@ -16,7 +16,7 @@ from allot.controlplane.plane import ControlPlane, control_plane
 from allot.controlplane.users import SCHEDULER
 from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates
 from allot.scheduler.configuration import SchedulerConfiguration
-from allot.scheduler.loop import Scheduler
+from allot.scheduler.loop import Options, Scheduler
 from allot.store.sqlite import SqliteStore
 
 Object = dict[str, Any]
@@ -51,10 +51,9 @@ class World:
             informers or self.plane.informers,
             self.plane.clock,
             self.plane.ids,
-            configuration=configuration,
-            gates=self.gates,
-            is_guarded=is_guarded,
-            gated_grace_s=0.2,
+            configuration,
+            self.gates,
+            options=Options(is_guarded=is_guarded, gated_grace_s=0.2),
         )
 
     def start(self, scheduler: Scheduler, name: str = "scheduler") -> Scheduler:

@@ -12,7 +12,7 @@ from allot.core.lifecycle.slice_publishing import plan_writes
 from allot.core.model.core_v1 import Node, NodeSpec, NodeStatus, Taint
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.quantity import Format, Quantity
-from allot.core.scheduling.settings import HOSTNAME
+from allot.core.scheduling import HOSTNAME
 from allot.node.registration import PODS_MAX
 
 _SYSTEM = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}

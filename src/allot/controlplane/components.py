@@ -13,7 +13,7 @@ from allot.controllers.table import select
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
 from allot.scheduler.configuration import SchedulerConfiguration
-from allot.scheduler.loop import Scheduler
+from allot.scheduler.loop import Options, Scheduler
 
 _log = logging.getLogger("allot.controllers")
 
@@ -58,10 +58,10 @@ class SchedulerRuns:
             plane.informers,
             plane.clock,
             plane.ids,
-            configuration=self._configuration,
-            gates=plane.settings.gates,
+            self._configuration,
+            plane.settings.gates,
             # Ours is the server that refuses to allocate twice.
-            is_guarded=True,
+            options=Options(is_guarded=True),
         )
         await self.current.run()
 

@@ -31,7 +31,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.codec import encode
 from allot.core.scheduling.binding_conditions import Binding, binding_state, deadline, has_conditions
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.double import doubles
+from allot.core.scheduling.double_allocation import double_allocations
 from allot.core.scheduling.plan import Placement
 from allot.process.clock import Clock
 from allot.scheduler.claim_writes import ClaimWrites, NotCommitted
@@ -211,7 +211,7 @@ class Committer:
 
     def _held_by_others(self, id_: ClaimID) -> str:
         """What of a claim's devices other claims had before, as the watch shows it; empty if nothing."""
-        for double in doubles(self._claims.inventory, id_, lambda other: self._claims.claim(*other)):
+        for double in double_allocations(self._claims.inventory, id_, lambda other: self._claims.claim(*other)):
             if any(other != id_ and self._waits.is_allocated(str(other)) for other in double.holders):
                 return double.text
         return ""

@@ -1,8 +1,8 @@
-"""The scheduler: takes units from the queue, decides, puts decisions into force, and has them written while it goes on.
+"""The scheduler around its machine: feeds it with changes, writes what it decides, and tells it what became of that.
 
-Deciding is plain computation on what is in memory; several units are decided per breath of the event loop. Writing takes
-time, so every placed pod has a task of its own, a bounded number of them at once; until its writes are done the pod counts as
-placed (`Cluster.assume`). A placement that cannot be written is taken back and decided anew.
+Deciding is plain computation on what is in memory (`core.scheduling.machine`); several units are decided per tick of the event
+loop. Writing takes time, so every placed pod has a task of its own, a bounded number of them at once; until its writes are
+done the machine counts the pod as placed.
 """
 
 from __future__ import annotations
@@ -11,55 +11,61 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from math import inf
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
 from allot.client.events import EventRecorder
+from allot.client.informer import Change
 from allot.client.informers import Informers
-from allot.core.allocation import FIRST_FIT, PACK
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.core.model.core_v1 import Pod
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.decide import decide
-from allot.core.scheduling.plan import Decision, Placement, Refusal
-from allot.core.scheduling.queue import Attempt
-from allot.core.scheduling.settings import Policy
-from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling import (
+    Bound,
+    Decision,
+    DecisionFailed,
+    Machine,
+    NotBound,
+    Placement,
+    Refusal,
+    device_policy,
+    under,
+)
 from allot.process.clock import Clock
 from allot.process.ids import Ids
-from allot.process.supervise import answer_or_none, result_or_none, supervise
-from allot.scheduler.cache import SchedulerCache
+from allot.process.supervise import answer_or_none, supervise
 from allot.scheduler.claim_writes import NotCommitted
 from allot.scheduler.commit import Committer
-from allot.scheduler.configuration import Profile, SchedulerConfiguration
+from allot.scheduler.configuration import SchedulerConfiguration
+from allot.scheduler.log import log_decision, name_of
 from allot.scheduler.metrics import SchedulerMetrics
-from allot.scheduler.reports import Reporter, text_of
+from allot.scheduler.reports import Reporter
 from allot.scheduler.sources import Sources
 from allot.scheduler.waits import ClaimWaits
 
 _log = logging.getLogger("allot.scheduler")
 
-# Pods whose placements are being written at once. More do not make the store faster; fewer would leave it idle.
-WRITING_MAX = 256
 # Then the others have their turn: watches bring news, writes go on.
-_DECISIONS_PER_BREATH = 64
-_BREATH_S = 0.005
-# Somebody else was quicker: the watch will show it in a moment. A pod to which that happens again and again waits longer,
-# and in the end as after any other failure.
-_CONFLICT_PAUSE_S = 0.02
-_CONFLICTS_MAX = 6
-# An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
-# do; as long as that leads somewhere, more.
-_EARLY_MAX = 16
-# A claim or group may be made a moment after its pod; only after this a pod that waits for one is told. What controllers
-# make may take longer when there is much to do, and they have their own events when they cannot.
-GATED_GRACE_S = 5.0
-_TEMPLATE_GRACE = 12
+_DECISIONS_PER_TICK = 64
+_TICK_S = 0.005
 _EVENTS_MAX = 20_000
-_INTERNAL = "internal error of the scheduler; its log says more"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a scheduler runs, as opposed to how it decides."""
+
+    # The API server refuses to allocate what another claim holds (`Committer`).
+    is_guarded: bool = False
+    # Which of several, for events.
+    instance: str = "allot"
+    # Pods whose placements are being written at once. More do not make the store faster; fewer would leave it idle.
+    writing_max: int = 256
+    # How long what has begun may go on after the end; without it the end is that of a crash, which costs no more than some
+    # repeated work.
+    drain_s: float = 0.0
+    # A claim or group may be made a moment after its pod; only after this a pod that waits for one is told.
+    gated_grace_s: float = 5.0
 
 
 class Scheduler:
@@ -71,57 +77,38 @@ class Scheduler:
         informers: Informers,
         clock: Clock,
         ids: Ids,
-        *,
         configuration: SchedulerConfiguration | None = None,
         gates: FeatureGates = DEFAULT_GATES,
+        *,
+        options: Options | None = None,
         registry: CollectorRegistry | None = None,
-        is_guarded: bool = False,
-        instance: str = "allot",
-        writing_max: int = WRITING_MAX,
-        drain_s: float = 0.0,
-        gated_grace_s: float = GATED_GRACE_S,
     ) -> None:
-        """client: writes; informers: read, perhaps shared with others. is_guarded: the API server refuses to allocate what
-        another claim holds (`Committer`). instance: which of several, for events. drain_s: how long what has begun may go on
-        after the end; without it the end is that of a crash, which costs no more than some repeated work. gated_grace_s:
-        how long a pod may wait for its claims before it is told."""
+        """client: writes; informers: read, perhaps shared with others."""
         self._client = client
         self._informers = informers
         self._clock = clock
         self._configuration = configuration if configuration is not None else SchedulerConfiguration()
         self._gates = gates
-        self._is_guarded = is_guarded
-        self._writing_max = writing_max
-        self._drain_s = drain_s
-        self._gated_grace_s = gated_grace_s
-        in_domains = "TopologyAwareWorkloadScheduling" in gates
-        self._profiles = {
-            profile.scheduler_name: msgspec.structs.replace(
-                profile, settings=msgspec.structs.replace(profile.settings, topology_placements=in_domains)
-            )
-            for profile in self._configuration.profiles
-        }
+        self._options = options if options is not None else Options()
+        self.machine = _machine_of(self._configuration, gates)
         self._news = asyncio.Event()
-        self._writing = 0
-        self._early_left = _EARLY_MAX
         # Set once everything is known that was there at the start.
         self.synced = asyncio.Event()
+        name = self._configuration.profiles[0].scheduler_name
         self.recorder = EventRecorder(
             client,
             clock,
             ids,
-            controller=self._configuration.profiles[0].scheduler_name,
-            instance=f"{self._configuration.profiles[0].scheduler_name}-{instance}",
+            controller=name,
+            instance=f"{name}-{self._options.instance}",
             queue_max=_EVENTS_MAX,
         )
-        self.cache = self._make_cache()
         self.metrics = SchedulerMetrics(
             registry if registry is not None else CollectorRegistry(),
-            self.cache.queue.counts,
-            self.cache.queue.refused_by,
-            self.cache.sizes,
+            self.machine.queue.counts,
+            self.machine.queue.refused_by,
+            self.machine.sizes,
         )
-        self.cache.on_requeued = self._requeued
         # Work done so far, for benchmarks.
         self.nodes_evaluated = 0
         self.search_steps = 0
@@ -129,35 +116,18 @@ class Scheduler:
         self._reporter: Reporter
         self._tasks: asyncio.TaskGroup
 
-    def _make_cache(self) -> SchedulerCache:
-        # Devices are chosen in one way for all profiles; nodes, in each profile's own.
-        packs = any(profile.settings.policy is Policy.PACK for profile in self._configuration.profiles)
-
-        def claims(changed: Callable[[str | None], None]) -> Claims:
-            timeout_s = self._configuration.binding_timeout_s
-            return Claims(self._gates, changed, policy=PACK if packs else FIRST_FIT, binding_timeout=timeout_s)
-
-        return SchedulerCache(
-            self._clock,
-            frozenset(self._profiles),
-            claims=claims,
-            backoff=self._configuration.backoff,
-            uses_groups="GenericWorkload" in self._gates,
-            wake=self._news.set,
-        )
-
     # --- running ---
 
     async def run(self) -> None:
         """Schedule until cancelled."""
         discovery = await self._client.discovery()
         sources = Sources(self._informers, discovery)
-        waits = sources.connect(self.cache)
-        self._connect(waits)
+        self._connect(sources.connect(self._changed))
         try:
             await sources.wait_synced()
             self.synced.set()
-            _log.info("scheduling the pods of %s", ", ".join(self._profiles))
+            names = ", ".join(profile.scheduler_name for profile in self._configuration.profiles)
+            _log.info("scheduling the pods of %s", names)
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self.recorder.run())
@@ -174,16 +144,23 @@ class Scheduler:
     def _connect(self, waits: ClaimWaits) -> None:
         self._committer = Committer(
             self._client,
-            self.cache.claims,
+            self.machine.claims,
             waits,
             self._clock,
             self.recorder,
             self.metrics,
             binding_timeout_s=self._configuration.binding_timeout_s,
             stamps="DRADeviceBindingConditions" in self._gates,
-            is_guarded=self._is_guarded,
+            is_guarded=self._options.is_guarded,
         )
         self._reporter = Reporter(self._client, self._committer.claim_writes, self._clock, self.recorder)
+
+    def _changed(self, change: Change[Any]) -> None:
+        applied = self.machine.apply(change, self._clock.monotonic())
+        if applied.units:
+            self.metrics.requeued(applied.event, applied.units)
+        if applied.wakes:
+            self._news.set()
 
     async def _schedule(self) -> None:
         while True:
@@ -196,19 +173,20 @@ class Scheduler:
 
     async def _drain(self) -> None:
         """Let writes that are under way come to an end, and events be sent."""
-        if not self._drain_s:
+        drain_s = self._options.drain_s
+        if not drain_s:
             return
         try:
-            async with asyncio.timeout(self._drain_s):
-                while self._writing:
+            async with asyncio.timeout(drain_s):
+                while self.machine.in_flight:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            _log.warning("%d pods were still being written", self._writing)
-        await self.recorder.flush(self._drain_s)
+            _log.warning("%d pods were still being written", self.machine.in_flight)
+        await self.recorder.flush(drain_s)
 
     async def _wait_for_news(self) -> None:
-        next_at = self.cache.queue.next_at() if self._writing < self._writing_max else None
+        next_at = self.machine.next_at() if self.machine.in_flight < self._options.writing_max else None
         if next_at is None:
             await self._news.wait()
             return
@@ -218,158 +196,101 @@ class Scheduler:
         except TimeoutError:
             return
 
-    def _decide_some(self) -> int:
-        """Decide as many units as there are, up to a breath's worth; how many."""
-        queue, clock = self.cache.queue, self._clock
-        started = now = clock.monotonic()
-        for count in range(_DECISIONS_PER_BREATH):
-            if self._writing >= self._writing_max or now - started > _BREATH_S:
-                return count
-            attempt = queue.pop(now, early=not self._writing and self._early_left > 0)
-            if attempt is None:
-                return count
-            self._early_left -= attempt.is_early
-            self._decide(attempt, now)
-            now = clock.monotonic()
-        return _DECISIONS_PER_BREATH
-
-    def _requeued(self, event: str, units: int) -> None:
-        self._early_left = _EARLY_MAX
-        self.metrics.requeued(event, units)
-
     # --- deciding ---
 
-    def _decide(self, attempt: Attempt, started: float) -> None:
-        unit = attempt.unit
-        profile = self._profiles[unit.pods[0].spec.scheduler_name]
-        ask = partial(decide, self.cache.cluster, unit, profile.settings, self._clock.seconds())
-        decision = result_or_none(f"deciding {attempt.key}", ask)
-        if decision is None:
-            refusals = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=_INTERNAL) for pod in unit.pods)
-            decision = Decision(refusals=refusals)
-        now = self._clock.monotonic()
+    def _decide_some(self) -> int:
+        """Decide as many units as there are, up to a tick's worth; how many."""
+        machine, clock = self.machine, self._clock
+        began = now = clock.monotonic()
+        for count in range(_DECISIONS_PER_TICK):
+            if machine.in_flight >= self._options.writing_max or now - began > _TICK_S:
+                return count
+            started = now
+            try:
+                decision = machine.next(now, clock.seconds())
+            except DecisionFailed as failure:
+                _log.exception("%s", failure)
+                decision = failure.decision
+            if decision is None:
+                return count
+            now = clock.monotonic()
+            self._carry_out(decision, started, now)
+        return _DECISIONS_PER_TICK
+
+    def _carry_out(self, decision: Decision, started: float, now: float) -> None:
         self.nodes_evaluated += decision.nodes_evaluated
         self.search_steps += decision.search_steps
-        self.metrics.decided(decision, profile.scheduler_name, now - started)
+        self.metrics.decided(decision, now - started)
         for placement in decision.placements:
-            self.cache.cluster.assume(placement)
-            self._early_left = _EARLY_MAX
-        placed = [placement.pod for placement in decision.placements]
-        self.cache.queue.decided(attempt, placed, decision.refusals, now)
-        for placement in decision.placements:
-            self._writing += 1
-            self._tasks.create_task(self._write(placement, profile, started))
+            self._tasks.create_task(self._write(placement, started))
         for refusal in decision.refusals:
-            self._refuse(refusal)
+            self._reporter.event(refusal)
+            if self._reporter.needs_writing(refusal):
+                self._in_background(f"refusal of {name_of(refusal.pod)}", partial(self._report, refusal))
         if decision.group is not None:
-            self._in_background(f"pod group of {attempt.key}", partial(self._reporter.write_group, decision.group))
+            group = decision.group.group
+            self._in_background(f"pod group {name_of(group)}", partial(self._reporter.write_group, decision.group))
         if _log.isEnabledFor(logging.INFO):
-            _log_decision(decision)
-
-    def _refuse(self, refusal: Refusal) -> None:
-        self._reporter.event(refusal)
-        if refusal.nominated_node:
-            self.cache.nominate(refusal.pod, refusal.nominated_node)
-        if self._reporter.needs_writing(refusal):
-            self._in_background(f"refusal of {_name(refusal.pod)}", partial(self._report, refusal))
+            log_decision(decision)
 
     async def _report(self, refusal: Refusal) -> None:
         if not await self._reporter.write(refusal):
-            self.cache.queue.retry(_name(refusal.pod), self._clock.monotonic())
+            self.machine.retry(refusal.pod, self._clock.monotonic())
             self._news.set()
 
     # --- writing ---
 
-    async def _write(self, placement: Placement, profile: Profile, started: float) -> None:
+    async def _write(self, placement: Placement, started: float) -> None:
         """From decision to binding; whatever happens, the pod is accounted for afterwards."""
         bind_started = self._clock.monotonic()
         pod = placement.pod
+        outcome: Bound | NotBound = NotBound()
         try:
-            outcome = await answer_or_none(f"writing {_name(pod)}", partial(self._commit, placement))
+            outcome = await answer_or_none(f"writing {name_of(pod)}", partial(self._commit, placement)) or outcome
         finally:
-            self._writing -= 1
+            now = self._clock.monotonic()
+            settled = self.machine.settled(placement, outcome, now)
             self._news.set()
-        now = self._clock.monotonic()
-        if isinstance(outcome, str):
-            self._written(placement, outcome, profile, started, bind_started)
-            return
-        self.cache.cluster.forget(placement)
-        attempts = self.cache.queue.attempts(_name(pod))
-        again = outcome is not None and outcome.is_conflict and attempts <= _CONFLICTS_MAX
-        self.cache.queue.failed(pod, now, pause_s=_CONFLICT_PAUSE_S * 2.0**attempts if again else None)
-        self.metrics.failed(profile.scheduler_name, now - started)
-        message = str(outcome) if outcome is not None else _INTERNAL
-        _log.info("pod %s not bound to %s: %s", _name(pod), placement.node, message)
-        if not again and self.cache.queue.place(_name(pod)) is not None:
-            await self._report_failure(pod, message)
+        profile = pod.spec.scheduler_name
+        if isinstance(outcome, NotBound):
+            self.metrics.failed(profile, now - started)
+            _log.info("pod %s not bound to %s: %s", name_of(pod), placement.node, outcome.message)
+            if settled.refusal is not None:
+                self._reporter.event(settled.refusal)
+                await self._reporter.write(settled.refusal)
+        elif settled.is_bound:
+            note = f"Successfully assigned {name_of(pod)} to {placement.node}"
+            self.recorder.record(pod, "Normal", "Scheduled", "Binding", note)
+            since = settled.since if settled.since is not None else started
+            self.metrics.bound(profile, now - started, now - bind_started, settled.attempts, now - since)
 
-    async def _commit(self, placement: Placement) -> NotCommitted | str:
+    async def _commit(self, placement: Placement) -> Bound | NotBound:
         try:
-            return await self._committer.commit(placement)
+            return Bound(await self._committer.commit(placement))
         except NotCommitted as error:
-            return error
-
-    def _written(self, placement: Placement, node: str, profile: Profile, started: float, bind_started: float) -> None:
-        pod, now = placement.pod, self._clock.monotonic()
-        member = self.cache.queue.written(pod)
-        if node != placement.node:
-            # Another scheduler has put it elsewhere; the watch will show where.
-            self.cache.cluster.forget(placement)
-            return
-        note = f"Successfully assigned {_name(pod)} to {node}"
-        self.recorder.record(pod, "Normal", "Scheduled", "Binding", note)
-        attempts = member.attempts if member is not None else 1
-        since = member.since if member is not None else started
-        self.metrics.bound(profile.scheduler_name, now - started, now - bind_started, attempts, now - since)
-
-    async def _report_failure(self, pod: Pod, message: str) -> None:
-        refusal = Refusal(pod=pod, verdict=Verdict.ERROR, message=message)
-        self._reporter.event(refusal)
-        await self._reporter.write(refusal)
+            return NotBound(message=str(error), is_conflict=error.is_conflict)
 
     def _in_background(self, name: str, ask: Callable[[], Awaitable[None]]) -> None:
         self._tasks.create_task(_ignoring_failure(name, ask))
 
     async def _report_gated(self) -> None:
+        grace_s = self._options.gated_grace_s
         while True:
-            await self._clock.sleep(self._gated_grace_s / 2)
-            for pod, status in self.cache.queue.long_gated(self._clock.monotonic(), self._patience_s):
+            await self._clock.sleep(grace_s / 2)
+            for pod, status in self.machine.long_gated(self._clock.monotonic(), grace_s):
                 self._reporter.gated(pod, status)
 
-    def _patience_s(self, status: Status) -> float:
-        if status.plugin == "SchedulingGates":
-            # They are there on purpose.
-            return inf
-        is_made_by_controller = any(reason.endswith("not created yet") for reason in status.reasons)
-        return self._gated_grace_s * (_TEMPLATE_GRACE if is_made_by_controller else 1)
+
+def _machine_of(configuration: SchedulerConfiguration, gates: FeatureGates) -> Machine:
+    settings = {profile.scheduler_name: under(gates, profile.settings) for profile in configuration.profiles}
+    return Machine(
+        settings.get,
+        gates,
+        device_policy=device_policy(settings.values()),
+        binding_timeout_s=configuration.binding_timeout_s,
+        backoff=configuration.backoff,
+    )
 
 
 async def _ignoring_failure(name: str, ask: Callable[[], Awaitable[None]]) -> None:
     await answer_or_none(name, ask)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _log_decision(decision: Decision) -> None:
-    """One line for each decision about devices, with DRA in it: people look for that."""
-    for placement in decision.placements:
-        if placement.claims or placement.extended is not None:
-            _log.info("DRA: pod %s to node %s: %s", _name(placement.pod), placement.node, _devices_of(placement))
-    for refusal in decision.refusals:
-        if "DynamicResources" in refusal.plugins:
-            _log.info("DRA: pod %s not placed: %s", _name(refusal.pod), text_of(refusal))
-
-
-def _devices_of(placement: Placement) -> str:
-    """Each claim with the devices that it gets or has."""
-    allocations = [(step.claim.metadata.name, step.allocation) for step in placement.claims]
-    if placement.extended is not None:
-        allocations.append(("for extended resources", placement.extended.allocation))
-    told = []
-    for name, allocation in allocations:
-        results = allocation.devices.results if allocation is not None else ()
-        devices = ", ".join(f"{result.driver}/{result.pool}/{result.device}" for result in results)
-        told.append(f"claim {name} gets {devices}" if devices else f"claim {name} is allocated already")
-    return "; ".join(told)

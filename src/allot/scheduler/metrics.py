@@ -142,8 +142,9 @@ class SchedulerMetrics:
             lambda: {(kind,): float(count) for kind, count in sizes().items()},
         )
 
-    def decided(self, decision: Decision, profile: str, seconds: float) -> None:
+    def decided(self, decision: Decision, seconds: float) -> None:
         """A unit was decided."""
+        profile = _profile(decision)
         self._algorithm_s.observe(seconds)
         if decision.group is not None:
             result = SCHEDULED if decision.group.status == "True" else UNSCHEDULABLE
@@ -193,6 +194,12 @@ class SchedulerMetrics:
     def claim_created(self, *, success: bool) -> None:
         """A claim for extended resources was made, or could not be."""
         self._claims.add("success" if success else "failure", "false", "", "Pod")
+
+
+def _profile(decision: Decision) -> str:
+    """The scheduler's name: the same for all pods of a unit."""
+    decided = decision.placements[0] if decision.placements else decision.refusals[0]
+    return decided.pod.spec.scheduler_name
 
 
 def _drivers(claim: ResourceClaim) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from allot.client.discovery import Discovery
@@ -14,12 +14,36 @@ from allot.core.model.codec import DecodeError, decode
 from allot.core.model.kinds import kind_of_type
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.hints import Happening
-from allot.scheduler.cache import SchedulerCache
 from allot.scheduler.waits import ClaimWaits
 
 T = TypeVar("T", bound=APIStruct)
 Object = dict[str, Any]
+Handler = Callable[[Change[Any]], None]
+
+# What decisions need comes before the pods that wait for them, where that can be chosen.
+_TYPED: tuple[type[APIStruct], ...] = (
+    core_v1.Namespace,
+    core_v1.Node,
+    api.DeviceClass,
+    api.ResourceSlice,
+    api.DeviceTaintRule,
+    api.ResourceClaim,
+    PodGroup,
+    core_v1.Pod,
+)
+# Kinds that `core.model` describes only for the scheduler: decoded here, not in the shared informer. Group, version, plural,
+# whether they have a namespace.
+_PLAIN: Mapping[type[APIStruct], tuple[str, str, str, bool]] = {
+    core_v1.PersistentVolumeClaim: ("", "v1", "persistentvolumeclaims", True),
+    core_v1.PersistentVolume: ("", "v1", "persistentvolumes", False),
+    storage_v1.StorageClass: ("storage.k8s.io", "v1", "storageclasses", False),
+    storage_v1.CSINode: ("storage.k8s.io", "v1", "csinodes", False),
+    core_v1.Service: ("", "v1", "services", True),
+    core_v1.ReplicationController: ("", "v1", "replicationcontrollers", True),
+    apps_v1.ReplicaSet: ("apps", "v1", "replicasets", True),
+    apps_v1.StatefulSet: ("apps", "v1", "statefulsets", True),
+    policy_v1.PodDisruptionBudget: ("policy", "v1", "poddisruptionbudgets", True),
+}
 
 
 def _served(discovery: Discovery, type_: type[APIStruct]) -> str:
@@ -31,7 +55,7 @@ def _served(discovery: Discovery, type_: type[APIStruct]) -> str:
 
 
 class Sources:
-    """The scheduler's informers, connected to its cache."""
+    """The scheduler's informers, connected to its machine."""
 
     def __init__(self, informers: Informers, discovery: Discovery) -> None:
         self._informers = informers
@@ -39,21 +63,17 @@ class Sources:
         self._used: list[Informer[Any]] = []
         self._stops: list[Callable[[], None]] = []
 
-    def connect(self, cache: SchedulerCache) -> ClaimWaits:
-        """Feed the cache. What decisions need comes before the pods that wait for them, where that can be chosen."""
-        self._connect_volumes(cache)
-        self._connect_owners(cache)
-        self._typed(core_v1.Namespace, cache.namespace_changed)
-        self._typed(core_v1.Node, cache.node_changed)
-        self._typed(api.DeviceClass, cache.class_changed)
-        self._typed(api.ResourceSlice, cache.slice_changed)
-        self._typed(api.DeviceTaintRule, cache.taint_rule_changed)
-        claims = self._typed(api.ResourceClaim, cache.claim_changed)
-        assert claims is not None, "the server has no resource claims"
-        waits = ClaimWaits(claims, _served(self._discovery, api.ResourceClaim))
-        self._stops.append(claims.add_handler(waits.told))
-        self._typed(PodGroup, cache.group_changed)
-        self._typed(core_v1.Pod, cache.pod_changed)
+    def connect(self, handler: Handler) -> ClaimWaits:
+        """Every change goes to the handler."""
+        for type_, (group, version, plural, namespaced) in _PLAIN.items():
+            self._plain(group, version, plural, type_, namespaced, handler)
+        waits: ClaimWaits | None = None
+        for type_ in _TYPED:
+            informer = self._typed(type_, handler)
+            if type_ is api.ResourceClaim and informer is not None:
+                waits = ClaimWaits(informer, _served(self._discovery, api.ResourceClaim))
+                self._stops.append(informer.add_handler(waits.told))
+        assert waits is not None, "the server has no resource claims"
         return waits
 
     async def wait_synced(self) -> None:
@@ -62,72 +82,14 @@ class Sources:
             await informer.wait_synced()
 
     def disconnect(self) -> None:
-        """Feed the cache no more."""
+        """Feed the machine no more."""
         for stop in self._stops:
             stop()
         self._stops.clear()
 
     # --- parts ---
 
-    def _connect_volumes(self, cache: SchedulerCache) -> None:
-        volumes = cache.cluster.volumes
-
-        def told(
-            happening: Happening, put: Callable[[T], None], remove: Callable[[T], None]
-        ) -> Callable[[Change[T]], None]:
-            def handle(change: Change[T]) -> None:
-                if change.new is None:
-                    remove(change.object)
-                else:
-                    put(change.new)
-                cache.tell(happening, change)
-
-            return handle
-
-        self._plain(
-            "", "v1", "persistentvolumeclaims", core_v1.PersistentVolumeClaim, True,
-            told(
-                Happening.VOLUME_CLAIM,
-                volumes.put_claim,
-                lambda claim: volumes.delete_claim(claim.metadata.namespace, claim.metadata.name),
-            ),
-        )  # fmt: skip
-        self._plain(
-            "", "v1", "persistentvolumes", core_v1.PersistentVolume, False,
-            told(Happening.VOLUME, volumes.put_volume, lambda volume: volumes.delete_volume(volume.metadata.name)),
-        )  # fmt: skip
-        self._plain(
-            "storage.k8s.io", "v1", "storageclasses", storage_v1.StorageClass, False,
-            told(Happening.STORAGE_CLASS, volumes.put_class, lambda class_: volumes.delete_class(class_.metadata.name)),
-        )  # fmt: skip
-        self._plain(
-            "storage.k8s.io", "v1", "csinodes", storage_v1.CSINode, False,
-            told(Happening.CSI_NODE, volumes.put_csi_node, lambda node: volumes.delete_csi_node(node.metadata.name)),
-        )  # fmt: skip
-
-    def _connect_owners(self, cache: SchedulerCache) -> None:
-        cluster = cache.cluster
-
-        def owner(change: Change[Any]) -> None:
-            if change.new is None:
-                cluster.owners.delete(change.object)
-            else:
-                cluster.owners.put(change.new)
-
-        def budget(change: Change[policy_v1.PodDisruptionBudget]) -> None:
-            if change.new is None:
-                namespace, _, name = change.key.partition("/")
-                cluster.delete_budget(namespace, name)
-            else:
-                cluster.put_budget(change.new)
-
-        self._plain("", "v1", "services", core_v1.Service, True, owner)
-        self._plain("", "v1", "replicationcontrollers", core_v1.ReplicationController, True, owner)
-        self._plain("apps", "v1", "replicasets", apps_v1.ReplicaSet, True, owner)
-        self._plain("apps", "v1", "statefulsets", apps_v1.StatefulSet, True, owner)
-        self._plain("policy", "v1", "poddisruptionbudgets", policy_v1.PodDisruptionBudget, True, budget)
-
-    def _typed(self, type_: type[T], handler: Callable[[Change[T]], None]) -> Informer[T] | None:
+    def _typed(self, type_: type[T], handler: Handler) -> Informer[Any] | None:
         version = _served(self._discovery, type_)
         if not version:
             return None
@@ -143,9 +105,8 @@ class Sources:
         plural: str,
         type_: type[T],
         namespaced: bool,
-        handler: Callable[[Change[T]], None],
+        handler: Handler,
     ) -> None:
-        """A kind that `core.model` describes only for the scheduler: decoded here, not in the shared informer."""
         found = self._discovery.find_name(f"{plural}.{group}" if group else plural)
         if found is None:
             return

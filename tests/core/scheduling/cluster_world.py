@@ -135,7 +135,7 @@ def numbers(info: NodeInfo) -> tuple[object, ...]:
     """What a node's pods add up to."""
     sums = (info.cpu, info.memory, info.storage, info.nonzero_cpu, info.nonzero_memory)
     maps = (dict(info.scalars), {key: dict(value) for key, value in info.ports.items()}, dict(info.volume_claims))
-    return (*sums, *maps, frozenset(info.pods), info.taken_at)
+    return (*sums, *maps, frozenset(info.pods))
 
 
 def placed_on(decision: Decision) -> dict[str, str]:

@@ -11,8 +11,8 @@ from allot.core.model.codec import decode
 from allot.core.model.meta import ObjectMeta, OwnerReference
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.quantity import Quantity
+from allot.core.scheduling.claim_fit import ClaimFit
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.devices import DeviceQuestion
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Placement
 
@@ -49,7 +49,7 @@ def node(
     names = {"gpu": "example.com/gpu", "nic": "example.com/nic"}
     allocatable = {names.get(key, key): Quantity.parse(value) for key, value in amounts.items()}
     status = core_v1.NodeStatus(allocatable=allocatable, declared_features=features)
-    return NodeInfo(core_v1.Node(metadata=ObjectMeta(name=name, labels=labels or {}), status=status), 0)
+    return NodeInfo(core_v1.Node(metadata=ObjectMeta(name=name, labels=labels or {}), status=status))
 
 
 def exactly(name: str = "r", count: int = 1, class_name: str = "gpu", *selectors: str, **more: Any) -> dict[str, Any]:
@@ -161,19 +161,19 @@ def world(*nodes: str, devices: int = 2, enabled: FeatureGates = DEFAULT_GATES) 
     return claims
 
 
-def ask(claims: Claims, asked: core_v1.Pod, now: float = 0.0) -> DeviceQuestion:
+def ask(claims: Claims, asked: core_v1.Pod, now: float = 0.0) -> ClaimFit:
     """The question of a pod that passes PreFilter."""
-    question = claims.question(asked, now=now)
-    assert isinstance(question, DeviceQuestion), question
-    return question
+    fit = claims.fit(asked, now=now)
+    assert isinstance(fit, ClaimFit), fit
+    return fit
 
 
 def place(claims: Claims, asked: core_v1.Pod, where: NodeInfo) -> Placement:
     """The pod on the node, assumed."""
-    question = ask(claims, asked)
-    assert question.quick(where) is None
-    assert question.exact(where) is None
-    steps, extended, accounted = question.steps(where)
+    fit = ask(claims, asked)
+    assert fit.quick(where) is None
+    assert fit.exact(where) is None
+    steps, extended, accounted = fit.steps(where)
     placement = Placement(pod=asked, node=where.name, claims=steps, extended=extended, node_allocatable=accounted)
     claims.assume(placement)
     return placement

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from allot.core.allocation import ClaimID, DeviceID
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import ObjectMeta
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.questions import Devices
+from allot.core.scheduling.device_fit import Devices
 from allot.core.scheduling.status import Status, Verdict
 
 from .device_world import (
@@ -51,7 +52,7 @@ def held(claims: Claims, device: str, pool: str = "n1") -> list[str]:
 
 def test_claims_are_what_the_decision_expects_of_devices() -> None:
     devices: Devices = Claims()
-    assert devices.question(pod()) is None
+    assert devices.fit(pod()) is None
 
 
 @pytest.mark.parametrize(
@@ -90,12 +91,28 @@ def test_a_pod_whose_claims_cannot_be_used_is_gated_and_refused_in_the_same_word
     claims.put_claim(claim("other", owner="q"))
     expected = Status(verdict=Verdict.UNRESOLVABLE, plugin="DynamicResources", reasons=(text,))
     assert claims.gate(asked) == expected
-    assert claims.question(asked) == expected
+    assert claims.fit(asked) == expected
+
+
+def test_a_claim_that_has_all_the_users_it_can_have_holds_back_any_other_pod() -> None:
+    claims = world("n1")
+    users = tuple(
+        api.ResourceClaimConsumerReference(resource="pods", name=f"u{number}", uid=f"u{number}")
+        for number in range(api.RESERVED_FOR_MAX)
+    )
+    full = claim("c")
+    claims.put_claim(replace(full, status=api.ResourceClaimStatus(reserved_for=users)))
+    text = 'resourceclaim "c" is reserved for 256 consumers, which is the limit'
+    expected = Status(verdict=Verdict.UNRESOLVABLE, plugin="DynamicResources", reasons=(text,))
+    assert claims.gate(pod("p", "c")) == expected
+    assert claims.fit(pod("p", "c")) == expected
+    user = pod("u7", "c")
+    assert claims.gate(replace(user, metadata=replace(user.metadata, uid="u7"))) is None
 
 
 def test_a_claim_that_is_not_needed_is_left_out() -> None:
     claims = world("n1")
-    assert claims.question(pod("p", templates={"gpu": None})) is None
+    assert claims.fit(pod("p", templates={"gpu": None})) is None
     assert claims.gate(pod("p", templates={"gpu": None})) is None
 
 
@@ -192,8 +209,8 @@ def test_without_pods_the_devices_that_only_they_use_are_free() -> None:
     alone = {"resource": "pods", "name": "p", "uid": "uid-p"}
     claims.put_claim(claim("c", status={"allocation": allocation("gpu-0"), "reservedFor": [alone]}))
     claims.put_claim(claim("wanted"))
-    question = ask(claims, pod("q", "wanted"))
-    assert question.exact(node("n1")) is not None
+    fit = ask(claims, pod("q", "wanted"))
+    assert fit.exact(node("n1")) is not None
     with claims.without([pod("p", "c")]):
         assert ask(claims, pod("q", "wanted")).exact(node("n1")) is None
     assert held(claims, "gpu-0") == ["ns/c"]

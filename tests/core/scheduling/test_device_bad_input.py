@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import decode
+from allot.core.scheduling.claim_fit import ClaimFit
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.devices import DeviceQuestion
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.status import Status
 
@@ -226,26 +226,26 @@ def test_whatever_is_published_and_claimed_there_is_an_answer(
     claims, made = filled(gates, published, claimed)
     containers = (container("a", cpu="1", **({"gpu": "1"} if extended else {})),)
     asking = pod("p", *made, containers=containers)
-    question = claims.question(asking, now=2e9)
+    fit = claims.fit(asking, now=2e9)
     for name in made:
-        claims.doubles(NAMESPACE, name)
-    if not isinstance(question, DeviceQuestion):
-        assert question is None or question.reasons
+        claims.double_allocations(NAMESPACE, name)
+    if not isinstance(fit, ClaimFit):
+        assert fit is None or fit.reasons
         return
-    hash(question.key)
+    hash(fit.key)
     refused: dict[str, Status] = {}
     for where in (node("n1", cpu="4", labels={"a": "b"}), node("n2")):
-        quick, answer = question.quick(where), question.exact(where)
+        quick, answer = fit.quick(where), fit.exact(where)
         assert quick is None or answer is not None, "quick must not hide what exact accepts"
-        question.rank(where)
-        question.occupancy(where)
+        fit.rank(where)
+        fit.occupancy(where)
         if answer is None:
-            steps, new, accounted = question.steps(where)
+            steps, new, accounted = fit.steps(where)
             placement = Placement(pod=asking, node=where.name, claims=steps, extended=new, node_allocatable=accounted)
             claims.assume(placement)
             claims.forget(placement)
         else:
             assert answer.reasons[0]
             refused[where.name] = answer
-    question.clean_ups(refused)
-    question.explanation([node("n1"), node("n2")])
+    fit.clean_ups(refused)
+    fit.explanation([node("n1"), node("n2")])

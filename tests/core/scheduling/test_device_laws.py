@@ -12,8 +12,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from allot.core.features import ALL_GATES
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import decode, encode
+from allot.core.scheduling.claim_fit import ClaimFit
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.devices import DeviceQuestion
 from allot.core.scheduling.plan import Placement
 from core.allocation.test_laws import trace
 from core.allocation.worlds import worlds
@@ -46,9 +46,9 @@ def test_what_exact_accepts_quick_does_not_hide(world: dict[str, Any]) -> None:
     claims, names = load(world)
     where = node("node")
     for _ in range(2):  # the second time, counters are followed
-        question = claims.question(pod("p", *names))
-        assert isinstance(question, DeviceQuestion)
-        quick, exact = question.quick(where), question.exact(where)
+        fit = claims.fit(pod("p", *names))
+        assert isinstance(fit, ClaimFit)
+        quick, exact = fit.quick(where), fit.exact(where)
         if quick is not None:
             assert quick == exact
 
@@ -61,23 +61,23 @@ def test_devices_that_are_given_back_are_found_again_whatever_happens_to_slices(
 ) -> None:
     claims, names = load(world)
     where = node("node")
-    question = claims.question(pod("p", *names))
-    assert isinstance(question, DeviceQuestion)
-    question.exact(where)
+    fit = claims.fit(pod("p", *names))
+    assert isinstance(fit, ClaimFit)
+    fit.exact(where)
     if republish:  # drops the view that follows counters
         found = decode(world["slices"][-1], api.ResourceSlice).object
         claims.delete_slice(found.metadata.name)
         claims.put_slice(found)
     for held in world["allocated"]:
         claims.delete_claim("ns", held["metadata"]["name"])
-    fresh = load({**world, "allocated": []})[0].question(pod("p", *names))
-    question = claims.question(pod("p", *names))
-    assert isinstance(fresh, DeviceQuestion)
-    assert isinstance(question, DeviceQuestion)
+    fresh = load({**world, "allocated": []})[0].fit(pod("p", *names))
+    fit = claims.fit(pod("p", *names))
+    assert isinstance(fresh, ClaimFit)
+    assert isinstance(fit, ClaimFit)
     expected = fresh.exact(where)
     if expected is None:
-        assert question.quick(where) is None
-    assert question.exact(where) == expected
+        assert fit.quick(where) is None
+    assert fit.exact(where) == expected
 
 
 @pytest.mark.slow
@@ -86,24 +86,24 @@ def test_devices_that_are_given_back_are_found_again_whatever_happens_to_slices(
 def test_assuming_and_forgetting_leaves_no_trace(world: dict[str, Any]) -> None:
     claims, names = load(world)
     asked, where = pod("p", *names), node("node")
-    question = claims.question(asked)
-    assert isinstance(question, DeviceQuestion)
-    question.quick(where)
-    if question.exact(where) is not None:
+    fit = claims.fit(asked)
+    assert isinstance(fit, ClaimFit)
+    fit.quick(where)
+    if fit.exact(where) is not None:
         return
     before = trace(claims.inventory)
-    steps, extended, accounted = question.steps(where)
+    steps, extended, accounted = fit.steps(where)
     placement = Placement(pod=asked, node="node", claims=steps, extended=extended, node_allocatable=accounted)
     claims.assume(placement)
     assert trace(claims.inventory) != before
-    again = claims.question(pod("q", *names))
-    assert not isinstance(again, DeviceQuestion), "the claims are in flight"
+    again = claims.fit(pod("q", *names))
+    assert not isinstance(again, ClaimFit), "the claims are in flight"
     claims.forget(placement)
     assert trace(claims.inventory) == before
-    question = claims.question(asked)
-    assert isinstance(question, DeviceQuestion)
-    assert question.exact(where) is None
-    assert question.steps(where) == (steps, extended, accounted)
+    fit = claims.fit(asked)
+    assert isinstance(fit, ClaimFit)
+    assert fit.exact(where) is None
+    assert fit.steps(where) == (steps, extended, accounted)
 
 
 ASKED = {
@@ -144,11 +144,11 @@ def test_a_node_that_nothing_was_told_of_answers_as_before(
     def answers() -> dict[tuple[str, str], object]:
         found: dict[tuple[str, str], object] = {}
         for name in asked:
-            question = claims.question(pod("p", name))
-            assert isinstance(question, DeviceQuestion)
+            fit = claims.fit(pod("p", name))
+            assert isinstance(fit, ClaimFit)
             for info in infos:
-                ask = question.exact if question.needs_exact else question.quick
-                found[name, info.name] = ask(info), question.rank(info)
+                ask = fit.exact if fit.needs_exact else fit.quick
+                found[name, info.name] = ask(info), fit.rank(info)
         return found
 
     before = answers()
@@ -213,13 +213,13 @@ class History(RuleBasedStateMachine):
     @rule(target=decided, name=pods, where=st.sampled_from(NODES))
     def decide(self, name: str, where: str) -> Any:
         asked = pod(f"pod-{name}", name)
-        question = self.claims.question(asked)
+        fit = self.claims.fit(asked)
         target = node(where)
-        if not isinstance(question, DeviceQuestion) or question.quick(target) is not None:
+        if not isinstance(fit, ClaimFit) or fit.quick(target) is not None:
             return multiple()
-        if question.exact(target) is not None:
+        if fit.exact(target) is not None:
             return multiple()
-        placement = Placement(pod=asked, node=where, claims=question.steps(target)[0])
+        placement = Placement(pod=asked, node=where, claims=fit.steps(target)[0])
         self.claims.assume(placement)
         self.open.append(placement)
         return placement
@@ -269,7 +269,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def nothing_is_double_in_the_schedulers_eyes(self) -> None:
         for found in self.claims.claims():
-            assert self.claims.doubles("ns", found.metadata.name) == ()
+            assert self.claims.double_allocations("ns", found.metadata.name) == ()
 
     def teardown(self) -> None:
         """When all is delivered and nothing is open, the scheduler sees what the API has."""

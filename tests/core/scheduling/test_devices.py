@@ -59,24 +59,24 @@ def refusal(text: str, verdict: Verdict = UNRESOLVABLE) -> Status:
 def test_what_no_node_could_serve_is_refused_before_any_is_asked(request_: dict[str, Any], expected: Status) -> None:
     claims = world("n1")
     claims.put_claim(claim("c", request_))
-    assert claims.question(pod("p", "c")) == expected
+    assert claims.fit(pod("p", "c")) == expected
 
 
 def test_a_class_that_appears_makes_the_pod_schedulable() -> None:
     claims = world("n1")
     claims.put_claim(claim("c", exactly("r0", 1, "late")))
-    assert isinstance(claims.question(pod("p", "c")), Status)
+    assert isinstance(claims.fit(pod("p", "c")), Status)
     claims.put_class(device_class("late"))
     assert ask(claims, pod("p", "c")).exact(node("n1")) is None
     claims.delete_class("late")
-    assert isinstance(claims.question(pod("p", "c")), Status)
+    assert isinstance(claims.fit(pod("p", "c")), Status)
 
 
 def test_a_claim_that_is_in_flight_for_another_pod_has_to_be_waited_for() -> None:
     claims = world("n1")
     claims.put_claim(claim("c"))
     placement = place(claims, pod("p", "c"), node("n1"))
-    assert claims.question(pod("q", "c")) == refusal("resource claim ns/c is in the process of being allocated")
+    assert claims.fit(pod("q", "c")) == refusal("resource claim ns/c is in the process of being allocated")
     claims.forget(placement)
     assert ask(claims, pod("q", "c")).exact(node("n1")) is None
 
@@ -89,10 +89,10 @@ def test_devices_that_are_used_up_are_not_counted_on() -> None:
     claims.put_claim(claim("a"))
     claims.put_claim(claim("b"))
     place(claims, pod("p", "a"), node("n1"))
-    question = ask(claims, pod("q", "b"))
-    assert question.quick(node("n1")) == question.exact(node("n1")) == refusal(CANNOT)
-    assert question.quick(node("n2")) is None
-    assert question.exact(node("n2")) is None
+    fit = ask(claims, pod("q", "b"))
+    assert fit.quick(node("n1")) == fit.exact(node("n1")) == refusal(CANNOT)
+    assert fit.quick(node("n2")) is None
+    assert fit.exact(node("n2")) is None
 
 
 def test_a_node_without_devices_cannot_serve() -> None:
@@ -135,12 +135,12 @@ def test_a_claim_that_a_pod_names_twice_is_allocated_once() -> None:
 def test_an_allocated_claim_ties_the_pod_to_its_node() -> None:
     claims = world("n1", "n2")
     claims.put_claim(claim("c", status={"allocation": allocation("gpu-0")}))
-    question = ask(claims, pod("p", "c"))
-    assert question.nodes == {"n1"}
-    assert question.quick(node("n2")) == question.exact(node("n2")) == refusal(NOT_HERE)
-    assert question.quick(node("n1")) is None
-    assert question.exact(node("n1")) is None
-    (step,) = question.steps(node("n1"))[0]
+    fit = ask(claims, pod("p", "c"))
+    assert fit.nodes == {"n1"}
+    assert fit.quick(node("n2")) == fit.exact(node("n2")) == refusal(NOT_HERE)
+    assert fit.quick(node("n1")) is None
+    assert fit.exact(node("n1")) is None
+    (step,) = fit.steps(node("n1"))[0]
     assert step.allocation is None
     assert step.consumer is not None
 
@@ -149,9 +149,9 @@ def test_a_claim_that_is_reserved_for_the_pod_needs_no_step() -> None:
     claims = world("n1")
     reserved = [{"resource": "pods", "name": "p", "uid": "uid-p"}]
     claims.put_claim(claim("c", status={"allocation": allocation("gpu-0"), "reservedFor": reserved}))
-    question = ask(claims, pod("p", "c"))
-    assert question.exact(node("n1")) is None
-    assert question.steps(node("n1")) == ((), None, ())
+    fit = ask(claims, pod("p", "c"))
+    assert fit.exact(node("n1")) is None
+    assert fit.steps(node("n1")) == ((), None, ())
 
 
 def test_an_allocated_claim_may_be_used_where_its_labels_say_or_anywhere() -> None:
@@ -159,10 +159,10 @@ def test_an_allocated_claim_may_be_used_where_its_labels_say_or_anywhere() -> No
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     zone = {**allocation("gpu-0", node=None, pool="n1"), "nodeSelector": {"nodeSelectorTerms": terms}}
     claims.put_claim(claim("c", status={"allocation": zone}))
-    question = ask(claims, pod("p", "c"))
-    assert question.nodes is None
-    assert question.exact(node("n7", labels={"zone": "a"})) is None
-    assert question.exact(node("n8", labels={"zone": "b"})) == refusal(NOT_HERE)
+    fit = ask(claims, pod("p", "c"))
+    assert fit.nodes is None
+    assert fit.exact(node("n7", labels={"zone": "a"})) is None
+    assert fit.exact(node("n8", labels={"zone": "b"})) == refusal(NOT_HERE)
     claims.put_claim(claim("c", version=2, status={"allocation": allocation("gpu-0", node=None, pool="n1")}))
     assert ask(claims, pod("p", "c")).exact(node("n8", labels={"zone": "b"})) is None
 
@@ -172,27 +172,27 @@ def test_whether_new_claims_fit_is_asked_before_whether_old_ones_are_there() -> 
     claims.put_claim(claim("old", status={"allocation": allocation("gpu-0")}))
     claims.put_claim(claim("new"))
     claims.put_claim(claim("other", status={"allocation": allocation("gpu-0", node="n2")}))
-    question = ask(claims, pod("p", "old", "new"))
-    assert question.quick(node("n2")) == question.exact(node("n2")) == refusal(CANNOT)
+    fit = ask(claims, pod("p", "old", "new"))
+    assert fit.quick(node("n2")) == fit.exact(node("n2")) == refusal(CANNOT)
     claims.delete_claim("ns", "other")
-    question = ask(claims, pod("p", "old", "new"))
-    assert question.quick(node("n2")) == question.exact(node("n2")) == refusal(NOT_HERE)
+    fit = ask(claims, pod("p", "old", "new"))
+    assert fit.quick(node("n2")) == fit.exact(node("n2")) == refusal(NOT_HERE)
 
 
 def test_devices_that_need_a_feature_of_the_node_need_it_after_allocation_too() -> None:
     claims = world("n1")
     skipping = allocation("gpu-0", node=None, pool="n1", skipNodeOperations=["Prepare"])
     claims.put_claim(claim("c", status={"allocation": skipping}))
-    question = ask(claims, pod("p", "c"))
-    assert question.exact(node("n1")) == refusal(NOT_HERE)
-    assert question.exact(node("n2", features=("DRAOptionalNodeOperations",))) is None
+    fit = ask(claims, pod("p", "c"))
+    assert fit.exact(node("n1")) == refusal(NOT_HERE)
+    assert fit.exact(node("n2", features=("DRAOptionalNodeOperations",))) is None
 
 
 def test_a_selector_that_cannot_be_evaluated_ends_the_attempt_and_names_selector_device_and_key() -> None:
     claims = world("n1", "n2")
     claims.put_claim(claim("c", exactly("r", 1, "gpu", 'device.attributes["gpu.example.com"].model == "x"')))
-    question = ask(claims, pod("p", "c"))
-    for answer in (question.quick(node("n2")), question.exact(node("n2"))):
+    fit = ask(claims, pod("p", "c"))
+    for answer in (fit.quick(node("n2")), fit.exact(node("n2"))):
         assert answer is not None
         assert answer.verdict is Verdict.ERROR
         assert answer.reasons[0].startswith(
@@ -205,12 +205,12 @@ def test_only_nodes_with_such_devices_fail_and_the_others_stay_cheap() -> None:
     claims.put_slice(slice_of("n2", gpus(1, attributes={"model": {"string": "x"}})))
     claims.put_claim(claim("c", exactly("r", 1, "gpu", 'device.attributes["gpu.example.com"].model == "x"')))
     claims.put_claim(claim("d", exactly("r", 1, "gpu", 'device.attributes["gpu.example.com"].model == "x"')))
-    question, other = ask(claims, pod("p", "c")), ask(claims, pod("q", "d"))
-    assert question.quick(node("n2")) is None
-    answer = question.quick(node("n1"))
+    fit, other = ask(claims, pod("p", "c")), ask(claims, pod("q", "d"))
+    assert fit.quick(node("n2")) is None
+    answer = fit.quick(node("n1"))
     assert answer is not None
     assert answer.verdict is Verdict.ERROR
-    assert question.key != other.key, "errors name the claim"
+    assert fit.key != other.key, "errors name the claim"
 
 
 def test_an_expression_that_does_not_compile_is_an_error_on_every_node() -> None:
@@ -235,9 +235,9 @@ def test_an_invalid_pool_is_told_only_where_it_matters() -> None:
     claims.put_claim(claim("c"))
     claims.put_claim(claim("many", exactly("r", 3)))
     invalid = refusal("invalid resource pools were encountered")
-    question = ask(claims, pod("p", "c"))
-    assert question.exact(node("n2")) == invalid
-    assert question.exact(node("n1")) is None
+    fit = ask(claims, pod("p", "c"))
+    assert fit.exact(node("n2")) == invalid
+    assert fit.exact(node("n1")) is None
     assert ask(claims, pod("q", "many")).quick(node("n2")) == invalid
 
 
@@ -249,13 +249,13 @@ def test_a_slice_whose_node_selector_makes_no_sense_ends_the_attempt(enabled: Fe
     claims.put_claim(claim("c"))
     claims.put_claim(claim("many", exactly("r", 9)))
     claims.put_claim(claim("held", status={"allocation": allocation("gpu-0", node=None, pool="odd")}))
-    for question in (ask(claims, pod("p", "c")), ask(claims, pod("p", "c", "held")), ask(claims, pod("q", "many"))):
-        answer = question.exact(node("n1"))
+    for fit in (ask(claims, pod("p", "c")), ask(claims, pod("p", "c", "held")), ask(claims, pod("q", "many"))):
+        answer = fit.exact(node("n1"))
         assert answer is not None
         assert answer.verdict is Verdict.ERROR
         assert "failed to parse node selector" in answer.reasons[0]
-        assert question.occupancy(node("n1")) == (0, 0)
-        assert isinstance(question.explanation([node("n1")]), str)
+        assert fit.occupancy(node("n1")) == (0, 0)
+        assert isinstance(fit.explanation([node("n1")]), str)
     assert ask(claims, pod("q", "many")).quick(node("n1")) is not None
 
 
@@ -265,12 +265,12 @@ def test_a_device_whose_node_selector_makes_no_sense_ends_the_attempt() -> None:
     odd = {"name": "gpu-0", "nodeSelector": {"nodeSelectorTerms": terms}}
     claims.put_slice(slice_of("n1", [odd], perDeviceNodeSelection=True))
     claims.put_claim(claim("c"))
-    question = ask(claims, pod("p", "c"))
-    answer = question.exact(node("n1"))
+    fit = ask(claims, pod("p", "c"))
+    answer = fit.exact(node("n1"))
     assert answer is not None
     assert answer.verdict is Verdict.ERROR
     assert "failed to perform node selection for device gpu.example.com/n1/gpu-0" in answer.reasons[0]
-    assert question.occupancy(node("n1")) == (0, 0)
+    assert fit.occupancy(node("n1")) == (0, 0)
 
 
 def test_an_allocation_whose_node_selector_makes_no_sense_ends_the_attempt() -> None:
@@ -278,8 +278,8 @@ def test_an_allocation_whose_node_selector_makes_no_sense_ends_the_attempt() -> 
     terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
     odd = {**allocation("gpu-0", node=None, pool="n1"), "nodeSelector": {"nodeSelectorTerms": terms}}
     claims.put_claim(claim("c", status={"allocation": odd}))
-    question = ask(claims, pod("p", "c"))
-    for answer in (question.quick(node("n1")), question.exact(node("n1"))):
+    fit = ask(claims, pod("p", "c"))
+    for answer in (fit.quick(node("n1")), fit.exact(node("n1"))):
         assert answer is not None
         assert answer.verdict is Verdict.ERROR
 
@@ -335,11 +335,11 @@ def test_a_claim_whose_devices_failed_to_get_ready_is_available_nowhere(
     claims = world("n1")
     allocated = {**allocation("gpu-0", **CONDITIONS), **ALLOCATED_AT}
     claims.put_claim(claim("c", status={"allocation": allocated, "devices": devices}))
-    question = ask(claims, pod("p", "c"), now)
+    fit = ask(claims, pod("p", "c"), now)
     expected = None if usable else refusal(NOT_HERE)
-    assert question.quick(node("n1")) == question.exact(node("n1")) == expected
+    assert fit.quick(node("n1")) == fit.exact(node("n1")) == expected
     if not usable:
-        (step,), text = question.clean_ups({"n1": refusal(NOT_HERE)})
+        (step,), text = fit.clean_ups({"n1": refusal(NOT_HERE)})
         assert isinstance(step, Deallocate)
         assert text == "deallocation of ResourceClaim completed"
 
@@ -372,9 +372,9 @@ def test_a_changed_class_changes_the_question() -> None:
     claims.put_claim(claim("c"))
     before = ask(claims, pod("p", "c")).key
     claims.put_class(device_class("gpu", selectors=[{"cel": {"expression": "false"}}]))
-    question = ask(claims, pod("p", "c"))
-    assert question.key != before
-    assert question.quick(node("n1")) == refusal(CANNOT)
+    fit = ask(claims, pod("p", "c"))
+    assert fit.key != before
+    assert fit.quick(node("n1")) == refusal(CANNOT)
 
 
 # --- Score ---
@@ -389,19 +389,19 @@ def test_the_first_alternative_ranks_highest() -> None:
     claims.put_slice(slice_of("n1", gpus(1, attributes={"big": {"bool": True}})))
     claims.put_slice(slice_of("n2", gpus(2, attributes={"big": {"bool": False}})))
     claims.put_claim(claim("c", either("r", ("one", "big", 1), ("other", "any", 2))))
-    question = ask(claims, pod("p", "c"))
-    assert question.needs_exact
+    fit = ask(claims, pod("p", "c"))
+    assert fit.needs_exact
     for name, rank in (("n1", 8), ("n2", 7)):
-        assert question.exact(node(name)) is None
-        assert question.rank(node(name)) == rank
+        assert fit.exact(node(name)) is None
+        assert fit.rank(node(name)) == rank
 
 
 def test_a_claim_without_alternatives_ranks_all_nodes_alike() -> None:
     claims = world("n1")
     claims.put_claim(claim("c"))
-    question = ask(claims, pod("p", "c"))
-    assert question.exact(node("n1")) is None
-    assert question.rank(node("n1")) == 0
+    fit = ask(claims, pod("p", "c"))
+    assert fit.exact(node("n1")) is None
+    assert fit.rank(node("n1")) == 0
 
 
 def test_occupancy_counts_devices_that_could_serve() -> None:
@@ -417,12 +417,12 @@ def test_occupancy_counts_devices_that_could_serve() -> None:
 def test_a_claim_that_nobody_else_uses_is_given_up_if_no_node_will_do() -> None:
     claims = world("n1", "n2")
     claims.put_claim(claim("c", status={"allocation": allocation("gpu-0")}))
-    question = ask(claims, pod("p", "c"))
+    fit = ask(claims, pod("p", "c"))
     cpu = Status(verdict=Verdict.UNSCHEDULABLE, plugin="NodeResourcesFit", reasons=("Insufficient cpu",))
-    (step,), text = question.clean_ups({"n1": cpu, "n2": refusal(NOT_HERE)})
+    (step,), text = fit.clean_ups({"n1": cpu, "n2": refusal(NOT_HERE)})
     assert step == Deallocate(claim=claims.claim("ns", "c"))  # type: ignore[arg-type]
     assert text == "deallocation of ResourceClaim completed"
-    assert question.clean_ups({"n1": cpu, "n2": cpu}) == ((), "")
+    assert fit.clean_ups({"n1": cpu, "n2": cpu}) == ((), "")
 
 
 @pytest.mark.parametrize(("user", "given_up"), [("p", True), ("other", False)])
@@ -443,10 +443,10 @@ def test_a_claim_for_extended_resources_from_an_earlier_attempt_is_deleted_first
         ownerReferences=[pod_owner("p")],
     )
     claims.put_claim(left_over)
-    question = ask(claims, pod("p", containers=(container("a", gpu="1"),)))
+    fit = ask(claims, pod("p", containers=(container("a", gpu="1"),)))
     expected = refusal("cannot schedule extended resource claim")
-    assert question.quick(node("n1")) == question.exact(node("n1")) == expected
-    assert question.clean_ups({"n1": expected}) == (
+    assert fit.quick(node("n1")) == fit.exact(node("n1")) == expected
+    assert fit.clean_ups({"n1": expected}) == (
         (DeleteClaim(claim=left_over),),
         "deletion of ResourceClaim completed",
     )
@@ -461,12 +461,12 @@ def test_the_explanation_names_request_class_node_and_holders() -> None:
         claims.put_claim(claim(f"held-{number}", status={"allocation": allocation(f"gpu-{number}")}))
     claims.put_claim(claim("most", status={"allocation": allocation("gpu-0", "gpu-1", "gpu-2", node="n2")}))
     claims.put_claim(claim("c", exactly("gpu", 2)))
-    question = ask(claims, pod("p", "c"))
-    assert question.explanation([node("n1")]) == (
+    fit = ask(claims, pod("p", "c"))
+    assert fit.explanation([node("n1")]) == (
         "request gpu of claim ns/c needs 2 devices of class gpu: node n1 has 4, "
         "all in use by claims ns/held-0, ns/held-1 and 2 more"
     )
-    assert question.explanation([node("n1"), node("n2")]) == (
+    assert fit.explanation([node("n1"), node("n2")]) == (
         "request gpu of claim ns/c needs 2 devices of class gpu: node n2 has 4, 3 of them in use by claim ns/most"
     )
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from allot.core.scheduling.full_evaluation import fits
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.survey import fits
 
 from .cluster_world import HOSTNAME, ZONE, cluster, node, place, pod, refused, said
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from allot.core.model import core_v1
+from allot.core.scheduling.claim_fit import NOT_AVAILABLE
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.devices import NOT_AVAILABLE
 from allot.core.scheduling.plan import Deallocate, Unreserve
 from allot.core.scheduling.status import Status, Verdict
 
@@ -33,12 +33,12 @@ def test_pods_of_a_group_share_what_was_decided_for_one_of_them() -> None:
     claims = grouped()
     claims.put_claim(claim("c"))
     first = place(claims, member("p", "c"), node("n1"))
-    question = ask(claims, member("q", "c"))
-    assert question.nodes == {"n1"}
-    assert question.quick(node("n2")) == NOT_AVAILABLE
+    fit = ask(claims, member("q", "c"))
+    assert fit.nodes == {"n1"}
+    assert fit.quick(node("n2")) == NOT_AVAILABLE
     second = place(claims, member("q", "c"), node("n1"))
     assert second.claims[0].allocation == first.claims[0].allocation
-    refused = claims.question(member("r", "c", group="other"))
+    refused = claims.fit(member("r", "c", group="other"))
     assert isinstance(refused, Status)
     assert refused.reasons == ("resource claim ns/c is in the process of being allocated",)
     claims.forget(first)
@@ -88,7 +88,7 @@ def test_without_the_gate_groups_reserve_nothing() -> None:
 
 def clean_ups(claims: Claims, *pods: core_v1.Pod, scheduled: int = 0) -> tuple[Any, Status]:
     group = pod_group("g", SHARED)
-    refused = [(found, claims.question(found), {"n2": NOT_AVAILABLE}) for found in pods]
+    refused = [(found, claims.fit(found), {"n2": NOT_AVAILABLE}) for found in pods]
     return claims.group_clean_ups(group, refused, scheduled)
 
 

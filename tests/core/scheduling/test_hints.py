@@ -12,7 +12,7 @@ from allot.core.model.meta import LabelSelector, ObjectMeta
 from allot.core.model.resource_v1 import DeviceClass, DeviceClassSpec, ResourceSlice
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.quantity import Quantity
-from allot.core.scheduling.hints import RULES, Event, Happening, helps, may_help
+from allot.core.scheduling.hints import RULES, ClusterEvent, EventResource, helps, may_help
 
 
 class Facts:
@@ -25,11 +25,11 @@ class Facts:
         return pod.spec.overhead
 
 
-def said(plugin: str, happening: Happening, pod: core.Pod, *, old: Any = None, new: Any = None) -> bool:
+def said(plugin: str, resource: EventResource, pod: core.Pod, *, old: Any = None, new: Any = None) -> bool:
     state = new if new is not None else old
     namespace = state.metadata.namespace
     key = f"{namespace}/{state.metadata.name}" if namespace else state.metadata.name
-    event = Event(happening=happening, key=key, old=old, new=new)
+    event = ClusterEvent(resource=resource, key=key, old=old, new=new)
     answer = helps(plugin, event, pod, Facts())
     # The first look at an event must never hide what would help.
     assert may_help(plugin, event) or not answer
@@ -65,7 +65,7 @@ NO_SCHEDULE = core.Taint(key="k", value="v", effect="NoSchedule")
 
 def test_node_resources_fit_hopes_for_room() -> None:
     waiting = pod(overhead=asks(cpu="2"))
-    for_it, elsewhere = Happening.NODE, Happening.ASSIGNED_POD
+    for_it, elsewhere = EventResource.NODE, EventResource.ASSIGNED_POD
     assert said("NodeResourcesFit", for_it, waiting, new=node(cpu="2"))
     assert not said("NodeResourcesFit", for_it, waiting, new=node(cpu="1"))
     assert said("NodeResourcesFit", for_it, waiting, old=node(cpu="2"), new=node(cpu="3"))
@@ -86,22 +86,22 @@ def test_node_resources_fit_hopes_for_a_class_that_stands_for_what_it_asks() -> 
     def device_class(name: str, extended: str | None) -> DeviceClass:
         return DeviceClass(metadata=ObjectMeta(name=name), spec=DeviceClassSpec(extended_resource_name=extended))
 
-    happening = Happening.CLASS
-    assert said("NodeResourcesFit", happening, waiting, new=device_class("gpu", "example.com/gpu"))
-    assert said("NodeResourcesFit", happening, waiting, new=device_class("nic", None))
-    assert not said("NodeResourcesFit", happening, waiting, new=device_class("gpu", "example.com/other"))
+    resource = EventResource.CLASS
+    assert said("NodeResourcesFit", resource, waiting, new=device_class("gpu", "example.com/gpu"))
+    assert said("NodeResourcesFit", resource, waiting, new=device_class("nic", None))
+    assert not said("NodeResourcesFit", resource, waiting, new=device_class("gpu", "example.com/other"))
     same = device_class("gpu", "example.com/gpu")
-    assert not said("NodeResourcesFit", happening, waiting, old=same, new=same)
-    assert said("NodeResourcesFit", happening, waiting, old=device_class("gpu", None), new=same)
+    assert not said("NodeResourcesFit", resource, waiting, old=same, new=same)
+    assert said("NodeResourcesFit", resource, waiting, old=device_class("gpu", None), new=same)
 
 
 def test_node_affinity_hopes_for_labels() -> None:
     waiting = pod(node_selector={"zone": "a"})
-    assert said("NodeAffinity", Happening.NODE, waiting, new=node({"zone": "a"}))
-    assert not said("NodeAffinity", Happening.NODE, waiting, new=node({"zone": "b"}))
-    assert said("NodeAffinity", Happening.NODE, waiting, old=node({"zone": "b"}), new=node({"zone": "a"}))
+    assert said("NodeAffinity", EventResource.NODE, waiting, new=node({"zone": "a"}))
+    assert not said("NodeAffinity", EventResource.NODE, waiting, new=node({"zone": "b"}))
+    assert said("NodeAffinity", EventResource.NODE, waiting, old=node({"zone": "b"}), new=node({"zone": "a"}))
     moved = node({"zone": "a", "more": "x"})
-    assert not said("NodeAffinity", Happening.NODE, waiting, old=node({"zone": "a"}), new=moved)
+    assert not said("NodeAffinity", EventResource.NODE, waiting, old=node({"zone": "a"}), new=moved)
     required = core.NodeSelector(
         node_selector_terms=(
             core.NodeSelectorTerm(
@@ -112,23 +112,23 @@ def test_node_affinity_hopes_for_labels() -> None:
     affinity = core.Affinity(
         node_affinity=core.NodeAffinity(required_during_scheduling_ignored_during_execution=required)
     )
-    assert said("NodeAffinity", Happening.NODE, pod(affinity=affinity), new=node({"zone": "c"}))
-    assert not said("NodeAffinity", Happening.NODE, pod(affinity=affinity), new=node({"zone": "a"}))
+    assert said("NodeAffinity", EventResource.NODE, pod(affinity=affinity), new=node({"zone": "c"}))
+    assert not said("NodeAffinity", EventResource.NODE, pod(affinity=affinity), new=node({"zone": "a"}))
 
 
 def test_taints_and_cordons_hope_for_their_end() -> None:
     waiting = pod()
     tainted = node(taints=(NO_SCHEDULE,))
-    assert said("TaintToleration", Happening.NODE, waiting, old=tainted, new=node())
-    assert not said("TaintToleration", Happening.NODE, waiting, old=node(), new=tainted)
-    assert not said("TaintToleration", Happening.NODE, waiting, new=tainted)
+    assert said("TaintToleration", EventResource.NODE, waiting, old=tainted, new=node())
+    assert not said("TaintToleration", EventResource.NODE, waiting, old=node(), new=tainted)
+    assert not said("TaintToleration", EventResource.NODE, waiting, new=tainted)
     tolerates = pod(tolerations=(core.Toleration(key="k", value="v"),))
-    assert said("TaintToleration", Happening.NODE, tolerates, new=tainted)
-    assert said("TaintToleration", Happening.OWN_POD, waiting, old=waiting, new=tolerates)
-    assert not said("TaintToleration", Happening.OWN_POD, waiting, old=waiting, new=waiting)
-    assert said("NodeUnschedulable", Happening.NODE, waiting, old=node(unschedulable=True), new=node())
-    assert not said("NodeUnschedulable", Happening.NODE, waiting, new=node(unschedulable=True))
-    assert not said("NodeUnschedulable", Happening.NODE, waiting, old=node(), new=node({"a": "b"}))
+    assert said("TaintToleration", EventResource.NODE, tolerates, new=tainted)
+    assert said("TaintToleration", EventResource.OWN_POD, waiting, old=waiting, new=tolerates)
+    assert not said("TaintToleration", EventResource.OWN_POD, waiting, old=waiting, new=waiting)
+    assert said("NodeUnschedulable", EventResource.NODE, waiting, old=node(unschedulable=True), new=node())
+    assert not said("NodeUnschedulable", EventResource.NODE, waiting, new=node(unschedulable=True))
+    assert not said("NodeUnschedulable", EventResource.NODE, waiting, old=node(), new=node({"a": "b"}))
 
 
 def test_ports_hope_for_the_end_of_a_pod_that_has_the_same() -> None:
@@ -137,12 +137,12 @@ def test_ports_hope_for_the_end_of_a_pod_that_has_the_same() -> None:
         return pod("other", containers=(core.Container(name="c", ports=(port,)),))
 
     waiting = with_port(80, "10.0.0.1")
-    assert said("NodePorts", Happening.ASSIGNED_POD, waiting, old=with_port(80))
-    assert said("NodePorts", Happening.ASSIGNED_POD, waiting, old=with_port(80, "10.0.0.1"))
-    assert not said("NodePorts", Happening.ASSIGNED_POD, waiting, old=with_port(80, "10.0.0.2"))
-    assert not said("NodePorts", Happening.ASSIGNED_POD, waiting, old=with_port(81))
-    assert not said("NodePorts", Happening.ASSIGNED_POD, waiting, new=with_port(80))
-    assert said("NodePorts", Happening.NODE, waiting, new=node())
+    assert said("NodePorts", EventResource.ASSIGNED_POD, waiting, old=with_port(80))
+    assert said("NodePorts", EventResource.ASSIGNED_POD, waiting, old=with_port(80, "10.0.0.1"))
+    assert not said("NodePorts", EventResource.ASSIGNED_POD, waiting, old=with_port(80, "10.0.0.2"))
+    assert not said("NodePorts", EventResource.ASSIGNED_POD, waiting, old=with_port(81))
+    assert not said("NodePorts", EventResource.ASSIGNED_POD, waiting, new=with_port(80))
+    assert said("NodePorts", EventResource.NODE, waiting, new=node())
 
 
 def term(value: str, **more: Any) -> core.PodAffinityTerm:
@@ -161,25 +161,30 @@ def away(*terms: core.PodAffinityTerm) -> core.Affinity:
 
 def test_affinity_hopes_for_the_pods_that_it_names() -> None:
     waiting = pod(affinity=near(term("db")))
-    happening = Happening.ASSIGNED_POD
-    assert said("InterPodAffinity", happening, waiting, new=pod("o", {"app": "db"}))
-    assert not said("InterPodAffinity", happening, waiting, new=pod("o", {"app": "web"}))
-    assert not said("InterPodAffinity", happening, waiting, new=pod("o", {"app": "db"}, namespace="other"))
-    assert not said("InterPodAffinity", happening, waiting, old=pod("o", {"app": "db"}))
-    assert said("InterPodAffinity", happening, waiting, old=pod("o", {"app": "web"}), new=pod("o", {"app": "db"}))
+    resource = EventResource.ASSIGNED_POD
+    assert said("InterPodAffinity", resource, waiting, new=pod("o", {"app": "db"}))
+    assert not said("InterPodAffinity", resource, waiting, new=pod("o", {"app": "web"}))
+    assert not said("InterPodAffinity", resource, waiting, new=pod("o", {"app": "db"}, namespace="other"))
+    assert not said("InterPodAffinity", resource, waiting, old=pod("o", {"app": "db"}))
+    assert said("InterPodAffinity", resource, waiting, old=pod("o", {"app": "web"}), new=pod("o", {"app": "db"}))
     everywhere = pod(affinity=near(term("db", namespace_selector=LabelSelector())))
-    assert said("InterPodAffinity", happening, everywhere, new=pod("o", {"app": "db"}, namespace="other"))
-    assert said("InterPodAffinity", Happening.NODE, waiting, old=node(), new=node({"zone": "a"}))
-    assert not said("InterPodAffinity", Happening.NODE, waiting, old=node(), new=node({"other": "a"}))
+    assert said("InterPodAffinity", resource, everywhere, new=pod("o", {"app": "db"}, namespace="other"))
+    assert said("InterPodAffinity", EventResource.NODE, waiting, old=node(), new=node({"zone": "a"}))
+    # For somebody else's terms, which the rule does not know.
+    assert said("InterPodAffinity", EventResource.NODE, waiting, old=node(), new=node({"other": "a"}))
+    assert said("InterPodAffinity", EventResource.NODE, waiting, old=node({"zone": "a"}))
+    assert not said(
+        "InterPodAffinity", EventResource.NODE, waiting, old=node({"a": "b"}), new=node({"a": "b"}, cpu="9")
+    )
 
 
 def test_anti_affinity_hopes_for_the_end_of_pods_on_either_side() -> None:
-    happening = Happening.ASSIGNED_POD
-    assert said("InterPodAffinity", happening, pod(affinity=away(term("db"))), old=pod("o", {"app": "db"}))
-    assert not said("InterPodAffinity", happening, pod(affinity=away(term("db"))), old=pod("o", {"app": "web"}))
+    resource = EventResource.ASSIGNED_POD
+    assert said("InterPodAffinity", resource, pod(affinity=away(term("db"))), old=pod("o", {"app": "db"}))
+    assert not said("InterPodAffinity", resource, pod(affinity=away(term("db"))), old=pod("o", {"app": "web"}))
     hostile = pod("o", affinity=away(term("me")))
-    assert said("InterPodAffinity", happening, pod(labels={"app": "me"}), old=hostile)
-    assert not said("InterPodAffinity", happening, pod(labels={"app": "me"}), new=hostile)
+    assert said("InterPodAffinity", resource, pod(labels={"app": "me"}), old=hostile)
+    assert not said("InterPodAffinity", resource, pod(labels={"app": "me"}), new=hostile)
 
 
 def test_spreading_hopes_for_pods_that_count_and_nodes_that_have_the_topology() -> None:
@@ -187,46 +192,46 @@ def test_spreading_hopes_for_pods_that_count_and_nodes_that_have_the_topology() 
         max_skew=1, topology_key="zone", label_selector=LabelSelector(match_labels={"app": "web"})
     )
     waiting = pod(topology_spread_constraints=(constraint,))
-    happening = Happening.ASSIGNED_POD
-    assert said("PodTopologySpread", happening, waiting, new=pod("o", {"app": "web"}))
-    assert said("PodTopologySpread", happening, waiting, old=pod("o", {"app": "web"}))
-    assert not said("PodTopologySpread", happening, waiting, old=pod("o", {"app": "db"}))
-    assert not said("PodTopologySpread", happening, waiting, old=pod("o", {"app": "web"}, namespace="x"))
-    assert said("PodTopologySpread", Happening.NODE, waiting, new=node({"zone": "a"}))
-    assert not said("PodTopologySpread", Happening.NODE, waiting, new=node())
-    assert said("PodTopologySpread", Happening.NODE, waiting, old=node({"zone": "a"}))
-    assert said("PodTopologySpread", Happening.NODE, waiting, old=node({"zone": "a"}), new=node({"zone": "b"}))
-    assert not said("PodTopologySpread", Happening.NODE, waiting, old=node({"zone": "a"}), new=node({"zone": "a"}))
+    resource = EventResource.ASSIGNED_POD
+    assert said("PodTopologySpread", resource, waiting, new=pod("o", {"app": "web"}))
+    assert said("PodTopologySpread", resource, waiting, old=pod("o", {"app": "web"}))
+    assert not said("PodTopologySpread", resource, waiting, old=pod("o", {"app": "db"}))
+    assert not said("PodTopologySpread", resource, waiting, old=pod("o", {"app": "web"}, namespace="x"))
+    assert said("PodTopologySpread", EventResource.NODE, waiting, new=node({"zone": "a"}))
+    assert not said("PodTopologySpread", EventResource.NODE, waiting, new=node())
+    assert said("PodTopologySpread", EventResource.NODE, waiting, old=node({"zone": "a"}))
+    assert said("PodTopologySpread", EventResource.NODE, waiting, old=node({"zone": "a"}), new=node({"zone": "b"}))
+    assert not said("PodTopologySpread", EventResource.NODE, waiting, old=node({"zone": "a"}), new=node({"zone": "a"}))
 
 
 def test_devices_hope_for_slices_classes_and_nodes_but_not_for_their_end() -> None:
     waiting = pod()
     slice_ = ResourceSlice(metadata=ObjectMeta(name="s"))
-    assert said("DynamicResources", Happening.SLICE, waiting, new=slice_)
-    assert said("DynamicResources", Happening.SLICE, waiting, old=slice_, new=slice_)
-    assert not said("DynamicResources", Happening.SLICE, waiting, old=slice_)
-    assert said("DynamicResources", Happening.CLASS, waiting, new=DeviceClass(metadata=ObjectMeta(name="c")))
-    assert said("DynamicResources", Happening.NODE, waiting, new=node())
-    assert said("DynamicResources", Happening.NODE, waiting, old=node(), new=node({"a": "b"}))
-    assert not said("DynamicResources", Happening.NODE, waiting, old=node(), new=node(taints=(NO_SCHEDULE,)))
-    assert not said("DynamicResources", Happening.NODE, waiting, old=node())
+    assert said("DynamicResources", EventResource.SLICE, waiting, new=slice_)
+    assert said("DynamicResources", EventResource.SLICE, waiting, old=slice_, new=slice_)
+    assert not said("DynamicResources", EventResource.SLICE, waiting, old=slice_)
+    assert said("DynamicResources", EventResource.CLASS, waiting, new=DeviceClass(metadata=ObjectMeta(name="c")))
+    assert said("DynamicResources", EventResource.NODE, waiting, new=node())
+    assert said("DynamicResources", EventResource.NODE, waiting, old=node(), new=node({"a": "b"}))
+    assert not said("DynamicResources", EventResource.NODE, waiting, old=node(), new=node(taints=(NO_SCHEDULE,)))
+    assert not said("DynamicResources", EventResource.NODE, waiting, old=node())
 
 
 def test_a_gang_hopes_for_its_own_pods_and_group() -> None:
     waiting = pod(scheduling_group=core.PodSchedulingGroup(pod_group_name="g"))
     mate = pod("mate", scheduling_group=core.PodSchedulingGroup(pod_group_name="g"))
-    assert said("GangScheduling", Happening.UNSCHEDULED_POD, waiting, new=mate)
-    assert not said("GangScheduling", Happening.UNSCHEDULED_POD, waiting, new=pod("other"))
+    assert said("GangScheduling", EventResource.UNSCHEDULED_POD, waiting, new=mate)
+    assert not said("GangScheduling", EventResource.UNSCHEDULED_POD, waiting, new=pod("other"))
     group = PodGroup(metadata=ObjectMeta(name="g", namespace="ns"))
-    assert said("GangScheduling", Happening.POD_GROUP, waiting, old=group, new=group)
-    assert not said("GangScheduling", Happening.POD_GROUP, waiting, old=group)
+    assert said("GangScheduling", EventResource.POD_GROUP, waiting, old=group, new=group)
+    assert not said("GangScheduling", EventResource.POD_GROUP, waiting, old=group)
 
 
 @pytest.mark.parametrize("plugin", sorted(filter(None, RULES)))
 def test_no_plugin_hopes_for_what_it_did_not_ask_for(plugin: str) -> None:
-    unasked = next(happening for happening in Happening if happening not in RULES[plugin])
+    unasked = next(resource for resource in EventResource if resource not in RULES[plugin])
     assert not said(plugin, unasked, pod(), new=node())
 
 
 def test_a_plugin_that_nobody_knows_hopes_for_everything() -> None:
-    assert said("SomebodyElses", Happening.NODE, pod(), new=node())
+    assert said("SomebodyElses", EventResource.NODE, pod(), new=node())

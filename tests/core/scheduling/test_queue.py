@@ -24,7 +24,8 @@ from allot.core.model.resource_v1 import AllocationResult, ResourceClaim, Resour
 from allot.core.model.scheduling_v1 import GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec
 from allot.core.quantity import Quantity
 from allot.core.scheduling.backoff import BackoffTimes
-from allot.core.scheduling.hints import Event, Happening, helps
+from allot.core.scheduling.gates import Closed
+from allot.core.scheduling.hints import ClusterEvent, EventResource, helps
 from allot.core.scheduling.plan import Refusal, Unit
 from allot.core.scheduling.queue import Attempt, Queue
 from allot.core.scheduling.status import Status, Verdict
@@ -44,15 +45,15 @@ class World:
     def requests(self, pod: Pod) -> Mapping[str, Quantity]:
         return pod.spec.overhead
 
-    def gate(self, unit: Unit, group: str) -> Status | None:
+    def gate(self, unit: Unit, group: str) -> Closed | None:
         if group and (unit.group is None or len(unit.pods) < _minimum(unit.group)):
-            return _status("GangScheduling", "waiting for minCount pods from a gang to appear in scheduling queue")
+            return _closed("GangScheduling", "waiting for minCount pods from a gang to appear in scheduling queue")
         for pod in unit.pods:
             if pod.spec.scheduling_gates:
-                return _status("SchedulingGates", "waiting for scheduling gates")
+                return _closed("SchedulingGates", "waiting for scheduling gates")
             missing = self._missing(pod)
             if missing is not None:
-                return _status("DynamicResources", missing)
+                return _closed("DynamicResources", missing)
         return None
 
     def _missing(self, pod: Pod) -> str | None:
@@ -67,8 +68,8 @@ def _minimum(group: PodGroup) -> int:
     return gang.min_count if gang is not None else 1
 
 
-def _status(plugin: str, reason: str) -> Status:
-    return Status(verdict=Verdict.UNRESOLVABLE, plugin=plugin, reasons=(reason,))
+def _closed(plugin: str, reason: str) -> Closed:
+    return Closed(Status(verdict=Verdict.UNRESOLVABLE, plugin=plugin, reasons=(reason,)))
 
 
 def pod(
@@ -95,11 +96,11 @@ def node(name: str, cpu: str) -> Node:
     return Node(metadata=ObjectMeta(name=name), status=NodeStatus(allocatable={"cpu": Quantity.parse(cpu)}))
 
 
-def node_event(old: Node | None, new: Node | None) -> Event:
-    return Event(happening=Happening.NODE, key="n", old=old, new=new)
+def node_event(old: Node | None, new: Node | None) -> ClusterEvent:
+    return ClusterEvent(resource=EventResource.NODE, key="n", old=old, new=new)
 
 
-def claim_event(name: str, *, old: bool | None, new: bool | None) -> Event:
+def claim_event(name: str, *, old: bool | None, new: bool | None) -> ClusterEvent:
     """True: allocated, False: not, None: not there."""
 
     def state(allocated: bool | None) -> ResourceClaim | None:
@@ -108,7 +109,7 @@ def claim_event(name: str, *, old: bool | None, new: bool | None) -> Event:
         status = ResourceClaimStatus(allocation=AllocationResult() if allocated else None)
         return ResourceClaim(metadata=ObjectMeta(name=name, namespace="ns"), status=status)
 
-    return Event(happening=Happening.CLAIM, key=f"ns/{name}", old=state(old), new=state(new))
+    return ClusterEvent(resource=EventResource.CLAIM, key=f"ns/{name}", old=state(old), new=state(new))
 
 
 def refuse(queue: Queue, attempt: Attempt | None, plugins: str, now: float) -> None:
@@ -211,15 +212,6 @@ def test_an_idle_scheduler_may_try_early_but_not_after_an_error() -> None:
     assert names(queue.pop(1.2)) == ["a"]
 
 
-def test_an_event_while_a_pod_is_being_decided_counts_afterwards() -> None:
-    queue = World().queue
-    queue.put_pod(pod("a"), 0)
-    attempt = queue.pop(0)
-    queue.tell(node_event(None, node("n", "8")), 0)
-    refuse(queue, attempt, "NodeResourcesFit", 0)
-    assert queue.place("ns/a") is Place.BACKOFF
-
-
 def test_after_five_minutes_a_refused_pod_is_tried_whatever_happened() -> None:
     queue = World().queue
     queue.put_pod(pod("a"), 0)
@@ -287,10 +279,10 @@ def test_a_missing_claim_gates_its_pod_until_it_comes_and_is_told_once() -> None
     world = World()
     queue = world.queue
     queue.put_pod(pod("a", claim="c"), 0)
-    assert queue.long_gated(4.9, lambda _: 5.0) == []
-    ((told, status),) = queue.long_gated(5.0, lambda _: 5.0)
+    assert queue.long_gated(4.9, 5.0) == []
+    ((told, status),) = queue.long_gated(5.0, 5.0)
     assert (told.metadata.name, status.reasons) == ("a", ('could not find ResourceClaim "ns/c"',))
-    assert queue.long_gated(6.0, lambda _: 5.0) == []
+    assert queue.long_gated(6.0, 5.0) == []
     world.claims.add("ns/other")
     assert queue.tell(claim_event("other", old=None, new=False), 7) == 0
     world.claims.add("ns/c")
@@ -308,7 +300,7 @@ def test_a_claim_made_from_a_template_opens_the_gate_when_the_pod_names_it() -> 
     made = PodStatus(resource_claim_statuses=(PodResourceClaimStatus(name="c", resource_claim_name="made"),))
     # The gate of these tests knows only names in the spec; what matters is that the change is looked at.
     queue = Queue(
-        lambda unit, _: None if unit.pods[0].status.resource_claim_statuses else _status("DynamicResources", "no"),
+        lambda unit, _: None if unit.pods[0].status.resource_claim_statuses else _closed("DynamicResources", "no"),
         lambda *_: False,
     )
     queue.put_pod(waiting, 0)
@@ -369,7 +361,7 @@ def test_a_gang_is_one_unit_and_waits_for_its_quorum() -> None:
     assert queue.place("ns/b") is Place.GATED
     queue.put_pod(pod("a", group="g"), 2)
     attempt = queue.pop(3)
-    assert names(attempt) == ["b", "a"]
+    assert names(attempt) == ["a", "b"]
     assert attempt is not None
     assert attempt.unit.group is not None
     assert queue.pop(3) is None
@@ -396,8 +388,34 @@ def test_what_is_left_of_a_group_is_tried_at_once_and_waits_when_refused() -> No
     assert queue.members_of("ns/g") == 3
     queue.written(attempt.unit.pods[0])
     queue.failed(attempt.unit.pods[1], 1)
-    # Who was tried more often comes first.
-    assert names(queue.pop(10)) == ["c", "b"]
+    assert names(queue.pop(10)) == ["b", "c"]
+
+
+def test_the_pods_of_a_group_are_tried_in_an_order_that_depends_on_them_alone() -> None:
+    queue = World().queue
+    queue.put_group(gang("g", 1), 0)
+    old = ObjectMeta(name="z", namespace="ns", creation_timestamp="2026-01-01T00:00:00Z")
+    new = ObjectMeta(name="a", namespace="ns", creation_timestamp="2026-01-01T00:00:01Z")
+    important = pod("m", group="g", priority=1)
+    spec = pod("", group="g").spec
+    for at, each in enumerate((important, Pod(metadata=new, spec=spec), Pod(metadata=old, spec=spec))):
+        queue.put_pod(each, float(at))
+    assert names(queue.pop(10)) == ["m", "z", "a"]
+
+
+def test_a_group_whose_gate_closes_while_it_is_active_is_gated_when_its_turn_comes() -> None:
+    world = World()
+    world.claims = {"ns/c"}
+    world.queue.put_group(gang("g", 1), 0)
+    world.queue.put_pod(pod("a", claim="c", group="g"), 0)
+    world.queue.put_pod(pod("b"), 1)
+    assert world.queue.place("ns/a") is Place.ACTIVE
+    world.claims.clear()
+    assert names(world.queue.pop(2)) == ["b"]
+    assert world.queue.place("ns/a") is Place.GATED
+    world.claims.add("ns/c")
+    world.queue.tell(claim_event("c", old=None, new=False), 3)
+    assert names(world.queue.pop(3)) == ["a"]
 
 
 def test_pauses_of_groups_grow_with_the_root_of_their_size() -> None:

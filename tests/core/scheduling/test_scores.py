@@ -181,7 +181,7 @@ def test_wishes_of_both_sides_count() -> None:
         pod("three", on="n3", affinity=required),
     )
     asked = profile(pod(labels={"app": "b"}, affinity=preferring("podAffinity", wish("a", 10))))
-    score = inter_pod_affinity.Score(asked, made.neighbours, DEFAULT_SETTINGS)
+    score = inter_pod_affinity.Score(asked, made.affinity_index, DEFAULT_SETTINGS)
     raw = [score.raw(info) for info in made.nodes.values()]
     assert raw == [10, -4, 1]
     assert inter_pod_affinity.normalized(raw) == [100, 0, 35]
@@ -200,7 +200,7 @@ def test_crowded_domains_score_less() -> None:
     asked = profile(pod(labels={"app": "a"}, topologySpreadConstraints=[{**constraint, **selector}]))
     nodes = list(made.nodes.values())
     counted = [(info, 1) for info in nodes]
-    score = pod_topology_spread.Score(asked, asked.soft_spreads, made.neighbours, counted, counted, all_labels=True)
+    score = pod_topology_spread.Score(asked, asked.soft_spreads, made.affinity_index, counted, counted, all_labels=True)
     raw = [None if score.is_ignored(info) else score.raw(info) for info in nodes]
     # Three pods times ln(2 domains + 2).
     assert raw == [4, 0, None]
@@ -213,16 +213,18 @@ def test_pods_of_a_service_spread_without_being_asked() -> None:
         metadata=ObjectMeta(name="s", namespace="ns"), spec=core_v1.ServiceSpec(selector={"app": "a"})
     )
     assert [place(made, pod(f"x{number}", cpu="100m", labels={"app": "a"})) for number in range(3)] == ["n1"] * 3
-    made.owners.put(service)
+    made.spread_selectors.put(service)
     assert place(made, pod("p", cpu="100m", labels={"app": "a"})) == "n2"
-    made.owners.delete(service)
+    made.spread_selectors.delete(service)
     assert place(made, pod("q", cpu="100m", labels={"app": "a"})) == "n1"
 
 
 def test_pods_of_a_controller_spread_without_being_asked() -> None:
     made = cluster(node("n1", cpu="100"), node("n2", cpu="2"))
     selector = LabelSelector(match_labels={"app": "a"})
-    made.owners.put(ReplicaSet(metadata=ObjectMeta(name="r", namespace="ns"), spec=ReplicaSetSpec(selector=selector)))
+    made.spread_selectors.put(
+        ReplicaSet(metadata=ObjectMeta(name="r", namespace="ns"), spec=ReplicaSetSpec(selector=selector))
+    )
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
     owned: dict[str, Any] = {"labels": {"app": "a"}, "metadata": {"ownerReferences": [owner]}}
     assert sorted(place(made, pod(f"p{number}", cpu="100m", **owned)) for number in range(2)) == ["n1", "n2"]

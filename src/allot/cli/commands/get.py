@@ -11,7 +11,7 @@ from allot.cli.errors import Refused
 from allot.cli.output import OutputFormat, talk, write_table, write_value
 from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
 from allot.core.advice.usage.listing import DeviceRow, list_devices, list_pools
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
 
 _WIDE = "wide"
@@ -56,7 +56,7 @@ def devices(source: SnapshotSource, free: bool, selector: str, output: str) -> N
       allot get devices -l 'device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))'
       allot get devices -f dump.yaml -o json
     """
-    found = list_devices(World(read_snapshot(source)), _compiled(selector), only_free=free)
+    found = list_devices(WhatIfCluster(read_snapshot(source)), _compiled(selector), only_free=free)
     if found.failures:
         talk(f"note: the selector fails on {len(found.failures)} devices, which are left out: {found.failures[0]}")
     if output in (OutputFormat.JSON.value, OutputFormat.YAML.value):
@@ -117,7 +117,7 @@ def pools(source: SnapshotSource, output: str) -> None:
       allot get pools
       allot get pools -f dump.yaml -o json
     """
-    rows = list(list_pools(World(read_snapshot(source))))
+    rows = list(list_pools(WhatIfCluster(read_snapshot(source))))
     if output in (OutputFormat.JSON.value, OutputFormat.YAML.value):
         write_value({"pools": [msgspec.to_builtins(row) for row in rows]}, OutputFormat(output))
         return

@@ -30,13 +30,13 @@ from allot.core.advice.planning.maximum import Maximum
 from allot.core.advice.planning.outcome import Outcome, outcome_of
 from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
-from allot.core.scheduling.settings import Policy, Settings
+from allot.core.scheduling import Policy, Settings
 
 EXIT_NONE_FITS = 1
 COPIES_MAX = 100_000
@@ -143,7 +143,7 @@ def _outcome(
 ) -> Outcome:
     devices = sum(len(slice_.spec.devices or ()) for slice_ in snapshot.of(ResourceSlice))
     with progress("placing copies", min(limit, devices)) as advance:
-        return outcome_of(World(snapshot), manifest, limit, settings, displaced, advance)
+        return outcome_of(WhatIfCluster(snapshot, settings=settings), manifest, limit, displaced, advance)
 
 
 # --- the other cluster ---

@@ -20,7 +20,7 @@ from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle
 from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, parse_configuration
-from allot.scheduler.loop import Scheduler
+from allot.scheduler.loop import Options, Scheduler
 from allot.scheduler.plugin_arguments import BadConfiguration
 
 # kube-scheduler's: who schedules the pods of default-scheduler competes with it for this lease.
@@ -121,12 +121,10 @@ async def _work(configuration: SchedulerConfiguration, gates: FeatureGates, comp
         informers,
         component.clock,
         component.ids,
-        configuration=configuration,
-        gates=gates,
+        configuration,
+        gates,
+        options=Options(instance=component.identity.partition("_")[0], writing_max=_WRITING_MAX, drain_s=_DRAIN_S),
         registry=component.registry,
-        instance=component.identity.partition("_")[0],
-        writing_max=_WRITING_MAX,
-        drain_s=_DRAIN_S,
     )
     talk(f"scheduling pods of {', '.join(_described(profile) for profile in configuration.profiles)}")
     async with asyncio.TaskGroup() as tasks:

@@ -14,7 +14,7 @@ from allot.cli.reading.snapshots import SnapshotSource, read_snapshot
 from allot.cli.serving import ADMIN_KUBECONFIG, EXIT_UNREACHABLE, data_dir_option
 from allot.cli.up.instance import Instance, InstanceState
 from allot.core.advice.usage.devices import By, device_usage
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model.core_v1 import Node, Pod
 from allot.process.clock import rfc3339
 
@@ -64,7 +64,7 @@ def _contents(kubeconfig: Path) -> dict[str, Any]:
     snapshot = read_snapshot(SnapshotSource(kubeconfig=kubeconfig))
     nodes = snapshot.of(Node)
     ready = [each for each in nodes if any(c.type == "Ready" and c.status == "True" for c in each.status.conditions)]
-    rows = device_usage(World(snapshot), By.DRIVER).rows
+    rows = device_usage(WhatIfCluster(snapshot), By.DRIVER).rows
     phases = Counter(each.status.phase or "Pending" for each in snapshot.of(Pod))
     return {
         "nodes": {"total": len(nodes), "ready": len(ready)},

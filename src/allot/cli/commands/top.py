@@ -17,7 +17,7 @@ from allot.core.advice.usage.claims import ClaimState, ClaimUsage, claim_usage
 from allot.core.advice.usage.devices import By, DevicesReport, DeviceUsage, device_usage
 from allot.core.advice.usage.nodes import NodeUsage, node_usage
 from allot.core.advice.usage.partitions import PartitionUsage, partition_usage
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.quantity import Quantity
 
 _NAMES_SHOWN_MAX = 3
@@ -122,8 +122,8 @@ def devices(
         namespace = ""
 
     def show(snapshot: Snapshot) -> None:
-        world = World(snapshot)
-        report, partitions = device_usage(world, By(by)), partition_usage(world)
+        what_if = WhatIfCluster(snapshot)
+        report, partitions = device_usage(what_if, By(by)), partition_usage(what_if)
         rows = _sorted((_of_namespace(row, namespace) for row in report.rows), sort_by)
         if output is OutputFormat.TABLE:
             _write_devices(report, rows, partitions)
@@ -220,7 +220,9 @@ def claims(
     chosen = "" if all_namespaces else namespace or source.namespace
 
     def show(snapshot: Snapshot) -> None:
-        found = (row for row in claim_usage(World(snapshot), chosen) if not idle or row.state is ClaimState.IDLE)
+        found = (
+            row for row in claim_usage(WhatIfCluster(snapshot), chosen) if not idle or row.state is ClaimState.IDLE
+        )
         rows = _sorted(found, sort_by)
         if output is OutputFormat.TABLE:
             headers = ("NAMESPACE", "NAME", "STATE", "NODE", "DEVICES", "PODS", "AGE", "HELD FOR")
@@ -279,7 +281,7 @@ def nodes(source: SnapshotSource, sort_by: _Key | None, watch: bool, output: Out
     """
 
     def show(snapshot: Snapshot) -> None:
-        rows = _sorted(node_usage(World(snapshot)), sort_by)
+        rows = _sorted(node_usage(WhatIfCluster(snapshot)), sort_by)
         if output is OutputFormat.TABLE:
             headers = ("NODE", "DEVICES", "FREE", "PARTLY", "IN USE", "UNAVAILABLE", "CPU", "MEMORY", "PODS", "STATE")
             write_table(headers, [_node_cells(row) for row in rows])

@@ -13,7 +13,7 @@ from allot.cli.output import OutputFormat, output_option, write, write_value
 from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
 from allot.core.advice.tree import Branch, claim_tree, device_tree, node_tree, pod_tree
 from allot.core.advice.usage.published import published_pools
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
@@ -60,8 +60,8 @@ def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFor
     kind, _, name = subject.partition("/") if "/" in subject else ("pod", "", subject)
     if kind not in _KINDS or not name:
         raise Unreadable(f"{subject!r}: expected pod/NAME, claim/NAME, node/NAME or device/NAME")
-    world = World(read_snapshot(source))
-    found = list(_trees(world, _KINDS[kind], name, namespace or source.namespace))
+    what_if = WhatIfCluster(read_snapshot(source))
+    found = list(_trees(what_if, _KINDS[kind], name, namespace or source.namespace))
     if output is not OutputFormat.TABLE:
         for branch in found:
             write_value(_value(branch), output)
@@ -70,31 +70,31 @@ def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFor
         _draw(branch, "", "")
 
 
-def _trees(world: World, kind: str, name: str, namespace: str) -> Iterator[Branch]:
+def _trees(what_if: WhatIfCluster, kind: str, name: str, namespace: str) -> Iterator[Branch]:
     if kind == "pod":
-        pod = world.get(core_v1.Pod, name, namespace)
+        pod = what_if.get(core_v1.Pod, name, namespace)
         if pod is None:
             raise _missing("pod", f"{namespace}/{name}")
-        yield pod_tree(world, pod)
+        yield pod_tree(what_if, pod)
     elif kind == "claim":
-        claim = world.get(api.ResourceClaim, name, namespace)
+        claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None:
             raise _missing("claim", f"{namespace}/{name}")
-        yield claim_tree(world, claim)
+        yield claim_tree(what_if, claim)
     elif kind == "node":
-        if name not in world.cluster.nodes:
+        if name not in what_if.cluster.nodes:
             raise _missing("node", name)
-        yield node_tree(world, name)
+        yield node_tree(what_if, name)
     else:
         entries = [
             entry
-            for pool in published_pools(world)
+            for pool in published_pools(what_if)
             for entry in pool.entries
             if name in (entry.id.device, f"{entry.id.pool}/{entry.id.device}", str(entry.id))
         ]
         if not entries:
             raise _missing("device", name)
-        yield from (device_tree(world, entry) for entry in entries)
+        yield from (device_tree(what_if, entry) for entry in entries)
 
 
 def _missing(kind: str, name: str) -> Refused:

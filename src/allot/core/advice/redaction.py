@@ -7,7 +7,7 @@ from typing import Any
 
 from allot.core.advice.explain.causes.volumes import DEFAULT_CLASS
 from allot.core.model.resource_v1 import EXTENDED_RESOURCE_CLAIM_ANNOTATION, POD_CLAIM_NAME_ANNOTATION
-from allot.core.scheduling.volumes import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
+from allot.core.scheduling import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 JSON = dict[str, Any]

@@ -13,7 +13,7 @@ import msgspec
 from allot.core.advice.usage.claims import nodes_of
 from allot.core.advice.usage.devices import users_of
 from allot.core.advice.usage.published import attributes_of, keeping_off, model_of, node_name
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -39,22 +39,22 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 # --- pods ---
 
 
-def pod_tree(world: World, pod: core_v1.Pod) -> Branch:
+def pod_tree(what_if: WhatIfCluster, pod: core_v1.Pod) -> Branch:
     """Containers, their claims, the requests in these, the devices for them."""
     entries = {entry.name: entry for entry in pod.spec.resource_claims}
     told: set[str] = set()
     containers = [
-        _container(world, pod, container, entries, told)
+        _container(what_if, pod, container, entries, told)
         for container in (*pod.spec.init_containers, *pod.spec.containers)
     ]
-    unused = [_entry(world, pod, entry, "", told) for name, entry in entries.items() if name not in told]
+    unused = [_entry(what_if, pod, entry, "", told) for name, entry in entries.items() if name not in told]
     facts = {"phase": pod.status.phase or "Pending", "node": pod.spec.node_name or "none yet"}
     return Branch(
         kind="pod",
         name=f"{pod.metadata.namespace}/{pod.metadata.name}",
         facts=facts,
         problem=_pending_because(pod),
-        children=(*containers, *_extended(world, pod), *unused),
+        children=(*containers, *_extended(what_if, pod), *unused),
     )
 
 
@@ -66,7 +66,7 @@ def _pending_because(pod: core_v1.Pod) -> str:
 
 
 def _container(
-    world: World,
+    what_if: WhatIfCluster,
     pod: core_v1.Pod,
     container: core_v1.Container,
     entries: Mapping[str, core_v1.PodResourceClaim],
@@ -80,7 +80,7 @@ def _container(
         elif entry.name in told and not used.request:
             children.append(Branch(kind="claim", name=used.name, facts={"shared": "see above"}))
         else:
-            children.append(_entry(world, pod, entry, used.request or "", told))
+            children.append(_entry(what_if, pod, entry, used.request or "", told))
     return Branch(kind="container", name=container.name, problem=_sick(pod, container.name), children=tuple(children))
 
 
@@ -97,7 +97,9 @@ def _sick(pod: core_v1.Pod, container: str) -> str:
     return "; ".join(said)
 
 
-def _entry(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, request: str, told: set[str]) -> Branch:
+def _entry(
+    what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, request: str, told: set[str]
+) -> Branch:
     """The claim behind an entry; request: the only one that counts."""
     told.add(entry.name)
     source = f"template {entry.resource_claim_template_name}" if entry.resource_claim_template_name else ""
@@ -107,27 +109,27 @@ def _entry(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, requ
     facts = {"entry": entry.name, **({"from": source} if source else {})}
     if not name:
         return Branch(kind="claim", name="", facts=facts, problem="the claim has not been created yet")
-    claim = world.claims.claim(pod.metadata.namespace, name)
+    claim = what_if.claims.claim(pod.metadata.namespace, name)
     if claim is None and source and pod.status.phase in _ENDED:
         return Branch(kind="claim", name=name, facts={**facts, "state": "deleted, as the pod has ended"})
     if claim is None:
         return Branch(kind="claim", name=name, facts=facts, problem="the claim does not exist")
-    tree = claim_tree(world, claim, request)
+    tree = claim_tree(what_if, claim, request)
     return msgspec.structs.replace(tree, facts={**facts, **tree.facts})
 
 
-def _extended(world: World, pod: core_v1.Pod) -> Iterator[Branch]:
+def _extended(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[Branch]:
     """The claim that stands for extended resources."""
-    claim = world.claims.special_claim_of(pod)
+    claim = what_if.claims.special_claim_of(pod)
     if claim is not None:
-        tree = claim_tree(world, claim)
+        tree = claim_tree(what_if, claim)
         yield msgspec.structs.replace(tree, facts={"from": "extended resources", **tree.facts})
 
 
 # --- claims ---
 
 
-def claim_tree(world: World, claim: api.ResourceClaim, only: str = "") -> Branch:
+def claim_tree(what_if: WhatIfCluster, claim: api.ResourceClaim, only: str = "") -> Branch:
     """Requests and the devices for them. only: the one request that counts."""
     allocation = claim.status.allocation
     facts = {"state": "allocated" if allocation is not None else "not allocated"}
@@ -138,7 +140,7 @@ def claim_tree(world: World, claim: api.ResourceClaim, only: str = "") -> Branch
     if nodes:
         facts["node"] = ", ".join(nodes)
     children = [
-        _request(world, claim, request)
+        _request(what_if, claim, request)
         for request in claim.spec.devices.requests
         if not only or request.name == only.partition("/")[0]
     ]
@@ -150,7 +152,7 @@ def claim_tree(world: World, claim: api.ResourceClaim, only: str = "") -> Branch
     )
 
 
-def _request(world: World, claim: api.ResourceClaim, request: api.DeviceRequest) -> Branch:
+def _request(what_if: WhatIfCluster, claim: api.ResourceClaim, request: api.DeviceRequest) -> Branch:
     allocation = claim.status.allocation
     results = [
         result
@@ -166,7 +168,7 @@ def _request(world: World, claim: api.ResourceClaim, request: api.DeviceRequest)
         name=request.name,
         facts=facts,
         problem="" if results or allocation is None else "no devices in the allocation",
-        children=tuple(_result(world, claim, result) for result in results),
+        children=tuple(_result(what_if, claim, result) for result in results),
     )
 
 
@@ -182,9 +184,9 @@ def _asks(request: api.DeviceRequest) -> Iterator[str]:
         yield text
 
 
-def _result(world: World, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> Branch:
+def _result(what_if: WhatIfCluster, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> Branch:
     id_ = DeviceID(result.driver, result.pool, result.device)
-    entries = world.claims.inventory.devices_named(id_)
+    entries = what_if.claims.inventory.devices_named(id_)
     facts: dict[str, str] = {}
     if result.admin_access:
         facts["access"] = "admin"
@@ -247,45 +249,45 @@ def _device_facts(entry: DeviceEntry) -> dict[str, str]:
     return facts
 
 
-def device_tree(world: World, entry: DeviceEntry) -> Branch:
+def device_tree(what_if: WhatIfCluster, entry: DeviceEntry) -> Branch:
     """Who holds a device, and who watches it."""
     state = entry.state
     facts = {"node": node_name(entry) or "several", **_device_facts(entry)}
-    children = [_holder(world, claim, {"holds": "all of it"}) for claim in state.claims]
-    children += [_holder(world, share.claim, {"holds": "a share"}) for share in state.shares]
-    children += [_holder(world, claim, {"access": "admin"}) for claim in _watchers(world, entry.id)]
+    children = [_holder(what_if, claim, {"holds": "all of it"}) for claim in state.claims]
+    children += [_holder(what_if, share.claim, {"holds": "a share"}) for share in state.shares]
+    children += [_holder(what_if, claim, {"access": "admin"}) for claim in _watchers(what_if, entry.id)]
     return Branch(kind="device", name=str(entry.id), facts=facts, children=tuple(children))
 
 
-def _watchers(world: World, id_: DeviceID) -> Iterator[ClaimID]:
-    for claim in world.claims.claims():
+def _watchers(what_if: WhatIfCluster, id_: DeviceID) -> Iterator[ClaimID]:
+    for claim in what_if.claims.claims():
         results = claim.status.allocation.devices.results if claim.status.allocation is not None else ()
         if any(r.admin_access and (r.driver, r.pool, r.device) == tuple(id_) for r in results):
             yield ClaimID(claim.metadata.namespace, claim.metadata.name)
 
 
-def _holder(world: World, id_: ClaimID, facts: Mapping[str, str]) -> Branch:
-    claim = world.claims.claim(id_.namespace, id_.name)
+def _holder(what_if: WhatIfCluster, id_: ClaimID, facts: Mapping[str, str]) -> Branch:
+    claim = what_if.claims.claim(id_.namespace, id_.name)
     users = users_of(claim) if claim is not None else ()
     pods = tuple(Branch(kind="pod", name=f"{id_.namespace}/{name}") for name in users)
     return Branch(kind="claim", name=str(id_), facts=facts, children=pods)
 
 
-def node_tree(world: World, name: str) -> Branch:
+def node_tree(what_if: WhatIfCluster, name: str) -> Branch:
     """The devices of a node with their holders, and its pods that use none of them."""
     devices = [
-        device_tree(world, entry)
-        for slice_ in world.all(api.ResourceSlice)
+        device_tree(what_if, entry)
+        for slice_ in what_if.all(api.ResourceSlice)
         for device in slice_.spec.devices or ()
-        for entry in world.claims.inventory.devices_named(
+        for entry in what_if.claims.inventory.devices_named(
             DeviceID(slice_.spec.driver, slice_.spec.pool.name, device.name)
         )
         if entry.slice is slice_ and node_name(entry) == name
     ]
-    info = world.cluster.nodes.get(name)
+    info = what_if.cluster.nodes.get(name)
     others = [
         Branch(kind="pod", name=f"{pod.pod.metadata.namespace}/{pod.pod.metadata.name}")
         for pod in (info.pods.values() if info is not None else ())
-        if not world.claims.claims_of(pod.pod)
+        if not what_if.claims.claims_of(pod.pod)
     ]
     return Branch(kind="node", name=name, children=(*devices, *others))

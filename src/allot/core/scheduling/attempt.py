@@ -1,7 +1,7 @@
 """One attempt to find a node for one pod: a placement, or all that is known about why there is none.
 
 The usual pod is answered from a `Ranking`: what equal pods got to know carries over. Pods that may have only a few nodes
-are answered by a survey of those. Changes nothing.
+are answered by a evaluation of those. Changes nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +11,22 @@ from collections.abc import Collection
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.device_fit import DeviceFit
 from allot.core.scheduling.failure import Failure, counted
+from allot.core.scheduling.full_evaluation import (
+    FullEvaluation,
+    evaluate_all,
+    evaluate_few,
+    placement_of,
+    pre_refusal,
+    promised_refusal,
+)
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.ranking import Item, Ranking
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.surroundings import spreads_of
-from allot.core.scheduling.survey import Survey, among_few, placement_of, pre_refusal, promised_refusal, surveyed
+from allot.core.scheduling.topology_terms import spreads_of
 
 
 def attempt(
@@ -35,36 +42,38 @@ def attempt(
     status = pre_refusal(cluster, profile, pod, settings)
     if status is not None:
         return Failure(status=status, early=True)
-    question = cluster.devices.question(pod, group, now) if cluster.devices is not None else None
-    if isinstance(question, Status):
-        return Failure(status=question, early=True)
+    fit = cluster.devices.fit(pod, group, now) if cluster.devices is not None else None
+    if isinstance(fit, Status):
+        return Failure(status=fit, early=True)
     promised = pod.status.nominated_node_name
     if promised and (allowed is None or promised in allowed):
         info = cluster.nodes.get(promised)
-        if info is not None and Survey(cluster, pod, profile, question, settings).refusal(info) is None:
-            return placement_of(pod, info, question)
-    only = allowed if question is None else _both(allowed, question.nodes)
+        if info is not None and FullEvaluation(cluster, pod, profile, fit, settings).refusal(info) is None:
+            return placement_of(pod, info, fit)
+    only = allowed if fit is None else _both(allowed, fit.nodes)
     only = _both(only, profile.node_names)
     if pod.spec.node_name:
         only = _both(only, frozenset((pod.spec.node_name,)))
     if only is not None and allowed is None and len(only) <= _FEW_NODES:
-        found = among_few(cluster, pod, profile, question, settings, only)
+        found = evaluate_few(cluster, pod, profile, fit, settings, only)
         if isinstance(found, Placement):
             return found
         if profile.node_names is not None or pod.spec.node_name:
             return found
-    key = None if question is None else question.key
-    if only is not None or (question is not None and key is None) or _shares_exclusively(cluster, profile):
-        return surveyed(cluster, pod, profile, question, settings, allowed)
-    spreads = spreads_of(profile, cluster.owners, settings) if looks_around(cluster, profile, settings) else None
+    key = None if fit is None else fit.key
+    if only is not None or (fit is not None and key is None) or _shares_exclusively(cluster, profile):
+        return evaluate_all(cluster, pod, profile, fit, settings, allowed)
+    spreads = (
+        spreads_of(profile, cluster.spread_selectors, settings) if looks_around(cluster, profile, settings) else None
+    )
     if spreads is not None and not cluster.has_unique_hostnames:
-        return surveyed(cluster, pod, profile, question, settings, allowed)
-    ranking = cluster.boards.ranking(profile, settings, key, spreads)
-    ranking.refresh(question)
+        return evaluate_all(cluster, pod, profile, fit, settings, allowed)
+    ranking = cluster.filter_caches.ranking(profile, settings, key, spreads)
+    ranking.refresh(fit)
     if spreads is not None and ranking.is_relative:
         # Scores relative to the best node are relative to those that other pods allow.
-        return surveyed(cluster, pod, profile, question, settings, allowed)
-    return _ranked(cluster, pod, profile, question, settings, ranking)
+        return evaluate_all(cluster, pod, profile, fit, settings, allowed)
+    return _ranked(cluster, pod, profile, fit, settings, ranking)
 
 
 _FEW_NODES = 16
@@ -91,9 +100,9 @@ def looks_around(cluster: Cluster, profile: Profile, settings: Settings) -> bool
         or profile.soft_spreads
     ):
         return True
-    if profile.wants_spread and settings.default_spreads and cluster.owners.selector(profile) is not None:
+    if profile.wants_spread and settings.default_spreads and cluster.spread_selectors.selector(profile) is not None:
         return True
-    return cluster.neighbours.concern(profile)
+    return cluster.affinity_index.concern(profile)
 
 
 # --- by the ranking of equal pods ---
@@ -103,15 +112,15 @@ def _ranked(
     cluster: Cluster,
     pod: core_v1.Pod,
     profile: Profile,
-    question: DeviceQuestion | None,
+    fit: DeviceFit | None,
     settings: Settings,
     ranking: Ranking,
 ) -> Placement | Failure:
     failed = ranking.failed
     if failed is not None:
         # The error names the claim, so each pod has its own.
-        error = question.exact(failed) if question is not None else None
-        return Failure(status=error or ranking.refusals[failed.name], question=question)
+        error = fit.exact(failed) if fit is not None else None
+        return Failure(status=error or ranking.refusals[failed.name], fit=fit)
     # Nodes that only this pod may not have, because others were promised them.
     aside: dict[str, tuple[Item, Status]] = {}
     try:
@@ -122,17 +131,17 @@ def _ranked(
                 if status is not None:
                     aside[name] = (ranking.set_aside(name), status)
                     continue
-            status = question.exact(info) if question is not None else None
+            status = fit.exact(info) if fit is not None else None
             if status is None:
-                return placement_of(pod, info, question)
+                return placement_of(pod, info, fit)
             ranking.refuse(name, status)
             if status.verdict is Verdict.ERROR:
-                return Failure(status=status, question=question)
+                return Failure(status=status, fit=fit)
         refusals, histogram = ranking.outcome()
         if not aside:
-            return Failure(refusals=refusals, histogram=histogram, question=question)
+            return Failure(refusals=refusals, histogram=histogram, fit=fit)
         refusals = {**refusals, **{name: status for name, (_, status) in aside.items()}}
-        return Failure(refusals=refusals, histogram=counted(refusals.values()), question=question)
+        return Failure(refusals=refusals, histogram=counted(refusals.values()), fit=fit)
     finally:
         for item, _ in aside.values():
             ranking.put_back(item)

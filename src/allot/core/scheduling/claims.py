@@ -3,7 +3,7 @@
 Fed change by change with claims, classes, slices, taint rules and pod groups; keeps the inventory of devices up to date
 with all of that. An allocation is *in flight* from `assume` until the claim is seen with an allocation (or `forget`). An
 object that the scheduler wrote itself (`wrote`) counts until an informer delivers one that is as new.
-Ask it for a pod's `question`, which knows about nodes; nothing here does.
+Ask it for a pod's `fit`, which knows about nodes; nothing here does.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from allot.core.model import resource_v1 as api
 from allot.core.model import scheduling_v1 as scheduling
 from allot.core.scheduling import group_claims
 from allot.core.scheduling.binding_conditions import BINDING_TIMEOUT_SECONDS
-from allot.core.scheduling.devices import DeviceQuestion, refusal
-from allot.core.scheduling.double import Double, doubles
-from allot.core.scheduling.extended import SPECIAL_NAME, ExtendedResources, owner_of_special
+from allot.core.scheduling.claim_fit import ClaimFit, refusal
+from allot.core.scheduling.claim_record import ClaimRecord
+from allot.core.scheduling.double_allocation import DoubleAllocation, double_allocations
+from allot.core.scheduling.extended_resources import SPECIAL_NAME, ExtendedResources, owner_of_special
 from allot.core.scheduling.group_claims import LookupFailure
 from allot.core.scheduling.group_clean_ups import Refused, group_clean_ups
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import ClaimStep, CleanUp, Placement
-from allot.core.scheduling.record import ClaimRecord
 from allot.core.scheduling.request_problems import RequestProblems
 from allot.core.scheduling.status import Status
 
@@ -238,9 +238,9 @@ class Claims:
 
     # --- questions ---
 
-    def question(
+    def fit(
         self, pod: core_v1.Pod, group: scheduling.PodGroup | None = None, now: float = 0.0
-    ) -> DeviceQuestion | Status | None:
+    ) -> ClaimFit | Status | None:
         """What a pod needs of devices, to be asked of nodes. A status: no node will do. None: it needs none.
 
         group: the one that the pod is decided with, in case it is not known yet. now: seconds since 1970.
@@ -251,7 +251,7 @@ class Claims:
             wanted = self.extended.wanted(pod)
             if wanted is None:
                 return None
-            return DeviceQuestion.make(self, pod, (), wanted, now)
+            return ClaimFit.make(self, pod, (), wanted, now)
         try:
             found = self.lookup(pod)
         except LookupFailure as failure:
@@ -259,7 +259,7 @@ class Claims:
         wanted = self.extended.wanted(pod)
         if not found and wanted is None:
             return None
-        return DeviceQuestion.make(self, pod, found, wanted, now)
+        return ClaimFit.make(self, pod, found, wanted, now)
 
     def gate(self, pod: core_v1.Pod) -> Status | None:
         """Why a pod may not even wait in the queue yet (PreEnqueue)."""
@@ -287,8 +287,21 @@ class Claims:
                 raise LookupFailure(f'resourceclaim "{name}" is being deleted')
             if check_owner:
                 group_claims.check_owner(pod, claim, self.workload_claims)
+            if record.is_full() and not self._is_user(pod, record):
+                raise LookupFailure(
+                    f'resourceclaim "{name}" is reserved for {api.RESERVED_FOR_MAX} consumers, which is the limit'
+                )
             found.append((entry, record))
         return found
+
+    def _is_user(self, pod: core_v1.Pod, record: ClaimRecord) -> bool:
+        """Whether a claim is reserved for a pod or its group, or is about to be."""
+        claim = record.current
+        assert claim is not None, "a claim that is full is there"
+        if group_claims.is_reserved_for(pod, claim, self.workload_claims) or pod.metadata.uid in record.consumers():
+            return True
+        group = self.pod_group_of(pod)
+        return group is not None and group.metadata.uid in record.consumers()
 
     def claims_of(self, pod: core_v1.Pod) -> tuple[ClaimID, ...]:
         """Claims that a pod names, whether they exist or not; those that are still to be made are left out."""
@@ -368,9 +381,9 @@ class Claims:
         """What to clear away if a group found no place. scheduled: how many of its pods run or are about to."""
         return group_clean_ups(self, group, refused, scheduled)
 
-    def doubles(self, namespace: str, name: str) -> tuple[Double, ...]:
+    def double_allocations(self, namespace: str, name: str) -> tuple[DoubleAllocation, ...]:
         """What a claim holds that others hold too, because of another scheduler."""
-        return tuple(doubles(self.inventory, ClaimID(namespace, name), self._claim_of))
+        return tuple(double_allocations(self.inventory, ClaimID(namespace, name), self._claim_of))
 
     def _claim_of(self, id_: ClaimID) -> api.ResourceClaim | None:
         record = self._records.get(id_)

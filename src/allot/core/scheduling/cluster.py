@@ -7,20 +7,20 @@ back. Nothing else changes it: a decision that has to try something out does so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 from allot.core.model import core_v1, policy_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.boards import Boards
 from allot.core.scheduling.changes import Changes
-from allot.core.scheduling.neighbours import Neighbours
+from allot.core.scheduling.device_fit import Devices, Leftover
+from allot.core.scheduling.filter_caches import FilterCaches
 from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.owners import Owners
 from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles, pod_key
-from allot.core.scheduling.questions import Devices, Leftover
 from allot.core.scheduling.settings import HOSTNAME
+from allot.core.scheduling.spread_selectors import SpreadSelectors
 from allot.core.scheduling.volumes import Volumes
 
 _FINISHED = ("Succeeded", "Failed")
@@ -39,8 +39,8 @@ class Cluster:
         self.changes = Changes()
         self.device_changes = Changes()
         self.profiles = Profiles()
-        self.neighbours = Neighbours()
-        self.owners = Owners()
+        self.affinity_index = PodAffinityIndex()
+        self.spread_selectors = SpreadSelectors()
         self.volumes = Volumes()
         self.budgets: dict[tuple[str, str], policy_v1.PodDisruptionBudget] = {}
         self.groups: dict[tuple[str, str], PodGroup] = {}
@@ -51,19 +51,18 @@ class Cluster:
         self.leaving: dict[str, PodInfo] = {}
         # How many nodes have an image.
         self.image_spread: dict[str, int] = {}
-        self.boards = Boards(self)
+        self.filter_caches = FilterCaches(self)
         # The uids of pods that ended lately: what their claims hold is about to be free.
         self.departed: dict[str, None] = {}
         self._assumed: set[str] = set()
         self._homeless: dict[str, dict[str, PodInfo]] = {}
-        self._members: dict[tuple[str, str], set[str]] = {}
+        self._members: dict[tuple[str, str], dict[str, None]] = {}
         self._nominations: dict[str, str] = {}
         self._hostnames: dict[str, int] = {}
         self._repeated_hostnames = 0
-        self._ordinal = 0
-        self._taken = 0
-        # While something is tried out: when nodes were last taken before.
-        self._times: dict[str, int] | None = None
+        # Told of every pod that begins or ceases to count on a node; None if nobody wants to know.
+        self._on_placed: Callable[[PodInfo], None] | None = None
+        self._on_left: Callable[[PodInfo], None] | None = None
 
     # --- nodes ---
 
@@ -89,17 +88,16 @@ class Cluster:
             self._count_images(info, 1)
         if relabeled:
             for pod in info.pods.values():
-                self.neighbours.remove(pod.key)
-                self.neighbours.add(pod, info.labels)
+                self.affinity_index.remove(pod.key)
+                self.affinity_index.add(pod, info.labels)
         self.changes.add(name)
 
     def _add_node(self, node: core_v1.Node) -> None:
-        self._ordinal += 1
-        info = NodeInfo(node, self._ordinal)
+        info = NodeInfo(node)
         self.nodes[info.name] = info
         for pod in self._homeless.pop(info.name, {}).values():
             info.add(pod)
-            self.neighbours.add(pod, info.labels)
+            self.affinity_index.add(pod, info.labels)
         self._count_images(info, 1)
         self._count_hostname(info.labels, 1)
         self.changes.add(info.name)
@@ -110,7 +108,7 @@ class Cluster:
         if info is None:
             return
         for pod in info.pods.values():
-            self.neighbours.remove(pod.key)
+            self.affinity_index.remove(pod.key)
         if info.pods:
             self._homeless[name] = dict(info.pods)
         self._count_images(info, -1)
@@ -157,6 +155,8 @@ class Cluster:
             if known is not None:
                 self._drop(known)
             return
+        if self.departed:
+            self.departed.pop(pod.metadata.uid, None)
         extra = pod.status.node_allocatable_resource_claim_statuses
         info = PodInfo(pod, self.profiles.of(pod), node, extra)
         if known is not None:
@@ -181,28 +181,32 @@ class Cluster:
         if len(self.departed) > _DEPARTED_MAX:
             del self.departed[next(iter(self.departed))]
 
+    def listen(self, placed: Callable[[PodInfo], None], left: Callable[[PodInfo], None]) -> None:
+        """From now on tell these of every pod that begins or ceases to count on a node, also while something is tried out."""
+        self._on_placed, self._on_left = placed, left
+
     def _count(self, pod: PodInfo) -> None:
         self.pods[pod.key] = pod
+        if self._on_placed is not None:
+            self._on_placed(pod)
         self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
         if pod.is_terminating:
             self.leaving[pod.key] = pod
         group = _group_of(pod.pod)
         if group is not None:
-            self._members.setdefault(group, set()).add(pod.key)
+            self._members.setdefault(group, {})[pod.key] = None
         info = self.nodes.get(pod.node)
         if info is None:
             self._homeless.setdefault(pod.node, {})[pod.key] = pod
             return
-        self._taken += 1
-        if self._times is not None:
-            self._times.setdefault(info.name, info.taken_at)
-        info.taken_at = self._taken
         info.add(pod)
-        self.neighbours.add(pod, info.labels)
+        self.affinity_index.add(pod, info.labels)
         self.changes.add(pod.node)
 
     def _drop(self, pod: PodInfo) -> None:
         del self.pods[pod.key]
+        if self._on_left is not None:
+            self._on_left(pod)
         self.priorities[pod.priority] -= 1
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
@@ -211,7 +215,7 @@ class Cluster:
         group = _group_of(pod.pod)
         if group is not None:
             members = self._members[group]
-            members.discard(pod.key)
+            members.pop(pod.key, None)
             if not members:
                 del self._members[group]
         info = self.nodes.get(pod.node)
@@ -222,7 +226,7 @@ class Cluster:
                 del self._homeless[pod.node]
             return
         info.remove(pod.key)
-        self.neighbours.remove(pod.key)
+        self.affinity_index.remove(pod.key)
         self.changes.add(pod.node)
 
     def _nominate(self, key: str, pod: core_v1.Pod | None) -> None:
@@ -237,6 +241,10 @@ class Cluster:
         if node and pod is not None:
             self.nominated.setdefault(node, {})[key] = pod
             self._nominations[key] = node
+
+    def promised_to(self, pod: core_v1.Pod) -> str:
+        """The node that a pod which waits has been promised; empty if none."""
+        return self._nominations.get(pod_key(pod), "")
 
     # --- decisions ---
 
@@ -264,13 +272,17 @@ class Cluster:
         """Whether the pod is where it is only because a decision said so."""
         return pod_key(pod) in self._assumed
 
+    def assumed(self, pod: core_v1.Pod) -> core_v1.Pod | None:
+        """The pod as it was when a decision put it where it is; None if it is not there because of one."""
+        key = pod_key(pod)
+        return self.pods[key].pod if key in self._assumed else None
+
     @contextmanager
     def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = ()) -> Iterator[None]:
         """What if these pods were gone, and with them the devices that nobody else uses, and what such claims hold that
         outlived their pods."""
         gone = [known for pod in pods if (known := self.pods.get(pod_key(pod))) is not None]
         assumed = self._assumed & {pod.key for pod in gone}
-        taken = {pod.node: info.taken_at for pod in gone if (info := self.nodes.get(pod.node)) is not None}
         for pod in gone:
             self._drop(pod)
         try:
@@ -280,25 +292,16 @@ class Cluster:
             for pod in gone:
                 self._count(pod)
             self._assumed |= assumed
-            for name, taken_at in taken.items():
-                self.nodes[name].taken_at = taken_at
 
     @contextmanager
     def trying(self) -> Iterator[list[Placement]]:
         """What if these placements were in force: append to the list after each `assume`; all are taken back at the end."""
-        taken: dict[str, int] = {}
-        before, self._times = self._times, taken
-        counter = self._taken
         placements: list[Placement] = []
         try:
             yield placements
         finally:
-            self._times = before
             for placement in reversed(placements):
                 self.forget(placement)
-            for name, taken_at in taken.items():
-                self.nodes[name].taken_at = taken_at
-            self._taken = counter
 
     # --- groups, budgets ---
 
@@ -329,7 +332,7 @@ class Cluster:
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A namespace has these labels; None: it is gone."""
-        self.neighbours.put_namespace(name, labels)
+        self.affinity_index.put_namespace(name, labels)
 
     def profile(self, pod: core_v1.Pod) -> Profile:
         """What filters and scores look at in a pod."""

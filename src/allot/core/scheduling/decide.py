@@ -20,8 +20,8 @@ from allot.core.scheduling.status import Verdict
 
 def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, now: float = 0.0) -> Decision:
     """Where the pods of a unit go. now: seconds since 1970."""
-    boards = cluster.boards
-    evaluations, questions = boards.evaluations, boards.device_questions
+    filter_caches = cluster.filter_caches
+    evaluations, fits = filter_caches.evaluations, filter_caches.device_fits
     steps = cluster.devices.search_steps if cluster.devices is not None else 0
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -39,7 +39,7 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
         placements=placements,
         refusals=refusals,
         group=outcome,
-        nodes_evaluated=max(boards.evaluations - evaluations, boards.device_questions - questions),
+        nodes_evaluated=max(filter_caches.evaluations - evaluations, filter_caches.device_fits - fits),
         search_steps=cluster.devices.search_steps - steps if cluster.devices is not None else 0,
     )
 
@@ -59,8 +59,8 @@ def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure, settings: S
         return Refusal(pod=pod, verdict=Verdict.UNRESOLVABLE, message=refusal_text(nodes, failure))
     clean_ups: tuple[CleanUp, ...] = ()
     said = ""
-    if failure.question is not None:
-        clean_ups, said = failure.question.clean_ups(failure.refusals)
+    if failure.fit is not None:
+        clean_ups, said = failure.fit.clean_ups(failure.refusals)
     preempted = preempt(cluster, pod, failure, settings, now) if settings.preempts else Preempted()
     explained = explanation(cluster, cluster.profiles.of(pod), failure)
     after = ", ".join(text for text in (said, preempted.message) if text)

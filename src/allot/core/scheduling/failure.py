@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allot.core.scheduling.questions import DeviceQuestion
+from allot.core.scheduling.device_fit import DeviceFit
 from allot.core.scheduling.status import Status
 
 
@@ -21,7 +21,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     refusals: Mapping[str, Status] = {}
     # How many nodes said the same.
     histogram: Mapping[Status, int] = {}
-    question: DeviceQuestion | None = None
+    fit: DeviceFit | None = None
 
 
 def counted(statuses: Iterable[Status]) -> dict[Status, int]:

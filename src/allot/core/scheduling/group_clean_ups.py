@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.devices import DeviceQuestion, refusal
+from allot.core.scheduling.claim_fit import ClaimFit, refusal
 from allot.core.scheduling.group_claims import LookupFailure, controller_of, group_claim_name, is_reserved_for
 from allot.core.scheduling.plan import CleanUp, Deallocate, Unreserve
 from allot.core.scheduling.status import Status, Verdict
@@ -34,10 +34,10 @@ def group_clean_ups(
     """
     found: list[CleanUp] = []
     helpless = False
-    for _, question, statuses in refused:
+    for _, fit, statuses in refused:
         mine: tuple[CleanUp, ...] = ()
-        if isinstance(question, DeviceQuestion):
-            mine, _ = question.clean_ups(statuses)
+        if isinstance(fit, ClaimFit):
+            mine, _ = fit.clean_ups(statuses)
         found += [step for step in mine if step not in found]
         helpless = helpless or not mine
     if helpless and claims.workload_claims and not scheduled:
@@ -51,10 +51,10 @@ def group_clean_ups(
 
 
 def _deallocate(group: PodGroup, refused: Iterable[Refused], found: Sequence[CleanUp]) -> tuple[CleanUp, Status] | None:
-    for _, question, statuses in refused:
-        if not isinstance(question, DeviceQuestion):
+    for _, fit, statuses in refused:
+        if not isinstance(fit, ClaimFit):
             continue
-        for claim in question.unavailable_claims(statuses):
+        for claim in fit.unavailable_claims(statuses):
             step = Deallocate(claim=claim)
             only_ours = all(consumer.uid == group.metadata.uid for consumer in claim.status.reserved_for)
             if only_ours and step not in found:

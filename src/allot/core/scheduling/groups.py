@@ -15,12 +15,12 @@ from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PREEMPT_LOWER_PRIORITY, PodGroup
 from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.device_fit import DeviceFit
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
 from allot.core.scheduling.plan import CleanUp, GroupOutcome, Placement, Refusal, Unit
 from allot.core.scheduling.plugins.node_resources_fit import allocatable, asked, in_use
 from allot.core.scheduling.podinfo import PodInfo
-from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -205,10 +205,10 @@ def _clean_ups(
     """Devices that the group cannot use where they are are given back; and what is said about it."""
     if cluster.devices is None:
         return (), ""
-    refused: list[tuple[core_v1.Pod, DeviceQuestion | None, Mapping[str, Status]]] = []
+    refused: list[tuple[core_v1.Pod, DeviceFit | None, Mapping[str, Status]]] = []
     for index, result in found.items():
         if isinstance(result, Failure):
-            refused.append((unit.pods[index], result.question, result.refusals))
+            refused.append((unit.pods[index], result.fit, result.refusals))
         else:
             refused.append((unit.pods[index], None, {}))
     if not refused:

@@ -16,7 +16,7 @@ import msgspec
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node, Pod, Taint, Toleration
 from allot.core.quantity import Quantity
-from allot.core.scheduling.hints_neighbours import (
+from allot.core.scheduling.hints_affinity import (
     affinity_is_helped,
     affinity_is_helped_by_node,
     spread_is_helped,
@@ -31,7 +31,7 @@ IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 NO_NODES = ""
 
 
-class Happening(StrEnum):
+class EventResource(StrEnum):
     """The kinds of objects whose changes can help. The values are kube-scheduler's names, used in metrics."""
 
     NODE = "Node"
@@ -49,10 +49,10 @@ class Happening(StrEnum):
     CSI_NODE = "CSINode"
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A change of an object: added if there is no old state, deleted if there is no new one."""
 
-    happening: Happening
+    resource: EventResource
     # namespace/name, or name alone.
     key: str
     old: Any = None
@@ -64,7 +64,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """For metrics."""
         action = "Add" if self.old is None else "Delete" if self.new is None else "Update"
-        return f"{self.happening.value}{action}"
+        return f"{self.resource.value}{action}"
 
 
 class Facts(Protocol):
@@ -77,7 +77,7 @@ class Facts(Protocol):
         """What the pod asks of a node."""
 
 
-Rule = Callable[[Event, Pod, Facts], bool]
+Rule = Callable[[ClusterEvent, Pod, Facts], bool]
 
 
 # --- claims of a pod ---
@@ -94,7 +94,7 @@ def claim_keys(pod: Pod) -> tuple[str, ...]:
     return tuple(f"{namespace}/{name}" for name in names if name)
 
 
-def frees_devices(event: Event) -> bool:
+def frees_devices(event: ClusterEvent) -> bool:
     """Whether a change of a claim may have given devices back, which can help any pod."""
     old: api.ResourceClaim | None = event.old
     new: api.ResourceClaim | None = event.new
@@ -106,7 +106,7 @@ def frees_devices(event: Event) -> bool:
 # --- rules: devices ---
 
 
-def _devices_after_claim(event: Event, pod: Pod, facts: Facts) -> bool:
+def _devices_after_claim(event: ClusterEvent, pod: Pod, facts: Facts) -> bool:
     if event.new is None:
         return frees_devices(event)
     if not facts.claims_are_usable(pod):
@@ -118,7 +118,7 @@ def _devices_after_claim(event: Event, pod: Pod, facts: Facts) -> bool:
     return event.old is None or event.old.status != event.new.status
 
 
-def _devices_after_node(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _devices_after_node(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     old, new = event.old, event.new
     if new is None:
         return False
@@ -130,7 +130,7 @@ def _devices_after_node(event: Event, _pod: Pod, _facts: Facts) -> bool:
     )
 
 
-def _devices_after_own_pod(event: Event, pod: Pod, facts: Facts) -> bool:
+def _devices_after_own_pod(event: ClusterEvent, pod: Pod, facts: Facts) -> bool:
     return event.old.status.resource_claim_statuses != event.new.status.resource_claim_statuses and (
         facts.claims_are_usable(pod)
     )
@@ -139,7 +139,7 @@ def _devices_after_own_pod(event: Event, pod: Pod, facts: Facts) -> bool:
 # --- rules: node resources ---
 
 
-def _fit_after_assigned_pod(event: Event, _pod: Pod, facts: Facts) -> bool:
+def _fit_after_assigned_pod(event: ClusterEvent, _pod: Pod, facts: Facts) -> bool:
     if event.new is None:
         return True
     if event.old is None or event.old.spec is event.new.spec:
@@ -148,7 +148,7 @@ def _fit_after_assigned_pod(event: Event, _pod: Pod, facts: Facts) -> bool:
     return any(name not in after or after[name] < amount for name, amount in before.items())
 
 
-def _fit_after_node(event: Event, pod: Pod, facts: Facts) -> bool:
+def _fit_after_node(event: ClusterEvent, pod: Pod, facts: Facts) -> bool:
     old: Node | None = event.old
     new: Node | None = event.new
     if new is None or (old is not None and old.status.allocatable == new.status.allocatable):
@@ -164,7 +164,7 @@ def _fit_after_node(event: Event, pod: Pod, facts: Facts) -> bool:
     return any(name in has and (name not in had or had[name] < has[name]) for name in (*wanted, "pods"))
 
 
-def _fit_after_class(event: Event, pod: Pod, facts: Facts) -> bool:
+def _fit_after_class(event: ClusterEvent, pod: Pod, facts: Facts) -> bool:
     old: api.DeviceClass | None = event.old
     new: api.DeviceClass | None = event.new
     if new is None:
@@ -176,14 +176,14 @@ def _fit_after_class(event: Event, pod: Pod, facts: Facts) -> bool:
     return (old is None and IMPLICIT_PREFIX + new.metadata.name in wanted) or (name is not None and name in wanted)
 
 
-def _fit_after_own_pod(event: Event, _pod: Pod, facts: Facts) -> bool:
+def _fit_after_own_pod(event: ClusterEvent, _pod: Pod, facts: Facts) -> bool:
     return _fit_after_assigned_pod(event, _pod, facts)
 
 
 # --- rules: which nodes ---
 
 
-def _affinity_after_node(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _affinity_after_node(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     old: Node | None = event.old
     new: Node | None = event.new
     if new is None or (old is not None and old.metadata.labels == new.metadata.labels):
@@ -205,7 +205,7 @@ def _wants_node(pod: Pod, node: Node) -> bool:
         return True
 
 
-def _taints_after_node(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _taints_after_node(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     old: Node | None = event.old
     new: Node | None = event.new
     if new is None or (old is not None and old.spec.taints == new.spec.taints):
@@ -228,11 +228,11 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator not in ("", "Equal") or toleration.value == taint.value
 
 
-def _tolerations_after_own_pod(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _tolerations_after_own_pod(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     return bool(event.old.spec.tolerations != event.new.spec.tolerations)
 
 
-def _unschedulable_after_node(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _unschedulable_after_node(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     old: Node | None = event.old
     new: Node | None = event.new
     if new is None or new.spec.unschedulable:
@@ -240,60 +240,60 @@ def _unschedulable_after_node(event: Event, _pod: Pod, _facts: Facts) -> bool:
     return old is None or old.spec.unschedulable
 
 
-def _added(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _added(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     return event.old is None
 
 
-def _added_or_labelled(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _added_or_labelled(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     old, new = event.old, event.new
     return new is not None and (old is None or old.metadata.labels != new.metadata.labels)
 
 
-def _changed(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _changed(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     return event.new is not None
 
 
-def _deleted(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _deleted(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     return event.new is None
 
 
 # --- rules: other pods ---
 
 
-def _ports_after_assigned_pod(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _ports_after_assigned_pod(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     return event.new is None and wants_port_of(pod, event.old)
 
 
-def _affinity_after_assigned_pod(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _affinity_after_assigned_pod(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     return affinity_is_helped(event.old, event.new, pod)
 
 
-def _pod_affinity_after_node(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _pod_affinity_after_node(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     return affinity_is_helped_by_node(event.old, event.new, pod)
 
 
-def _spread_after_assigned_pod(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _spread_after_assigned_pod(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     return spread_is_helped(event.old, event.new, pod)
 
 
-def _neighbours_after_own_pod(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _labels_after_own_pod(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     old, new = event.old, event.new
     return bool(old.metadata.labels != new.metadata.labels or old.spec.tolerations != new.spec.tolerations)
 
 
-def _spread_after_node(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _spread_after_node(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     return spread_is_helped_by_node(event.old, event.new, pod)
 
 
-def _volumes_after_csi_node(event: Event, _pod: Pod, _facts: Facts) -> bool:
+def _volumes_after_csi_node(event: ClusterEvent, _pod: Pod, _facts: Facts) -> bool:
     return event.new is not None and (event.old is None or event.old != event.new)
 
 
-def _group_after_pod(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _group_after_pod(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     return event.old is None and _group(pod) != "" and _group(pod) == _group(event.new)
 
 
-def _group_after_group(event: Event, pod: Pod, _facts: Facts) -> bool:
+def _group_after_group(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
     return event.new is not None and _group(pod) == event.key
 
 
@@ -302,8 +302,8 @@ def _group(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{link.pod_group_name}" if link is not None and link.pod_group_name else ""
 
 
-_H = Happening
-RULES: Mapping[str, Mapping[Happening, Rule]] = {
+_H = EventResource
+RULES: Mapping[str, Mapping[EventResource, Rule]] = {
     "DynamicResources": {
         _H.CLAIM: _devices_after_claim,
         _H.NODE: _devices_after_node,
@@ -325,12 +325,12 @@ RULES: Mapping[str, Mapping[Happening, Rule]] = {
     "InterPodAffinity": {
         _H.ASSIGNED_POD: _affinity_after_assigned_pod,
         _H.NODE: _pod_affinity_after_node,
-        _H.OWN_POD: _neighbours_after_own_pod,
+        _H.OWN_POD: _labels_after_own_pod,
     },
     "PodTopologySpread": {
         _H.ASSIGNED_POD: _spread_after_assigned_pod,
         _H.NODE: _spread_after_node,
-        _H.OWN_POD: _neighbours_after_own_pod,
+        _H.OWN_POD: _labels_after_own_pod,
     },
     "VolumeBinding": {
         _H.VOLUME_CLAIM: _changed,
@@ -357,54 +357,54 @@ RULES: Mapping[str, Mapping[Happening, Rule]] = {
 }
 
 # Which plugins may care for a kind of event, so that the others are not asked.
-INTERESTED: Mapping[Happening, tuple[str, ...]] = {
-    happening: tuple(plugin for plugin, rules in RULES.items() if happening in rules) for happening in Happening
+INTERESTED: Mapping[EventResource, tuple[str, ...]] = {
+    resource: tuple(plugin for plugin, rules in RULES.items() if resource in rules) for resource in EventResource
 }
 
 
-def may_help(plugin: str, event: Event) -> bool:
+def may_help(plugin: str, event: ClusterEvent) -> bool:
     """Whether an event can help any pod that the plugin refused, by the event alone: most events are of a kind that cannot,
     and thousands of pods may be waiting."""
-    look = _FIRST_LOOKS.get((plugin, event.happening))
+    look = _FIRST_LOOKS.get((plugin, event.resource))
     return look is None or look(event)
 
 
-def _is_no_addition(event: Event) -> bool:
+def _is_no_addition(event: ClusterEvent) -> bool:
     return event.old is not None
 
 
-def _is_deletion(event: Event) -> bool:
+def _is_deletion(event: ClusterEvent) -> bool:
     return event.new is None
 
 
-def _is_no_deletion(event: Event) -> bool:
+def _is_no_deletion(event: ClusterEvent) -> bool:
     return event.new is not None
 
 
-def _is_addition(event: Event) -> bool:
+def _is_addition(event: ClusterEvent) -> bool:
     return event.old is None
 
 
-def _frees_ports(event: Event) -> bool:
+def _frees_ports(event: ClusterEvent) -> bool:
     return event.new is None and uses_host_ports(event.old)
 
 
-def _is_change_of_labels(event: Event) -> bool:
+def _is_change_of_labels(event: ClusterEvent) -> bool:
     old, new = event.old, event.new
     return old is None or new is None or old.metadata.labels != new.metadata.labels
 
 
-def _is_change_of_resources(event: Event) -> bool:
+def _is_change_of_resources(event: ClusterEvent) -> bool:
     old, new = event.old, event.new
     return new is not None and (old is None or old.status.allocatable != new.status.allocatable)
 
 
-def _is_change_of_taints(event: Event) -> bool:
+def _is_change_of_taints(event: ClusterEvent) -> bool:
     old, new = event.old, event.new
     return new is not None and (old is None or old.spec != new.spec)
 
 
-_FIRST_LOOKS: Mapping[tuple[str, Happening], Callable[[Event], bool]] = {
+_FIRST_LOOKS: Mapping[tuple[str, EventResource], Callable[[ClusterEvent], bool]] = {
     ("NodeResourcesFit", _H.ASSIGNED_POD): _is_no_addition,
     ("NodeResourcesFit", _H.NODE): _is_change_of_resources,
     ("NodeAffinity", _H.NODE): _is_change_of_labels,
@@ -424,10 +424,10 @@ _FIRST_LOOKS: Mapping[tuple[str, Happening], Callable[[Event], bool]] = {
 }
 
 
-def helps(plugin: str, event: Event, pod: Pod, facts: Facts) -> bool:
+def helps(plugin: str, event: ClusterEvent, pod: Pod, facts: Facts) -> bool:
     """Whether an event may change a plugin's mind about a pod. A plugin without rules hopes for everything."""
     rules = RULES.get(plugin)
     if rules is None:
         return True
-    rule = rules.get(event.happening)
+    rule = rules.get(event.resource)
     return rule is not None and rule(event, pod, facts)

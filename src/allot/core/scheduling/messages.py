@@ -68,8 +68,8 @@ def explanation(cluster: Cluster, profile: Profile, failure: Failure) -> str:
             tight.append(info)
         if len(lacking) >= _EXPLAINED_MAX:
             break
-    if lacking and failure.question is not None:
-        return failure.question.explanation(lacking)
+    if lacking and failure.fit is not None:
+        return failure.fit.explanation(lacking)
     return _closest(profile, tight) if tight else ""
 
 
@@ -79,7 +79,7 @@ def _closest(profile: Profile, nodes: list[NodeInfo]) -> str:
     def missing(info: NodeInfo) -> float:
         return max((short / wanted for _, wanted, short in _shortages(profile, info)), default=0.0)
 
-    info = min(nodes, key=lambda info: (missing(info), info.ordinal))
+    info = min(nodes, key=lambda info: (missing(info), info.name))
     parts = [
         f"{_amount(name, wanted - short)} of {name} free where the pod needs {_amount(name, wanted)}"
         for name, wanted, short in _shortages(profile, info)

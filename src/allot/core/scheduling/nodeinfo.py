@@ -31,21 +31,15 @@ class NodeInfo:
         "node",
         "nonzero_cpu",
         "nonzero_memory",
-        "ordinal",
         "pods",
         "ports",
         "scalars",
         "storage",
-        "taken_at",
         "volume_claims",
     )
 
-    def __init__(self, node: core_v1.Node, ordinal: int) -> None:
+    def __init__(self, node: core_v1.Node) -> None:
         self.name = node.metadata.name
-        # Position among all nodes in the order in which they came: the last word when nodes are equal.
-        self.ordinal = ordinal
-        # When a pod was last put here, as a number that grows: among equal nodes the one that waited longest is next.
-        self.taken_at = 0
         self.pods: dict[str, PodInfo] = {}
         self.cpu = self.memory = self.storage = 0
         self.nonzero_cpu = self.nonzero_memory = 0

@@ -1,4 +1,4 @@
-"""The claims of one pod for a question: those that have their devices, and those that need some."""
+"""The claims of one pod, as `claim_fit` needs them: those that have their devices, and those that need some."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node, NodeSelector
-from allot.core.scheduling.extended import Mappings
+from allot.core.scheduling.extended_resources import Mappings
 from allot.core.selectors import NodeMatcher, node_matcher
 
 

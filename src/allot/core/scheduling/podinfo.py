@@ -1,7 +1,7 @@
 """What is worked out once per pod, or once for all equal pods: requests, ports, selectors, terms, in a form ready for use.
 
 Pods that agree in everything that filters and scores look at share one `Profile`. What claims a pod has is not part of
-it: that is the business of `questions`.
+it: that is the business of `device_fit`.
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ import msgspec
 
 from allot.core.model import core_v1
 from allot.core.scheduling.budgets import Budgets
+from allot.core.scheduling.claim_fit import CANNOT_ALLOCATE
 from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.devices import CANNOT_ALLOCATE
+from allot.core.scheduling.device_fit import Leftover
 from allot.core.scheduling.failure import Failure, counted
+from allot.core.scheduling.full_evaluation import fits
 from allot.core.scheduling.messages import histogram
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Victim
 from allot.core.scheduling.podinfo import PodInfo
-from allot.core.scheduling.questions import Leftover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.survey import fits
 from allot.core.scheduling.victims import Cost, Resident, VictimSearch, cost_of
 
 NAME = "DefaultPreemption"
@@ -113,7 +113,8 @@ class _Preemption:
         """The cheapest victims of all nodes, or why there are none."""
         if self._nobody_can_go():
             return Preempted(message=_told(_without_victims(failure)))
-        helpful = [self._cluster.nodes[name] for name, status in failure.refusals.items() if may_help(status)]
+        names = sorted(name for name, status in failure.refusals.items() if may_help(status))
+        helpful = [self._cluster.nodes[name] for name in names]
         if not helpful:
             return Preempted(message=_told({_NOT_HELPFUL: len(self._cluster.nodes)}))
         waiting = self._enough_is_leaving(helpful)

@@ -1,12 +1,13 @@
 """The order in which units (lone pods and pod groups) are tried, and how long they wait after a refusal.
 
-A unit is in one place. Active: to be tried, highest priority first, then who has waited longest. Back-off: may be tried
+A unit is in one place. Active: to be tried. Back-off: may be tried
 again, but not before its time. Unschedulable: refused, waiting for an event that can help one of the plugins that refused it
 (`hints`), or for five minutes as a net below everything. Gated: not to be tried before something outside happens; it is looked
 at again when its own pods, its claims or its group change. Pods whose placements are being written are remembered with their
 unit but wait nowhere.
 
-Knows nothing of clocks: every method is told the time. Groups wait for events like lone pods do; kube-scheduler tries a group
+Knows nothing of clocks: every method is told the time. Nothing happens between `pop` and `decided`: `Machine.next` calls both.
+Which of the active units is first, the order says (`queue_order`). Groups wait for events like lone pods do; kube-scheduler tries a group
 again after each back-off, whether or not anything has changed.
 """
 
@@ -19,18 +20,26 @@ import msgspec
 from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.backoff import BackoffTimes
-from allot.core.scheduling.hints import INTERESTED, NO_NODES, Event, Happening, claim_keys, frees_devices, may_help
+from allot.core.scheduling.gates import Closed
+from allot.core.scheduling.hints import (
+    INTERESTED,
+    NO_NODES,
+    ClusterEvent,
+    EventResource,
+    claim_keys,
+    frees_devices,
+    may_help,
+)
 from allot.core.scheduling.plan import Refusal, Unit
+from allot.core.scheduling.queue_order import PriorityOrder, QueueOrder
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.waiting import Heap, Member, Place, Waiting
 
 FLUSH_AFTER_S = 300.0
-# As many events as can come between a pod's being taken and its being decided; more, and all of them count.
-_EVENTS_MAX = 10_000
 _NOBODY = frozenset((NO_NODES,))
 
-Gate = Callable[[Unit, str], Status | None]
-Helps = Callable[[str, Event, Pod], bool]
+Gate = Callable[[Unit, str], Closed | None]
+Helps = Callable[[str, ClusterEvent, Pod], bool]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +66,7 @@ class Queue:
         times: BackoffTimes | None = None,
         flush_after_s: float = FLUSH_AFTER_S,
         *,
+        order: QueueOrder | None = None,
         uses_groups: bool = True,
     ) -> None:
         """uses_groups: off where there are no pod groups; then each pod is a unit of its own."""
@@ -69,7 +79,7 @@ class Queue:
         self._groups: dict[str, PodGroup] = {}
         # Which unit a pod belongs to.
         self._unit_of: dict[str, str] = {}
-        self._active = Heap()
+        self._active: QueueOrder = order if order is not None else PriorityOrder()
         # Two, because only units that wait for no error may be tried early when there is nothing else to do.
         self._backoff = Heap()
         self._error_backoff = Heap()
@@ -78,8 +88,6 @@ class Queue:
         self._refused_by: dict[str, dict[str, None]] = {}
         self._using: dict[str, dict[str, None]] = {}
         self._gated: dict[str, float] = {}
-        self._deciding: dict[str, int] = {}
-        self._events: list[Event] = []
         self._tokens = 0
         self._counts: dict[Place, int] = dict.fromkeys(Place, 0)
 
@@ -87,7 +95,7 @@ class Queue:
 
     def put_pod(self, pod: Pod, now: float) -> None:
         """A pod without a node that this scheduler is responsible for: new, or changed."""
-        key = _key(pod)
+        key = name_of(pod)
         known = self._waiting.get(self._unit_of.get(key, ""))
         if known is None:
             self._add_pod(key, pod, now)
@@ -116,7 +124,6 @@ class Queue:
             self._leave(waiting)
             if not waiting.writing:
                 del self._waiting[waiting.key]
-                self._deciding.pop(waiting.key, None)
         elif waiting.place in (Place.ACTIVE, Place.GATED):
             # Who closed the gate may be the one that is gone; and without it there may be too few.
             self._enter_checked(waiting, now)
@@ -125,7 +132,7 @@ class Queue:
         """A pod group: new, or changed."""
         name = f"{group.metadata.namespace}/{group.metadata.name}"
         self._groups[name] = group
-        waiting = self._waiting.get(_group_key(name))
+        waiting = self._waiting.get(group_key(name))
         if waiting is not None:
             waiting.group = group
             self._look_again(waiting, now)
@@ -133,7 +140,7 @@ class Queue:
     def delete_group(self, name: str, now: float) -> None:
         """A pod group is gone; its pods wait for another of that name."""
         self._groups.pop(name, None)
-        waiting = self._waiting.get(_group_key(name))
+        waiting = self._waiting.get(group_key(name))
         if waiting is not None:
             waiting.group = None
             if waiting.members and waiting.place is not Place.NOWHERE:
@@ -141,14 +148,12 @@ class Queue:
 
     # --- what happens ---
 
-    def tell(self, event: Event, now: float) -> int:
+    def tell(self, event: ClusterEvent, now: float) -> int:
         """Something has happened in the cluster: units that it can help are to be tried again. How many that were."""
-        if self._deciding and len(self._events) < _EVENTS_MAX:
-            self._events.append(event)
         moved = 0
-        if event.happening is Happening.CLAIM:
+        if event.resource is EventResource.CLAIM:
             moved += self._open_gates(self._using.get(event.key, ()), now)
-        for plugin in INTERESTED.get(event.happening, ()):
+        for plugin in INTERESTED.get(event.resource, ()):
             refused = self._refused_by.get(plugin)
             if not refused or not may_help(plugin, event):
                 continue
@@ -162,7 +167,7 @@ class Queue:
     def look_at_gated_groups(self, names: Iterable[str], now: float) -> None:
         """Pods of these groups came or got nodes: their quorum may be there."""
         for name in names:
-            waiting = self._waiting.get(_group_key(name))
+            waiting = self._waiting.get(group_key(name))
             if waiting is not None and waiting.place is Place.GATED:
                 self._enter_checked(waiting, now)
 
@@ -170,16 +175,19 @@ class Queue:
 
     def pop(self, now: float, *, early: bool = False) -> Attempt | None:
         """The next unit to decide. early: one whose back-off is not over will do if there is no other, as for an idle
-        kube-scheduler; never one that waits after an error."""
+        kube-scheduler; never one that waits after an error. A group whose gate has closed since it came in is gated instead;
+        of a lone pod that is seen when it is refused (`is_held_back`)."""
         self._expire(now)
-        waiting = self._active.first()
-        is_early = waiting is None and early
-        if is_early:
-            waiting = self._backoff.first()
-        if waiting is None:
-            return None
-        self._leave(waiting)
-        self._deciding[waiting.key] = len(self._events)
+        while True:
+            waiting = self._active.first()
+            is_early = waiting is None and early
+            if is_early:
+                waiting = self._backoff.first()
+            if waiting is None:
+                return None
+            self._leave(waiting)
+            if not waiting.group_name or not self._is_gated(waiting, now):
+                break
         for member in waiting.members.values():
             member.attempts += 1
             if member.tried_first_at is None:
@@ -187,6 +195,16 @@ class Queue:
         return Attempt(
             key=waiting.key, unit=waiting.unit(), since=waiting.since, refusals=waiting.refusals, is_early=is_early
         )
+
+    def is_held_back(self, attempt: Attempt, now: float) -> bool:
+        """Whether a unit that found no place is gated, as its gate has closed since it came in: then it counts as not tried.
+        Whether a unit is tried does not depend on what happened first."""
+        waiting = self._waiting[attempt.key]
+        if not self._is_gated(waiting, now):
+            return False
+        for member in waiting.members.values():
+            member.attempts -= 1
+        return True
 
     def next_at(self) -> float | None:
         """When time alone will have brought something to try; None if it never will."""
@@ -199,43 +217,35 @@ class Queue:
 
     def decided(self, attempt: Attempt, placed: Sequence[Pod], refusals: Sequence[Refusal], now: float) -> None:
         """What was decided of a unit: placed pods are being written from now on, the others wait."""
-        waiting = self._waiting.get(attempt.key)
-        started = self._deciding.pop(attempt.key, None)
-        missed = self._events[started:] if started is not None else []
-        if not self._deciding:
-            self._events.clear()
-        if waiting is None:
-            return
+        waiting = self._waiting[attempt.key]
         for pod in placed:
-            member = waiting.members.pop(_key(pod), None)
-            if member is not None:
-                waiting.writing[_key(pod)] = member
-                waiting.plugins.pop(_key(pod), None)
+            key = name_of(pod)
+            waiting.writing[key] = waiting.members.pop(key)
+            waiting.plugins.pop(key, None)
         if not waiting.members:
             return
         for refusal in refusals:
-            if _key(refusal.pod) in waiting.members:
-                waiting.plugins[_key(refusal.pod)] = refusal.plugins or _NOBODY
-        self._after_decision(waiting, bool(placed), refusals, missed, now)
+            waiting.plugins[name_of(refusal.pod)] = refusal.plugins or _NOBODY
+        self._after_decision(waiting, bool(placed), refusals, now)
 
     def written(self, pod: Pod) -> Member | None:
         """A placed pod has its node. What is known of its waiting; None if it was gone already."""
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
             return None
-        del self._unit_of[_key(pod)]
+        del self._unit_of[name_of(pod)]
         self._reindex_claims(waiting, member.claims, ())
         if not waiting.members and not waiting.writing:
             del self._waiting[waiting.key]
         return member
 
-    def failed(self, pod: Pod, now: float, *, pause_s: float | None = None) -> None:
+    def failed(self, pod: Pod, now: float, *, pause_s: float | None = None) -> bool:
         """The placement of a pod could not be written: it is tried again after a back-off, or after this pause if only
-        somebody else was quicker."""
+        somebody else was quicker. Whether it still waits."""
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
-            return
-        waiting.members[_key(pod)] = member
+            return False
+        waiting.members[name_of(pod)] = member
         if pause_s is not None:
             waiting.errors = max(waiting.errors, 1)
             waiting.ready_at = now + pause_s
@@ -244,6 +254,7 @@ class Queue:
             waiting.errors += 1
             waiting.since = now
             self._enter_backoff(waiting, now)
+        return True
 
     def retry(self, key: str, now: float) -> None:
         """What was to be done for a refused pod has failed: it is tried again after its pause, without an event."""
@@ -252,6 +263,11 @@ class Queue:
             self._requeue(waiting, now)
 
     # --- what can be told ---
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether any unit waits for something to happen, so that it is worth telling."""
+        return bool(self._unschedulable or self._gated)
 
     def counts(self) -> Mapping[Place, int]:
         """How many units are where."""
@@ -274,25 +290,30 @@ class Queue:
 
     def members_of(self, group: str) -> int:
         """How many pods of a group wait or are being written."""
-        waiting = self._waiting.get(_group_key(group))
+        waiting = self._waiting.get(group_key(group))
         return 0 if waiting is None else len(waiting.members) + len(waiting.writing)
 
-    def long_gated(self, now: float, patience_s: Callable[[Status], float]) -> list[tuple[Pod, Status]]:
+    def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
         """Pods that have been gated for longer than the patience with that reason; each told once for one reason."""
         found: list[tuple[Pod, Status]] = []
         for key, since in self._gated.items():
             waiting = self._waiting[key]
-            if waiting.gate is None or waiting.gate_is_told or now - since < patience_s(waiting.gate):
+            if waiting.gate is None or waiting.gate_is_told or now - since < waiting.gate.patience_s(grace_s):
                 continue
             waiting.gate_is_told = True
-            found.extend((member.pod, waiting.gate) for member in waiting.members.values())
+            found.extend((member.pod, waiting.gate.status) for member in waiting.members.values())
         return found
+
+    def unit_of(self, key: str) -> tuple[Unit, str] | None:
+        """What would be decided with a pod, by its key, or of a group, by "group:" and its name; and the name of the group."""
+        waiting = self._waiting.get(self._unit_of.get(key, key))
+        return (waiting.unit(), waiting.group_name) if waiting is not None and waiting.members else None
 
     # --- moving ---
 
     def _add_pod(self, key: str, pod: Pod, now: float) -> None:
         group_name = group_of(pod) if self._uses_groups else ""
-        unit_key = _group_key(group_name) if group_name else key
+        unit_key = group_key(group_name) if group_name else key
         waiting = self._waiting.get(unit_key)
         if waiting is None:
             waiting = self._waiting[unit_key] = Waiting(unit_key, group_name, now)
@@ -300,7 +321,7 @@ class Queue:
         self._unit_of[key] = unit_key
         member = waiting.members[key] = Member(pod, claim_keys(pod), now)
         self._reindex_claims(waiting, (), member.claims)
-        if unit_key in self._deciding or waiting.place is Place.BACKOFF:
+        if waiting.place is Place.BACKOFF:
             return
         if waiting.place is Place.UNSCHEDULABLE:
             # A group that was refused is worth a try with one more pod.
@@ -312,17 +333,13 @@ class Queue:
         if waiting.place is Place.GATED:
             self._enter_checked(waiting, now)
         elif waiting.place is Place.UNSCHEDULABLE:
-            event = Event(happening=Happening.OWN_POD, key=key, old=before, new=pod)
+            event = ClusterEvent(resource=EventResource.OWN_POD, key=key, old=before, new=pod)
             if any(self._helps(plugin, event, pod) for plugin in sorted(waiting.plugins.get(key, ()))):
                 self._requeue(waiting, now)
         elif before.spec.priority != pod.spec.priority and waiting.place is Place.ACTIVE:
             self._enter(waiting, Place.ACTIVE, now)
-        elif key in waiting.members and waiting.key in self._deciding:
-            self._events.append(Event(happening=Happening.OWN_POD, key=key, old=before, new=pod))
 
-    def _after_decision(
-        self, waiting: Waiting, any_placed: bool, refusals: Sequence[Refusal], missed: list[Event], now: float
-    ) -> None:
+    def _after_decision(self, waiting: Waiting, any_placed: bool, refusals: Sequence[Refusal], now: float) -> None:
         failed = any(refusal.verdict is Verdict.ERROR for refusal in refusals)
         if any_placed:
             # What is left of a group gets its turn without a pause; it fails as a group then, or is placed.
@@ -336,17 +353,10 @@ class Queue:
             waiting.errors = 0
             waiting.refusals += 1
             waiting.since = now
-            helped = any(
-                self._is_helped(waiting, plugin, event)
-                for event in missed
-                for plugin in INTERESTED.get(event.happening, ())
-            )
             self._enter(waiting, Place.UNSCHEDULABLE, now)
-            if helped:
-                self._requeue(waiting, now)
 
     def _end_writing(self, pod: Pod) -> tuple[Waiting | None, Member | None]:
-        key = _key(pod)
+        key = name_of(pod)
         waiting = self._waiting.get(self._unit_of.get(key, ""))
         member = waiting.writing.get(key) if waiting is not None else None
         if waiting is None or member is None or member.pod.metadata.uid != pod.metadata.uid:
@@ -390,17 +400,21 @@ class Queue:
 
     def _enter_checked(self, waiting: Waiting, now: float) -> None:
         """To active, unless a gate is closed."""
-        gate = self._gate(waiting.unordered(), waiting.group_name)
-        if gate is None:
-            waiting.gate = None
+        if not self._is_gated(waiting, now):
             self._enter(waiting, Place.ACTIVE, now)
-            return
-        if waiting.gate is None or waiting.gate.reasons != gate.reasons:
+
+    def _is_gated(self, waiting: Waiting, now: float) -> bool:
+        """Whether a gate is closed; the unit is gated then."""
+        closed = self._gate(waiting.unordered(), waiting.group_name)
+        if closed is None:
+            waiting.gate = None
+            return False
+        if waiting.gate is None or waiting.gate.status.reasons != closed.status.reasons:
             waiting.gate_is_told = False
-        is_new = waiting.place is not Place.GATED
-        waiting.gate = gate
-        if is_new:
+        waiting.gate = closed
+        if waiting.place is not Place.GATED:
             self._enter(waiting, Place.GATED, now)
+        return True
 
     def _enter_backoff(self, waiting: Waiting, now: float) -> None:
         waiting.ready_at = now + self._times.pause_s(waiting.errors or waiting.refusals, len(waiting.members))
@@ -412,7 +426,7 @@ class Queue:
         waiting.token, waiting.place = self._tokens, place
         self._counts[place] += 1
         if place is Place.ACTIVE:
-            self._active.push((-waiting.priority, waiting.since), waiting)
+            self._active.push(waiting)
         elif place is Place.BACKOFF:
             heap = self._error_backoff if waiting.errors else self._backoff
             heap.push((waiting.ready_at, -waiting.priority), waiting)
@@ -431,7 +445,7 @@ class Queue:
             return
         self._counts[place] -= 1
         if place is Place.ACTIVE:
-            self._active.discard()
+            self._active.discard(waiting)
         elif place is Place.BACKOFF:
             (self._error_backoff if waiting.errors else self._backoff).discard()
         elif place is Place.GATED:
@@ -443,13 +457,13 @@ class Queue:
 
     # --- whom an event concerns ---
 
-    def _concerned(self, event: Event, refused: Mapping[str, None]) -> Iterable[str]:
+    def _concerned(self, event: ClusterEvent, refused: Mapping[str, None]) -> Iterable[str]:
         """Of the units that a plugin refused, those to look at closely."""
-        if event.happening is not Happening.CLAIM or frees_devices(event):
+        if event.resource is not EventResource.CLAIM or frees_devices(event):
             return refused
         return [key for key in self._using.get(event.key, ()) if key in refused]
 
-    def _is_helped(self, waiting: Waiting, plugin: str, event: Event) -> bool:
+    def _is_helped(self, waiting: Waiting, plugin: str, event: ClusterEvent) -> bool:
         return any(
             plugin in waiting.plugins.get(key, ()) and self._helps(plugin, event, member.pod)
             for key, member in waiting.members.items()
@@ -477,10 +491,12 @@ def _uses(waiting: Waiting, claim: str) -> bool:
     return any(claim in member.claims for members in (waiting.members, waiting.writing) for member in members.values())
 
 
-def _key(pod: Pod) -> str:
+def name_of(pod: Pod) -> str:
+    """namespace/name: the key under which a pod waits."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def _group_key(name: str) -> str:
+def group_key(name: str) -> str:
+    """Under which key the unit of a group is known. name: namespace/name."""
     # No namespace has a colon in its name, so that no pod's key looks like this.
     return f"group:{name}"

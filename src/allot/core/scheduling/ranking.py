@@ -1,11 +1,11 @@
 """The nodes that a kind of pod can have, in the order in which they are to be tried; kept for equal pods.
 
-A `Ranking` adds the devices to what a `Board` knows. Scores that are relative to the best node (TaintToleration,
+A `Ranking` adds the devices to what a `FilterCache` knows. Scores that are relative to the best node (TaintToleration,
 NodeAffinity, prioritized lists) are worked out anew for all nodes only when the best one changes. What depends on pods of
-other nodes (affinity, spreading) is added by `crowds`.
+other nodes (affinity, spreading) is added by `topology_ranking`.
 
-Order among equal scores: the node that has waited longest for a pod first, then the one that joined first. So equal nodes
-fill evenly, and the same history gives the same answer.
+Order among equal scores: the node with the fewest pods first, then by name. So equal nodes fill evenly, and the same cluster
+gives the same answer, however it came to be.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeVar
 
-from allot.core.scheduling.board import Board
+from allot.core.scheduling.device_fit import DeviceFit
+from allot.core.scheduling.filter_cache import FilterCache
 from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.settings import Policy, Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -27,16 +27,16 @@ K = TypeVar("K")
 # Points that are relative to the best node: unwelcome taints, wishes for nodes, rank of the devices.
 Raw = tuple[int, int, int]
 _NO_POINTS: Raw = (0, 0, 0)
-# Score negated, when the node was last taken, ordinal, name: the smallest is the best.
-Item = tuple[int, int, int, str]
+# Score negated, number of pods, name: the smallest is the best.
+Item = tuple[int, int, str]
 
 
 class Ranking:
     """The nodes that a kind of pod can have, best first; and why it cannot have the others."""
 
-    def __init__(self, cluster: Cluster, board: Board) -> None:
+    def __init__(self, cluster: Cluster, filter_cache: FilterCache) -> None:
         self._cluster = cluster
-        self.board = board
+        self.filter_cache = filter_cache
         self._live: dict[str, Item] = {}
         self._raw: dict[str, Raw] = {}
         self._raw_counts: dict[Raw, int] = {}
@@ -49,20 +49,20 @@ class Ranking:
         self.histogram: dict[Status, int] = {}
         self._errors: dict[str, Status] = {}
 
-    def refresh(self, question: DeviceQuestion | None) -> None:
-        """Catch up with what changed. The question must be equal to the ones before."""
-        board, cluster = self.board, self._cluster
-        board.refresh()
-        changed = self._changed(question is not None)
+    def refresh(self, fit: DeviceFit | None) -> None:
+        """Catch up with what changed. The fit must be equal to the ones before."""
+        filter_cache, cluster = self.filter_cache, self._cluster
+        filter_cache.refresh()
+        changed = self._changed(fit is not None)
         if changed is None:
             self._clear()
             changed = set(cluster.nodes)
         for name in changed:
-            self._update(name, question)
+            self._update(name, fit)
         tops = self._find_tops() if self._raw_counts else _NO_POINTS
         if tops != self._tops or len(self._heap) > 4 * len(self._live) + 64:
             self._tops = tops
-            self._rank_again(question)
+            self._rank_again(fit)
 
     def _clear(self) -> None:
         self._live, self._raw, self._raw_counts, self._heap = {}, {}, {}, []
@@ -72,16 +72,16 @@ class Ranking:
         cluster = self._cluster
         position, self._position = self._position, cluster.changes.position
         changed = cluster.changes.since(position) if position >= 0 else None
-        if has_devices or self.board.profile.scalars:
+        if has_devices or self.filter_cache.profile.scalars:
             position, self._device_position = self._device_position, cluster.device_changes.position
             devices = cluster.device_changes.since(position) if position >= 0 else None
             changed = None if changed is None or devices is None else changed | devices
         version, self._volume_version = self._volume_version, cluster.volumes.version
-        if version != self._volume_version and self.board.profile.volume_claims:
+        if version != self._volume_version and self.filter_cache.profile.volume_claims:
             changed = None
         return changed
 
-    def _update(self, name: str, question: DeviceQuestion | None) -> None:
+    def _update(self, name: str, fit: DeviceFit | None) -> None:
         self._leave(name)
         raw = self._raw.pop(name, None)
         if raw is not None:
@@ -92,52 +92,52 @@ class Ranking:
         info = self._cluster.nodes.get(name)
         if info is None:
             return
-        entry = self.board.entries[name]
+        entry = self.filter_cache.entries[name]
         status = entry.status
         rank = 0
-        if status is None and question is not None:
-            self._cluster.boards.device_questions += 1
-            if question.needs_exact:
-                status = question.exact(info)
+        if status is None and fit is not None:
+            self._cluster.filter_caches.device_fits += 1
+            if fit.needs_exact:
+                status = fit.exact(info)
                 if status is None:
-                    rank = question.rank(info)
+                    rank = fit.rank(info)
             else:
-                status = question.quick(info)
+                status = fit.quick(info)
         if status is not None:
             self.refuse(name, status)
             return
         if rank or entry.unwelcome or entry.wishes:
             raw = self._raw[name] = (entry.unwelcome, entry.wishes, rank)
             self._raw_counts[raw] = self._raw_counts.get(raw, 0) + 1
-        self._enter(self._item(info, question))
+        self._enter(self._item(info, fit))
 
     def _enter(self, item: Item) -> None:
         """A node can be had."""
-        self._live[item[3]] = item
+        self._live[item[2]] = item
         heappush(self._heap, item)
 
     def _leave(self, name: str) -> Item | None:
         """A node cannot be had, or is about to be asked again."""
         return self._live.pop(name, None)
 
-    def _item(self, info: NodeInfo, question: DeviceQuestion | None) -> Item:
-        settings = self.board.settings
+    def _item(self, info: NodeInfo, fit: DeviceFit | None) -> Item:
+        settings = self.filter_cache.settings
         if settings.policy is Policy.FIRST_FIT:
-            return 0, 0, info.ordinal, info.name
-        score = self.board.entries[info.name].score
+            return 0, 0, info.name
+        score = self.filter_cache.entries[info.name].score
         if self._tops != _NO_POINTS:
             score += relative_score(self._raw.get(info.name, _NO_POINTS), self._tops, settings)
-        if question is not None and settings.policy:
-            score += policy_score(question, info, settings)
-        return -score, info.taken_at, info.ordinal, info.name
+        if fit is not None and settings.policy:
+            score += policy_score(fit, info, settings)
+        return -score, len(info.pods), info.name
 
     def _find_tops(self) -> Raw:
         points = self._raw_counts
         return max(raw[0] for raw in points), max(raw[1] for raw in points), max(raw[2] for raw in points)
 
-    def _rank_again(self, question: DeviceQuestion | None) -> None:
+    def _rank_again(self, fit: DeviceFit | None) -> None:
         nodes = self._cluster.nodes
-        self._live = {name: self._item(nodes[name], question) for name in self._live}
+        self._live = {name: self._item(nodes[name], fit) for name in self._live}
         self._heap = list(self._live.values())
         heapify(self._heap)
 
@@ -151,8 +151,8 @@ class Ranking:
         heap, live = self._heap, self._live
         while heap:
             item = heap[0]
-            if live.get(item[3]) is item:
-                return item[3]
+            if live.get(item[2]) is item:
+                return item[2]
             heappop(heap)
         return None
 
@@ -184,10 +184,10 @@ class Ranking:
 
     @property
     def failed(self) -> NodeInfo | None:
-        """A node whose error makes the whole attempt fail: the one that joined first."""
+        """A node whose error makes the whole attempt fail: the first by name."""
         if not self._errors:
             return None
-        return min((self._cluster.nodes[name] for name in self._errors), key=lambda info: info.ordinal)
+        return self._cluster.nodes[min(self._errors)]
 
 
 def _less(counts: dict[K, int], key: K) -> None:
@@ -211,9 +211,9 @@ def relative_score(raw: Raw, tops: Raw, settings: Settings) -> int:
     return score
 
 
-def policy_score(question: DeviceQuestion, info: NodeInfo, settings: Settings) -> int:
+def policy_score(fit: DeviceFit, info: NodeInfo, settings: Settings) -> int:
     """The weighted score of a policy that packs or spreads devices."""
-    held, there = question.occupancy(info)
+    held, there = fit.occupancy(info)
     points = held * 100 // there if there else 0
     if settings.policy is Policy.SPREAD:
         points = 100 - points

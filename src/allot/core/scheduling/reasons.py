@@ -9,7 +9,7 @@ from allot.core.allocation.plan import ClaimPlan
 from allot.core.explain import NAMES_MAX, Obstacle, RequestReason, summarize
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node
-from allot.core.scheduling.extended import SPECIAL_NAME
+from allot.core.scheduling.extended_resources import SPECIAL_NAME
 
 _SENTENCES_MAX = 2
 _NAMED_MAX = 2

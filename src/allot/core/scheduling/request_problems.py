@@ -6,7 +6,7 @@ from allot.core.allocation import Inventory, claim_id
 from allot.core.allocation.inventory import PLANS_MAX
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.devices import refusal
+from allot.core.scheduling.claim_fit import refusal
 from allot.core.scheduling.status import Status, Verdict
 
 # Stands for the claim's name in texts that are kept per plan.

@@ -5,10 +5,15 @@ The defaults are those of kube-scheduler.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
+from allot.core.allocation import FIRST_FIT, PACK
+from allot.core.allocation import Policy as DevicePolicy
+from allot.core.features import FeatureGates
 from allot.core.scheduling.podinfo import Spread
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -23,7 +28,7 @@ class Policy(StrEnum):
     PACK = "pack"
     # Nodes with many free devices come first.
     SPREAD = "spread"
-    # The first node that fits, in the order in which nodes joined; scores are not asked.
+    # The first node by name that fits; scores are not asked.
     FIRST_FIT = "first-fit"
 
 
@@ -94,3 +99,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_SETTINGS = Settings()
+
+
+def under(gates: FeatureGates, settings: Settings) -> Settings:
+    """Settings with what feature gates add to them."""
+    in_domains = "TopologyAwareWorkloadScheduling" in gates
+    return settings if settings.topology_placements == in_domains else replace(settings, topology_placements=in_domains)
+
+
+def device_policy(settings: Iterable[Settings]) -> DevicePolicy:
+    """How devices are chosen: in one way for all profiles. Nodes are chosen in each profile's own."""
+    return PACK if any(each.policy is Policy.PACK for each in settings) else FIRST_FIT

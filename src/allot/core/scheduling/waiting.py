@@ -8,8 +8,8 @@ from typing import Any
 
 from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.gates import Closed
 from allot.core.scheduling.plan import Unit
-from allot.core.scheduling.status import Status
 
 # Entries of a heap that are out of date are left in it until they come up; when they are most of it, it is made anew.
 _STALE_MIN = 1000
@@ -77,7 +77,7 @@ class Waiting:
         self.plugins: dict[str, frozenset[str]] = {}
         self.since = now
         self.ready_at = 0.0
-        self.gate: Status | None = None
+        self.gate: Closed | None = None
         self.gate_is_told = False
         # What an entry of a heap must carry to be valid.
         self.token = 0
@@ -94,7 +94,8 @@ class Waiting:
         return Unit(pods=tuple([member.pod for member in self.members.values()]), group=self.group)
 
     def unit(self) -> Unit:
-        """What is decided together, in the order of trying: kube-scheduler's for the members of a group."""
+        """What is decided together, in the order of trying: by priority, then age. It depends on the pods alone, not on when they
+        were seen or how often they were tried, so that whoever has the same pods tries them in the same order."""
         if len(self.members) == 1:
             (member,) = self.members.values()
             return Unit(pods=(member.pod,), group=self.group)
@@ -102,8 +103,7 @@ class Waiting:
             self.members.values(),
             key=lambda member: (
                 -(member.pod.spec.priority or 0),
-                -member.attempts,
-                member.since,
+                member.pod.metadata.creation_timestamp or "",
                 member.pod.metadata.name,
             ),
         )

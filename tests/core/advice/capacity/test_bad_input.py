@@ -19,12 +19,11 @@ from allot.core.advice.usage.listing import list_devices, list_pools
 from allot.core.advice.usage.nodes import node_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.usage.published import published_pools
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
-from allot.core.scheduling.settings import Settings
 
 from .world import Object, board, claim, device_class, gpu, gpus, held, model_is, node, pod, request, slices, template
 
@@ -88,7 +87,7 @@ def test_damaged_dumps_are_counted_and_planned_with_or_refused(first: int) -> No
     for seed in range(first, first + 20):
         dice = random.Random(seed)
         cluster = _read(_damaged(_dump(), dice))
-        world = World(cluster)
+        world = WhatIfCluster(cluster)
         for by in By:
             report = device_usage(world, by)
             for row in report.rows:
@@ -105,7 +104,7 @@ def test_damaged_dumps_are_counted_and_planned_with_or_refused(first: int) -> No
         manifest = _manifest() if dice.random() < 0.5 else _damaged(_manifest(), dice)
         try:
             read = read_manifest(manifest, cluster)
-            outcome = outcome_of(world, read, 50, Settings(preempts=False))
+            outcome = outcome_of(world, read, 50)
         except REFUSED:
             continue
         assert outcome.scheduled <= outcome.maximum.copies, f"seed {seed}"

@@ -24,10 +24,9 @@ from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.outcome import outcome_of
 from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.settings import Settings
 from allot.devices.simulation import GpuSettings
 from allot.devices.simulation import Settings as DriverSettings
 
@@ -111,7 +110,7 @@ def test_a_claim_is_reserved_for_no_more_pods_than_the_api_allows() -> None:
     outcome = plan(roomy, claim("c"), _workload("Deployment", pod("p", claims=("c",))), limit=300)
     assert outcome.scheduled == api.RESERVED_FOR_MAX
     assert outcome.blocked is not None
-    assert "cannot be reserved for more than 256 pods" in outcome.blocked.message
+    assert 'resourceclaim "c" is reserved for 256 consumers, which is the limit' in outcome.blocked.message
 
 
 def _with_pods(found: Any) -> Any:
@@ -318,10 +317,10 @@ def test_devices_of_several_nodes_give_a_bound_that_is_exact_when_it_is_reached(
 
 def test_planning_leaves_the_cluster_as_it_was() -> None:
     cluster = _cluster(4, 3)
-    situation = World(cluster)
+    situation = WhatIfCluster(cluster)
     manifest = read_manifest(_train(2), cluster)
-    first = outcome_of(situation, manifest, 100, Settings(preempts=False))
-    assert outcome_of(situation, manifest, 100, Settings(preempts=False)) == first
+    first = outcome_of(situation, manifest, 100)
+    assert outcome_of(situation, manifest, 100) == first
     assert not situation.cluster.pods
     assert not list(situation.claims.claims())
     assert not situation.claims.inventory.ledger.claims()
@@ -380,7 +379,7 @@ def test_pods_of_a_drained_node_find_another_place_first() -> None:
     done = drained(Snapshot((*base.objects, *snapshot(*running, daemon).objects)), ("n0",))
     assert [found.metadata.name for found in done.displaced] == ["p"]
     manifest = read_manifest(_train(), done.snapshot)
-    outcome = outcome_of(World(done.snapshot), manifest, 100, Settings(preempts=False), done.displaced)
+    outcome = outcome_of(WhatIfCluster(done.snapshot), manifest, 100, done.displaced)
     assert (outcome.moved, outcome.stranded, outcome.scheduled) == (1, (), 2)
 
 
@@ -392,7 +391,7 @@ def test_pods_of_a_drained_node_that_find_no_place_are_named_with_the_reason() -
         running += [pod(f"p{number}", nodeName="n0", claims=(f"c{number}",), priority=number)]
     done = drained(Snapshot((*base.objects, *snapshot(*running).objects)), ("n0",))
     manifest = read_manifest(_train(), done.snapshot)
-    outcome = outcome_of(World(done.snapshot), manifest, 100, Settings(preempts=False), done.displaced)
+    outcome = outcome_of(WhatIfCluster(done.snapshot), manifest, 100, done.displaced)
     assert (outcome.moved, outcome.scheduled) == (1, 0)
     assert [stranded.pod for stranded in outcome.stranded] == ["default/p0"], "the one of lower priority"
     assert "in use by claim default/c1" in outcome.stranded[0].blocked.explanation

@@ -15,13 +15,13 @@ from allot.core.advice.usage.devices import By, DeviceUsage, class_usage, device
 from allot.core.advice.usage.fragmentation import unusable_share
 from allot.core.advice.usage.nodes import node_usage
 from allot.core.advice.usage.partitions import partition_usage
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.devices.simulation import GpuSettings, Settings
 
 from .world import board, device_class, gpu, gpus, held, model_is, node, pod, situation, slices, snapshot
 
 
-def _row(found: World, name: str, by: By = By.CLASS) -> DeviceUsage:
+def _row(found: WhatIfCluster, name: str, by: By = By.CLASS) -> DeviceUsage:
     return next(row for row in device_usage(found, by).rows if row.name == name)
 
 
@@ -121,7 +121,7 @@ def test_dynamic_mig_is_counted_by_gpus_and_by_what_profiles_still_fit() -> None
     drivers = Settings(gpu=GpuSettings(feature_gates={"DynamicMIG": True}))
     objects = tuple(objects_of(NodeSet(profile="h100x8", name="n1", drivers=drivers)))
     taken = snapshot(_mig_claim("a", "gpu-0-mig-1g10gb-19-0"), _mig_claim("b", "gpu-1")).objects
-    found = World(Snapshot((*objects, *taken)))
+    found = WhatIfCluster(Snapshot((*objects, *taken)))
     assert _counts(_row(found, "gpu.nvidia.com")) == (8, 6, 0, 2, 0)
     assert _counts(_row(found, "NVIDIA H100 80GB HBM3", By.MODEL)) == (8, 6, 1, 1, 0)
     fits = {use.partition: use.fits for use in partition_usage(found)}

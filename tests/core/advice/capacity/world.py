@@ -8,9 +8,8 @@ from typing import Any
 from allot.core.advice.planning.manifest import read_manifest
 from allot.core.advice.planning.outcome import Outcome, outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model.meta import APIStruct
-from allot.core.scheduling.settings import Settings
 
 DRIVER = "gpu.example.com"
 API = "resource.k8s.io/v1"
@@ -124,13 +123,13 @@ def snapshot(*objects: Object | list[Object], taken_at: float | None = None) -> 
     return Snapshot(tuple(read_object(found) for found in flat), taken_at)
 
 
-def situation(*objects: Object | list[Object], taken_at: float | None = None) -> World:
+def situation(*objects: Object | list[Object], taken_at: float | None = None) -> WhatIfCluster:
     """A cluster as the scheduler sees it."""
-    return World(snapshot(*objects, taken_at=taken_at))
+    return WhatIfCluster(snapshot(*objects, taken_at=taken_at))
 
 
 def plan(cluster: Snapshot, *manifest: Object, limit: int = 1000, more: Iterable[APIStruct] = ()) -> Outcome:
     """How many copies of a manifest fit."""
     read = read_manifest(manifest, cluster)
     everything = Snapshot((*cluster.objects, *read.context, *more), cluster.taken_at)
-    return outcome_of(World(everything), read, limit, Settings(preempts=False))
+    return outcome_of(WhatIfCluster(everything), read, limit)

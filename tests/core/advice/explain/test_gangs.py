@@ -6,6 +6,7 @@ from typing import Any
 
 from allot.core.advice.explain.answer import Explainer
 from allot.core.advice.explain.report import Reason, State
+from allot.core.advice.what_if import WhatIfCluster
 from core.advice.explain.clusters import (
     asks,
     claim,
@@ -13,6 +14,7 @@ from core.advice.explain.clusters import (
     gpus,
     holding,
     node,
+    pod,
     pool,
     running,
     snapshot,
@@ -79,3 +81,28 @@ def test_a_gang_that_runs() -> None:
     pods = members(1, nodeName="n", status_of_pod={"phase": "Running"})
     found = Explainer(snapshot(node("n"), gang(1), pods)).group("default", "gang")
     assert (found.state, found.cause) == (State.PLACED, "gang default/gang: all 1 pods have a node")
+
+
+def test_a_member_that_has_ended_does_not_count_as_the_scheduler_does_not_count_it() -> None:
+    """Explained as enough pods that do not fit, while the scheduler waited for more pods."""
+    pods = members(2)
+    ended = pod("ended", nodeName="n", schedulingGroup={"podGroupName": "gang"}, status={"phase": "Succeeded"})
+    cluster = snapshot(node("n"), pool("n", gpus(4)), device_class(), gang(3), pods, ended)
+    world = WhatIfCluster(cluster)
+    asked = world.machine.ask("default/worker-0", world.now)
+    assert asked is not None
+    assert asked.closed is not None
+    assert asked.closed.status.reasons == ("waiting for minCount pods from a gang to appear in scheduling queue",)
+    for found in (Explainer(cluster).group("default", "gang"), Explainer(cluster).pod("default", "worker-0")):
+        assert found.reason is Reason.GROUP_INCOMPLETE
+        assert "needs 3 pods to start, but only 2 of them exist: 1 more have ended or are being deleted" in found.cause
+    assert [change.text for change in found.changes if change.verified] == ["lower minCount to 2"]
+
+
+def test_a_gang_is_held_back_by_the_pod_that_the_scheduler_names() -> None:
+    gated = pod("gated", schedulingGates=[{"name": "quota"}], schedulingGroup={"podGroupName": "gang"})
+    cluster = snapshot(node("n"), pool("n", gpus(4)), device_class(), gang(2), members(2), gated)
+    explainer = Explainer(cluster)
+    assert "because of pod gated: it is held back by scheduling gate quota" in explainer.group("default", "gang").cause
+    assert "because of pod gated" in explainer.pod("default", "worker-0").cause
+    assert explainer.pod("default", "gated").reason is Reason.SCHEDULING_GATE

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from allot.core.advice.world import Journal, World, as_json
+from allot.core.advice.what_if import Journal, WhatIfCluster, as_json
 from allot.core.lifecycle.actions import Action, Answers, Create, Emit, LookUp, Retry
 from allot.core.lifecycle.claim_owners import claim_name, is_made_for, owner_uids, owning_pod
 from allot.core.lifecycle.templates import reconcile_pod, reconcile_pod_group
@@ -25,71 +25,71 @@ from allot.core.validation.claim import check_admin_access
 Owner = core_v1.Pod | PodGroup
 
 
-def settle(world: World, journal: Journal, pods: list[tuple[str, str]]) -> None:
+def settle(what_if: WhatIfCluster, journal: Journal, pods: list[tuple[str, str]]) -> None:
     """Do what follows from the changes in the journal. pods: those that are asked about, by namespace and name; only their
     claims are made."""
     changed = [key for key, _ in journal]
     before = {key: object_ for key, object_ in journal if object_ is not None}
     for (type_, namespace, name), object_ in list(before.items()):
-        if type_ is core_v1.Pod and world.get(core_v1.Pod, name, namespace) is None:
+        if type_ is core_v1.Pod and what_if.get(core_v1.Pod, name, namespace) is None:
             assert isinstance(object_, core_v1.Pod)
-            _pod_is_gone(world, object_, journal)
+            _pod_is_gone(what_if, object_, journal)
     templates = {(namespace, name) for type_, namespace, name in changed if type_ is api.ResourceClaimTemplate}
     specs = {(namespace, name) for type_, namespace, name in changed if type_ is core_v1.Pod}
     for namespace, name in pods:
-        pod = world.get(core_v1.Pod, name, namespace)
+        pod = what_if.get(core_v1.Pod, name, namespace)
         if pod is None or pod.spec.node_name:
             continue
         for entry in pod.spec.resource_claims:
             template = entry.resource_claim_template_name
             if template is not None and ((namespace, template) in templates or (namespace, name) in specs):
-                claim = world.get(api.ResourceClaim, claim_name(pod, entry), namespace)
+                claim = what_if.get(api.ResourceClaim, claim_name(pod, entry), namespace)
                 if claim is not None and is_made_for(pod, claim, accepts_group=False):
-                    world.delete(claim, journal)
-        make_claims(world, pod, journal)
+                    what_if.delete(claim, journal)
+        make_claims(what_if, pod, journal)
 
 
-def _pod_is_gone(world: World, pod: core_v1.Pod, journal: Journal) -> None:
-    for namespace, name in world.claims.claims_of(pod):
-        claim = world.get(api.ResourceClaim, name, namespace)
+def _pod_is_gone(what_if: WhatIfCluster, pod: core_v1.Pod, journal: Journal) -> None:
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None:
             continue
         owner = owning_pod(claim)
         if owner is not None and owner.uid == pod.metadata.uid:
-            world.delete(claim, journal)
+            what_if.delete(claim, journal)
             continue
         left = tuple(user for user in claim.status.reserved_for if user.uid != pod.metadata.uid)
         if len(left) == len(claim.status.reserved_for):
             continue
         if not left and claim.metadata.deletion_timestamp is not None:
-            world.delete(claim, journal)
+            what_if.delete(claim, journal)
             continue
         status = replace(claim.status, reserved_for=left, allocation=claim.status.allocation if left else None)
-        world.put(replace(claim, status=status), journal)
+        what_if.put(replace(claim, status=status), journal)
 
 
 # --- claims from templates ---
 
 
-def make_claims(world: World, pod: core_v1.Pod, journal: Journal) -> str:
+def make_claims(what_if: WhatIfCluster, pod: core_v1.Pod, journal: Journal) -> str:
     """Make the claims of a pod, and of its group, that are not there yet; what is told if that fails."""
-    group = world.claims.pod_group_of(pod)
+    group = what_if.claims.pod_group_of(pod)
     if group is not None:
-        told = _made(world, group, journal)
+        told = _made(what_if, group, journal)
         if told:
             return told
-    return _made(world, pod, journal)
+    return _made(what_if, pod, journal)
 
 
-def _made(world: World, owner: Owner, journal: Journal) -> str:
+def _made(what_if: WhatIfCluster, owner: Owner, journal: Journal) -> str:
     answers: Answers = {}
-    view = _View(world)
+    view = _View(what_if)
     while True:
         actions: tuple[Action, ...]
         if isinstance(owner, core_v1.Pod):
-            actions = reconcile_pod(owner, view, answers, world.gates)
+            actions = reconcile_pod(owner, view, answers, what_if.gates)
         else:
-            actions = reconcile_pod_group(owner, view, answers, world.gates)
+            actions = reconcile_pod_group(owner, view, answers, what_if.gates)
         questions = [action for action in actions if isinstance(action, LookUp)]
         if not questions:
             break
@@ -103,13 +103,13 @@ def _made(world: World, owner: Owner, journal: Journal) -> str:
             return action.message
         if isinstance(action, Create) and isinstance(action.object, api.ResourceClaim):
             claim = action.object
-            refused = creation_refusal(world, claim)
+            refused = creation_refusal(what_if, claim)
             if refused:
                 return refused
-            world.put(replace(claim, metadata=replace(claim.metadata, uid=f"new-{claim.metadata.name}")), journal)
+            what_if.put(replace(claim, metadata=replace(claim.metadata, uid=f"new-{claim.metadata.name}")), journal)
             names[claim.metadata.annotations[api.POD_CLAIM_NAME_ANNOTATION]] = claim.metadata.name
     if names:
-        world.put(_recorded(owner, names), journal)
+        what_if.put(_recorded(owner, names), journal)
     return ""
 
 
@@ -123,17 +123,17 @@ def _recorded(owner: Owner, names: dict[str, str]) -> Owner:
     return replace(owner, status=replace(owner.status, resource_claim_statuses=(*others, *made)))
 
 
-def creation_refusal(world: World, claim: api.ResourceClaim) -> str:
+def creation_refusal(what_if: WhatIfCluster, claim: api.ResourceClaim) -> str:
     """Why the API server would not take a new claim; empty if it would."""
     namespace = claim.metadata.namespace
-    found = world.get(core_v1.Namespace, namespace)
+    found = what_if.get(core_v1.Namespace, namespace)
     if found is not None:
         for finding in check_admin_access(claim.spec.devices.requests, found.metadata.labels):
             return str(finding.error)
-    quotas = [quota for quota in world.all(observed_v1.ResourceQuota) if quota.metadata.namespace == namespace]
+    quotas = [quota for quota in what_if.all(observed_v1.ResourceQuota) if quota.metadata.namespace == namespace]
     if not quotas:
         return ""
-    around = Surroundings(now="", classes=device_classes([encode(class_) for class_ in world.all(api.DeviceClass)]))
+    around = Surroundings(now="", classes=device_classes([encode(class_) for class_ in what_if.all(api.DeviceClass)]))
     for quota in quotas:
         refused = charge(quota_of(_with_status(quota)), Request(kind=CLAIMS, object=encode(claim)), around)
         if isinstance(refused, Refusal):
@@ -150,14 +150,14 @@ def _with_status(quota: observed_v1.ResourceQuota) -> dict[str, object]:
 
 
 class _View:
-    """The world as the controller for claims sees it."""
+    """The cluster as the controller for claims sees it."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, what_if: WhatIfCluster) -> None:
+        self._what_if = what_if
 
     def _one(self, type_: type[APIStruct], key: str) -> APIStruct | None:
         namespace, _, name = key.partition("/")
-        return self._world.get(type_, name, namespace)
+        return self._what_if.get(type_, name, namespace)
 
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup."""
@@ -173,6 +173,6 @@ class _View:
 
     def claims_made_for(self, uid: str) -> Iterator[api.ResourceClaim]:
         """The claims that were made for the pod or PodGroup with that uid."""
-        for claim in self._world.all(api.ResourceClaim):
+        for claim in self._what_if.all(api.ResourceClaim):
             if uid in owner_uids(claim):
                 yield claim

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from allot.core.advice.explain.diagnosis import Diagnosis
-from allot.core.advice.explain.report import Change, Patch
+from allot.core.advice.explain.report import Change
 from allot.core.advice.explain.trial import Subject, would_help
-from allot.core.advice.world import World
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 
 CHANGES_MAX = 4
@@ -22,12 +23,14 @@ _LARGE_TRIES_MAX = 4
 _NEAR_MAX = 32
 
 
-def helpful(world: World, subject: Subject, diagnosis: Diagnosis, near: Sequence[str] = ()) -> tuple[Change, ...]:
+def helpful(
+    what_if: WhatIfCluster, subject: Subject, diagnosis: Diagnosis, near: Sequence[str] = ()
+) -> tuple[Change, ...]:
     """Candidates that were tried and help, the smallest first; and advice that cannot be tried. near: the nodes that come
     closest; on a large cluster only some of these are looked at, some others, and those that are changed."""
-    is_large = len(world.cluster.nodes) >= _LARGE_NODES_MIN
+    is_large = len(what_if.cluster.nodes) >= _LARGE_NODES_MIN
     tries = _LARGE_TRIES_MAX if is_large else _TRIES_MAX
-    names = list(world.cluster.nodes)
+    names = list(what_if.cluster.nodes)
     some = (*near[:_NEAR_MAX], *names[:: len(names) // _NEAR_MAX or 1])
     found: list[Change] = []
     tried: set[bytes] = set()
@@ -39,8 +42,8 @@ def helpful(world: World, subject: Subject, diagnosis: Diagnosis, near: Sequence
         if len(found) >= CHANGES_MAX or len(tried) >= tries:
             break
         tried.add(key)
-        among = {*some, *_touched(world, candidate.patches)} if is_large else None
-        outcome = would_help(world, subject, candidate.patches, among)
+        among = {*some, *_touched(what_if, candidate.patches)} if is_large else None
+        outcome = would_help(what_if, subject, candidate.patches, among)
         if outcome is None or not outcome.schedulable:
             continue
         helped[candidate.rank] = helped.get(candidate.rank, 0) + 1
@@ -48,7 +51,7 @@ def helpful(world: World, subject: Subject, diagnosis: Diagnosis, near: Sequence
             Change(
                 text=candidate.text,
                 verified=True,
-                node=outcome.placements[0].node,
+                node=outcome.node_of(subject),
                 patches=candidate.patches,
                 expression=candidate.expression,
             )
@@ -56,7 +59,7 @@ def helpful(world: World, subject: Subject, diagnosis: Diagnosis, near: Sequence
     return (*found, *(Change(text=text) for text in diagnosis.advice))
 
 
-def _touched(world: World, patches: Sequence[Patch]) -> Iterator[str]:
+def _touched(what_if: WhatIfCluster, patches: Sequence[Patch]) -> Iterator[str]:
     """Nodes that patches change, make, or take pods from."""
     for patch in patches:
         if patch.object is not None and patch.object.get("kind") == "Node":
@@ -64,6 +67,6 @@ def _touched(world: World, patches: Sequence[Patch]) -> Iterator[str]:
         elif patch.kind == "Node":
             yield patch.name
         elif patch.kind == "Pod":
-            pod = world.get(core_v1.Pod, patch.name, patch.namespace)
+            pod = what_if.get(core_v1.Pod, patch.name, patch.namespace)
             if pod is not None and pod.spec.node_name:
                 yield pod.spec.node_name

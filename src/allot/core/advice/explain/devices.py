@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from allot.core.advice.explain.report import Holder, Removed, RequestReport
-from allot.core.advice.world import World, full_name
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.devices import DeviceID
 from allot.core.allocation.plan import Leaf
@@ -24,9 +24,7 @@ from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.devices import DeviceQuestion
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.pod_claims import Variant
+from allot.core.scheduling import ClaimFit, NodeInfo, Variant
 
 SHOWN_MAX = 3
 _HOLDERS_MAX = 5
@@ -107,16 +105,16 @@ class Wanted(msgspec.Struct, frozen=True):
 class DeviceSurvey:
     """All requests of a pod that need devices, and what was found for them."""
 
-    def __init__(self, world: World, question: DeviceQuestion, nodes: Iterable[NodeInfo]) -> None:
-        self.world = world
-        self.question = question
+    def __init__(self, what_if: WhatIfCluster, fit: ClaimFit, nodes: Iterable[NodeInfo]) -> None:
+        self.what_if = what_if
+        self.fit = fit
         self.variant: Variant | None = None
         self.wanted: list[Wanted] = []
         self._signed: dict[Signature, Signed] = {}
         self._explanations: dict[object, Explanation] = {}
         nodes = list(nodes)
         for node in nodes:
-            variant = question.lacking(node)
+            variant = fit.lacking(node)
             if isinstance(variant, Variant) and variant.claims:
                 self.variant = variant
                 break
@@ -133,7 +131,7 @@ class DeviceSurvey:
         if found is not None:
             return found
         found = self._signed[signature] = Signed()
-        inventory = self.world.claims.inventory
+        inventory = self.what_if.claims.inventory
         seen: set[str] | None = set() if inventory.has_shared_devices else None
         for info in nodes:
             try:
@@ -145,11 +143,11 @@ class DeviceSurvey:
 
     def on_node(self, info: NodeInfo) -> tuple[RequestReason, ...]:
         """Why the claims cannot be had on a node, by the allocator; empty if they can, or if it fails with an error."""
-        variant = self.question.lacking(info)
+        variant = self.fit.lacking(info)
         if not isinstance(variant, Variant) or not variant.claims:
             return ()
         try:
-            answer = allocate(self.world.claims.inventory, info.node, variant.claims, plans=variant.plans)
+            answer = allocate(self.what_if.claims.inventory, info.node, variant.claims, plans=variant.plans)
         except AllocationError:
             return ()
         return answer.reasons if isinstance(answer, Unallocatable) else ()
@@ -191,24 +189,24 @@ class DeviceSurvey:
         for tally in wanted.found.of(*TAKEN):
             for name, count in tally.claims.items():
                 held[name] = held.get(name, 0) + count
-        held = {name: count for name, count in held.items() if not is_in_flight(self.world, name)}
+        held = {name: count for name, count in held.items() if not is_in_flight(self.what_if, name)}
         first = nsmallest(_HOLDERS_MAX, held, key=lambda name: (self._since(name) or _NEVER, name))
         return tuple(self._holder(name, held[name]) for name in first)
 
     def _since(self, name: str) -> str:
-        claim = find_claim(self.world, name)
+        claim = find_claim(self.what_if, name)
         if claim is None or claim.status.allocation is None:
             return ""
         return claim.status.allocation.allocation_timestamp or claim.metadata.creation_timestamp or ""
 
     def _holder(self, name: str, devices: int) -> Holder:
-        claim = find_claim(self.world, name)
+        claim = find_claim(self.what_if, name)
         if claim is None or claim.status.allocation is None:
             return Holder(claim=name, devices=devices)
         since = self._since(name)
         seconds = None
-        if since and self.world.taken_at is not None:
-            seconds = max(0, int(self.world.taken_at - seconds_of(since)))
+        if since and self.what_if.taken_at is not None:
+            seconds = max(0, int(self.what_if.taken_at - seconds_of(since)))
         return Holder(
             claim=name,
             devices=devices,
@@ -286,23 +284,23 @@ def nodes_of(claim: api.ResourceClaim) -> tuple[str, ...]:
     )
 
 
-def find_claim(world: World, name: str) -> api.ResourceClaim | None:
+def find_claim(what_if: WhatIfCluster, name: str) -> api.ResourceClaim | None:
     """A claim by namespace and name in one text."""
     namespace, _, short = name.partition("/")
-    return world.get(api.ResourceClaim, short, namespace)
+    return what_if.get(api.ResourceClaim, short, namespace)
 
 
-def is_in_flight(world: World, name: str) -> bool:
+def is_in_flight(what_if: WhatIfCluster, name: str) -> bool:
     """Whether a claim, by namespace and name in one text, has its devices only because a decision is being tried out."""
     namespace, _, short = name.partition("/")
-    return world.claims.in_flight(namespace, short)
+    return what_if.claims.in_flight(namespace, short)
 
 
-def users_of(world: World, claim: api.ResourceClaim) -> list[core_v1.Pod]:
+def users_of(what_if: WhatIfCluster, claim: api.ResourceClaim) -> list[core_v1.Pod]:
     """The pods that use a claim."""
     namespace = claim.metadata.namespace
     found = [
-        world.get(core_v1.Pod, user.name, namespace) for user in claim.status.reserved_for if user.resource == "pods"
+        what_if.get(core_v1.Pod, user.name, namespace) for user in claim.status.reserved_for if user.resource == "pods"
     ]
     return [pod for pod in found if pod is not None]
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from allot.core.advice.explain.report import Patch, Reason
-from allot.core.advice.world import World
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -76,12 +77,12 @@ class ClaimPlace(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def place_of_claim(world: World, pod: core_v1.Pod | None, claim: api.ResourceClaim) -> ClaimPlace | None:
+def place_of_claim(what_if: WhatIfCluster, pod: core_v1.Pod | None, claim: api.ResourceClaim) -> ClaimPlace | None:
     """Where to change a claim; None for one that stands for a pod's extended resources."""
     namespace, name = claim.metadata.namespace, claim.metadata.name
-    if world.get(api.ResourceClaim, name, namespace) is None:
+    if what_if.get(api.ResourceClaim, name, namespace) is None:
         return None
-    owners: list[Any] = [] if pod is None else [pod, *filter(None, [world.claims.pod_group_of(pod)])]
+    owners: list[Any] = [] if pod is None else [pod, *filter(None, [what_if.claims.pod_group_of(pod)])]
     for owner in owners:
         for entry in owner.spec.resource_claims:
             template = entry.resource_claim_template_name

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1
 
 
-def events_of(world: World, pod: core_v1.Pod, *reasons: str) -> list[observed_v1.Event]:
+def events_of(what_if: WhatIfCluster, pod: core_v1.Pod, *reasons: str) -> list[observed_v1.Event]:
     """Events about a pod for some reasons, the newest first."""
     found = [
         event
-        for event in world.all(observed_v1.Event)
+        for event in what_if.all(observed_v1.Event)
         if event.reason in reasons
         and event.involved_object.kind == "Pod"
         and event.involved_object.name == pod.metadata.name

@@ -9,21 +9,26 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allot.core.advice.explain.report import NodeGroup, Reason
-from allot.core.advice.world import SETTINGS, World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.quantity import Format, Quantity
-from allot.core.scheduling.devices import NOT_AVAILABLE, PLUGIN
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import (
+    DYNAMIC_RESOURCES,
+    NOT_AVAILABLE,
+    ClaimFit,
+    NodeInfo,
+    Profile,
+    Status,
+    TopologyTerms,
+    Verdict,
+    spreads_of,
+)
 from allot.core.scheduling.plugins import (
     node_affinity,
     node_ports,
     node_resources_fit,
     node_unschedulable,
 )
-from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.questions import DeviceQuestion
-from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.surroundings import Surroundings, spreads_of
 from allot.core.selectors import tolerates
 
 # What a cordon adds to a node besides spec.unschedulable.
@@ -51,31 +56,31 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 class NodeChecks:
-    """All nodes of a world, asked about one pod."""
+    """All nodes of a cluster, asked about one pod."""
 
     def __init__(
         self,
-        world: World,
+        what_if: WhatIfCluster,
         pod: core_v1.Pod,
-        question: DeviceQuestion | None,
+        fit: ClaimFit | None,
         refusals: Mapping[str, Status] | None = None,
     ) -> None:
         """refusals: what nodes have said already; of devices they need not be asked again."""
-        self._world = world
+        self._what_if = what_if
         self._pod = pod
-        self._question = question
+        self._fit = fit
         self._refusals = refusals or {}
-        cluster = world.cluster
+        cluster = what_if.cluster
         self.profile = cluster.profiles.of(pod)
-        spreads = spreads_of(self.profile, cluster.owners, SETTINGS)
+        spreads = spreads_of(self.profile, cluster.spread_selectors, what_if.settings)
         nodes = [(info, 1) for info in cluster.nodes.values()] if spreads.hard else []
-        self._around = Surroundings(self.profile, spreads, cluster.neighbours, SETTINGS, nodes)
+        self._topology = TopologyTerms(self.profile, spreads, cluster.affinity_index, what_if.settings, nodes)
         self.checks: dict[str, tuple[Check, ...]] = {
             info.name: tuple(self._of(info)) for info in cluster.nodes.values()
         }
 
     def _of(self, info: NodeInfo) -> list[Check]:
-        profile, cluster = self.profile, self._world.cluster
+        profile, cluster = self.profile, self._what_if.cluster
         checks: list[Check] = []
         if info.unschedulable and node_unschedulable.refusal(profile, info) is not None:
             checks.append(Check(Reason.CORDONED, "is cordoned"))
@@ -89,32 +94,32 @@ class NodeChecks:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
             checks.append(Check(Reason.PORTS, "has a host port that the pod wants in use"))
-        status = node_resources_fit.refusal(profile, info, SETTINGS, cluster.devices)
+        status = node_resources_fit.refusal(profile, info, self._what_if.settings, cluster.devices)
         if status is not None:
             lacking = " and ".join(reason.removeprefix("Insufficient ") for reason in status.reasons)
             text = "has too many pods" if lacking == "Too many pods" else f"has not enough {lacking}"
             checks.append(Check(Reason.RESOURCES, text))
         if profile.volume_claims or profile.disks:
-            status = cluster.volumes.refusal(profile, info, SETTINGS.disabled_filters)
+            status = cluster.volumes.refusal(profile, info, self._what_if.settings.disabled_filters)
             if status is not None:
                 text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
                 checks.append(Check(Reason.VOLUME, f"volumes: {text}"))
-        status = self._around.refusal(info)
+        status = self._topology.refusal(info)
         if status is not None:
             text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
             checks.append(Check(Reason.NEIGHBOURS, f"does not go with other pods: {text}"))
-        if self._question is not None:
-            device = self._devices(info, self._question)
+        if self._fit is not None:
+            device = self._devices(info, self._fit)
             if device is not None:
                 checks.append(device)
         return checks
 
-    def _devices(self, info: NodeInfo, question: DeviceQuestion) -> Check | None:
+    def _devices(self, info: NodeInfo, fit: ClaimFit) -> Check | None:
         status = self._refusals.get(info.name)
-        if status is None or status.plugin != PLUGIN:
-            status = question.quick(info)
+        if status is None or status.plugin != DYNAMIC_RESOURCES:
+            status = fit.quick(info)
             if status is None:
-                status = question.exact(info)
+                status = fit.exact(info)
         if status is None:
             return None
         reason = Reason.SELECTOR_ERROR if status.verdict is Verdict.ERROR else Reason.NO_DEVICES

@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allot.core.advice.planning.copies import Copy
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import claim_id
 from allot.core.model import resource_v1 as api
 
 
-def cluster_bounds(world: World, copy: Copy) -> Iterator[int]:
+def cluster_bounds(what_if: WhatIfCluster, copy: Copy) -> Iterator[int]:
     """How many copies there cannot be more of, each for a reason of its own."""
-    yield from _by_devices(world, copy)
-    yield from _by_reservations(world, copy)
+    yield from _by_devices(what_if, copy)
+    yield from _by_reservations(what_if, copy)
 
 
-def _by_devices(world: World, copy: Copy) -> Iterator[int]:
+def _by_devices(what_if: WhatIfCluster, copy: Copy) -> Iterator[int]:
     """Devices of one kind that are free in the whole cluster, by how many of them a copy needs."""
-    inventory = world.claims.inventory
+    inventory = what_if.claims.inventory
     plans = [inventory.plan(claim.spec) for claim in copy.claims]
     for index, needed in inventory.needs(plans) if plans else ():
         # Shares of one device can serve many; values of attributes are counted per node.
         if not index.has_shareable and index.constraint is None and not index.signature.admin_access:
-            free = index.shared + sum(index.count(name) - index.shared for name in world.cluster.nodes)
+            free = index.shared + sum(index.count(name) - index.shared for name in what_if.cluster.nodes)
             yield free // needed
 
 
-def _by_reservations(world: World, copy: Copy) -> Iterator[int]:
+def _by_reservations(what_if: WhatIfCluster, copy: Copy) -> Iterator[int]:
     """A claim that all copies share can be reserved for so many pods and no more."""
     own = {claim_id(claim) for claim in copy.claims}
-    users = [id_ for pod in copy.pods for id_ in world.claims.claims_of(pod)]
+    users = [id_ for pod in copy.pods for id_ in what_if.claims.claims_of(pod)]
     for id_ in set(users) - own:
-        claim = world.claims.claim(*id_)
+        claim = what_if.claims.claim(*id_)
         if claim is not None:
             yield (api.RESERVED_FOR_MAX - len(claim.status.reserved_for)) // users.count(id_)

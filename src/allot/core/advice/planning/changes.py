@@ -17,8 +17,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.quantity import Quantity
-from allot.core.scheduling.group_claims import controller_of
-from allot.core.scheduling.settings import HOSTNAME
+from allot.core.scheduling import HOSTNAME, controller_of
 from allot.core.selectors import SelectorError, parse_label_selector
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 

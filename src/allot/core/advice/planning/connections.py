@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from allot.core.advice.planning.copies import Copy
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import ClaimID, claim_id
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.settings import HOSTNAME, Settings
+from allot.core.scheduling import HOSTNAME, Claims
 
 
-def what_connects_nodes(world: World, copy: Copy, settings: Settings) -> str:
+def what_connects_nodes(what_if: WhatIfCluster, copy: Copy) -> str:
     """Why a node's limit depends on what is on other nodes; empty if it does not."""
-    claims = world.claims
+    claims = what_if.claims
     if claims.node_allocatable:
         return "devices stand for CPU or memory of their nodes"
     for pod in copy.pods:
-        reason = _of_pod(world, pod, settings)
+        reason = _of_pod(what_if, pod)
         if reason:
             return reason
     alone = {claim_id(claim) for claim in copy.claims} if meets_on_one_node(claims, copy) else own_claims(claims, copy)
@@ -32,15 +31,15 @@ def what_connects_nodes(world: World, copy: Copy, settings: Settings) -> str:
     return ""
 
 
-def _of_pod(world: World, pod: core_v1.Pod, settings: Settings) -> str:
-    profile = world.cluster.profiles.of(pod)
-    if profile.affinity_terms or profile.hard_spreads or settings.default_hard_spreads:
+def _of_pod(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    profile = what_if.cluster.profiles.of(pod)
+    if profile.affinity_terms or profile.hard_spreads or what_if.settings.default_hard_spreads:
         return "the pods depend on pods of other nodes (affinity or topology spread)"
     if any(term.topology_key != HOSTNAME for term in profile.anti_affinity_terms):
         return "the pods keep away from pods of other nodes (anti-affinity)"
     if profile.volume_claims:
         return "the pods use volume claims"
-    if world.claims.inventory.has_shared_devices and world.claims.extended.wanted(pod) is not None:
+    if what_if.claims.inventory.has_shared_devices and what_if.claims.extended.wanted(pod) is not None:
         return "several nodes can use the same devices"
     return ""
 

@@ -9,20 +9,23 @@ import msgspec
 from msgspec.structs import replace
 
 from allot.core.advice.planning.copies import Copy, Manifest
-from allot.core.advice.world import World
-from allot.core.allocation import claim_id
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling import groups
-from allot.core.scheduling.attempt import attempt
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.group_claims import controller_of
-from allot.core.scheduling.messages import explanation, refusal_text
-from allot.core.scheduling.plan import ClaimStep, Placement, Unit
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling import (
+    Claims,
+    ClaimStep,
+    Cluster,
+    Failure,
+    ObjectChange,
+    Placement,
+    Unit,
+    controller_of,
+    explanation,
+    refusal_text,
+)
 
 
 class NodeReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -55,42 +58,31 @@ _EXAMPLES_MAX = 5
 
 @contextmanager
 def filled(
-    world: World,
+    what_if: WhatIfCluster,
     manifest: Manifest,
     limit: int,
-    settings: Settings,
     advance: Callable[[], None] = lambda: None,
 ) -> Iterator[Filled]:
     """As many copies as find a place, up to the limit. Inside they are in force; afterwards all is as it was."""
     copies: list[Copy] = []
-    before = list(world.claims.claims())
+    before = list(what_if.claims.claims())
     blocked = None
-    with world.cluster.trying() as placements:
+    with what_if.cluster.trying() as placements:
         try:
             for number in range(limit):
                 copy = manifest.copy(number)
                 copies.append(copy)
-                announce(world, copy)
-                blocked = _used_up(world.claims, copy) or _placed(world, copy, settings, placements)
+                announce(what_if, copy)
+                blocked = _placed(what_if, copy, placements)
                 if blocked is not None:
                     break
                 advance()
             done = len(copies) if blocked is None else len(copies) - 1
             yield Filled(copies=done, placements=tuple(placements), blocked=blocked)
         finally:
-            _restore(world.claims, before)
+            _restore(what_if.claims, before)
     for copy in copies:
-        withdraw(world, copy)
-
-
-def _used_up(claims: Claims, copy: Copy) -> Blocked | None:
-    """What the API server would say: a claim can be reserved for so many pods and no more."""
-    users = [id_ for pod in copy.pods for id_ in claims.claims_of(pod)]
-    for id_ in set(users) - {claim_id(claim) for claim in copy.claims}:
-        claim = claims.claim(*id_)
-        if claim is not None and len(claim.status.reserved_for) + users.count(id_) > api.RESERVED_FOR_MAX:
-            return Blocked(message=f"claim {id_} cannot be reserved for more than {api.RESERVED_FOR_MAX} pods")
-    return None
+        withdraw(what_if, copy)
 
 
 def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
@@ -101,36 +93,33 @@ def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
             claims.put_claim(claim)
 
 
-def announce(world: World, copy: Copy) -> None:
+def announce(what_if: WhatIfCluster, copy: Copy) -> None:
     """The claims and the group of a copy are there."""
-    for claim in copy.claims:
-        world.claims.put_claim(claim)
-    if copy.group is not None:
-        world.cluster.put_group(copy.group)
-        world.claims.put_pod_group(copy.group)
+    for object_ in _objects(copy):
+        what_if.machine.apply(ObjectChange(None, object_), 0.0)
 
 
-def withdraw(world: World, copy: Copy) -> None:
+def withdraw(what_if: WhatIfCluster, copy: Copy) -> None:
     """They are not, after all."""
-    for claim in copy.claims:
-        world.claims.delete_claim(*_name(claim))
-    if copy.group is not None:
-        metadata = copy.group.metadata
-        world.cluster.delete_group(metadata.namespace, metadata.name)
-        world.claims.delete_pod_group(metadata.namespace, metadata.name)
+    for object_ in _objects(copy):
+        what_if.machine.apply(ObjectChange(object_, None), 0.0)
+
+
+def _objects(copy: Copy) -> tuple[APIStruct, ...]:
+    return copy.claims if copy.group is None else (*copy.claims, copy.group)
 
 
 def _name(claim: api.ResourceClaim) -> tuple[str, str]:
     return claim.metadata.namespace, claim.metadata.name
 
 
-def put_into_force(world: World, placement: Placement) -> None:
+def put_into_force(what_if: WhatIfCluster, placement: Placement) -> None:
     """A decision as it is once the scheduler has written it. A claim that others may share must be, before they can use it."""
-    world.cluster.assume(placement)
+    what_if.cluster.assume(placement)
     for step in placement.claims:
-        claim = world.claims.claim(*_name(step.claim))
+        claim = what_if.claims.claim(*_name(step.claim))
         if claim is not None and controller_of(claim) is None:
-            world.claims.put_claim(_written(step, claim))
+            what_if.claims.put_claim(_written(step, claim))
 
 
 def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
@@ -145,23 +134,24 @@ def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
 # --- one copy ---
 
 
-def _placed(world: World, copy: Copy, settings: Settings, placements: list[Placement]) -> Blocked | None:
+def _placed(what_if: WhatIfCluster, copy: Copy, placements: list[Placement]) -> Blocked | None:
     """Why a copy has no place. If it has one, it is in force then."""
-    cluster = world.cluster
+    cluster = what_if.cluster
     if copy.group is not None:
-        return _placed_gang(world, copy, copy.group, settings, placements)
+        return _placed_gang(what_if, copy, copy.group, placements)
     first = len(placements)
-    before = [found for pod in copy.pods for found in _claims_of(world.claims, pod)]
+    before = [found for pod in copy.pods for found in _claims_of(what_if.claims, pod)]
     for pod in copy.pods:
-        found = attempt(cluster, pod, None, settings, world.now)
-        if isinstance(found, Failure):
-            blocked = blocked_by(cluster, pod, found)
+        outcome = what_if.machine.consider(Unit(pods=(pod,)), what_if.now)
+        if outcome.failure is not None:
+            blocked = blocked_by(cluster, pod, outcome.failure)
             for placement in reversed(placements[first:]):
                 cluster.forget(placement)
             del placements[first:]
-            _restore(world.claims, before)
+            _restore(what_if.claims, before)
             return blocked
-        put_into_force(world, found)
+        (found,) = outcome.placements
+        put_into_force(what_if, found)
         placements.append(found)
     return None
 
@@ -173,18 +163,17 @@ def _claims_of(claims: Claims, pod: core_v1.Pod) -> Iterator[api.ResourceClaim]:
             yield claim
 
 
-def _placed_gang(
-    world: World, copy: Copy, group: PodGroup, settings: Settings, placements: list[Placement]
-) -> Blocked | None:
-    unit = Unit(pods=copy.pods, group=group)
-    found, refusals, outcome = groups.decide_group(world.cluster, unit, group, settings, world.now)
+def _placed_gang(what_if: WhatIfCluster, copy: Copy, group: PodGroup, placements: list[Placement]) -> Blocked | None:
+    decision = what_if.machine.consider(Unit(pods=copy.pods, group=group), what_if.now).decision
+    assert decision is not None, "a gang is decided as a whole"
+    found, refusals = decision.placements, decision.refusals
     if len(found) < len(copy.pods):
-        said = outcome.message if outcome is not None else ""
+        said = decision.group.message if decision.group is not None else ""
         refused = next((refusal for refusal in refusals if refusal.explanation), refusals[0])
         texts = dict.fromkeys(text for text in (said, refused.message) if text)
         return Blocked(message=": ".join(texts), explanation=refused.explanation)
     for placement in found:
-        put_into_force(world, placement)
+        put_into_force(what_if, placement)
         placements.append(placement)
     return None
 

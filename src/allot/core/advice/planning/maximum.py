@@ -25,12 +25,10 @@ from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.domains import domain_bounds
 from allot.core.advice.planning.filling import Filled, announce, withdraw
 from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling import Claims, NodeInfo
 
 # Combinations of different pods on all nodes together, beyond which only a bound is given.
 COMBINATIONS_MAX = 20_000
@@ -46,37 +44,37 @@ class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
 
 
-def maximum_of(world: World, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
+def maximum_of(what_if: WhatIfCluster, manifest: Manifest, found: Filled, limit: int) -> Maximum:
     """The most copies, given what the scheduler would place; nothing of that may be in force any more."""
     if found.blocked is None:
         return Maximum(copies=found.copies, is_exact=False, reason=f"more than {limit} were not asked for")
     copy = manifest.copy(0)
-    announce(world, copy)
+    announce(what_if, copy)
     try:
-        bound = _bounded(world, copy, manifest, found, limit, settings)
+        bound = _bounded(what_if, copy, manifest, found, limit)
     finally:
-        withdraw(world, copy)
+        withdraw(what_if, copy)
     if bound.copies <= found.copies:
         # What was really placed cannot be too many.
         return Maximum(copies=found.copies, is_exact=True)
     return bound
 
 
-def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit: int, settings: Settings) -> Maximum:
-    reason = what_connects_nodes(world, copy, settings)
-    kinds, members = _kinds(world, copy, manifest, is_separable=not reason)
-    rooms = Rooms(world, kinds, settings)
+def _bounded(what_if: WhatIfCluster, copy: Copy, manifest: Manifest, found: Filled, limit: int) -> Maximum:
+    reason = what_connects_nodes(what_if, copy)
+    kinds, members = _kinds(what_if, copy, manifest, is_separable=not reason)
+    rooms = Rooms(what_if, kinds)
     placed = _per_node(found, kinds, members)
-    nodes = list(world.cluster.nodes.values())
+    nodes = list(what_if.cluster.nodes.values())
     wanted = tuple(members.count(kind) // len(kinds[kind].pods) for kind in range(len(kinds)))
-    copies = min((limit, *cluster_bounds(world, copy)))
-    all_meet = all_meet_on_one_node(world.claims, copy)
+    copies = min((limit, *cluster_bounds(what_if, copy)))
+    all_meet = all_meet_on_one_node(what_if.claims, copy)
     for kind, count in enumerate(wanted):
         most = {info.name: rooms.most(info, kind, placed.get((info.name, kind), 0), copies * count) for info in nodes}
         total = max(most.values(), default=0) if all_meet else sum(most.values())
         copies = min(copies, total // count)
         if len(copy.pods) == count:
-            copies = min((copies, *(bound // count for bound in domain_bounds(world, copy.pods[0], most))))
+            copies = min((copies, *(bound // count for bound in domain_bounds(what_if, copy.pods[0], most))))
     if len(kinds) > 1 and not reason and copies > found.copies:
         best = _best_combination(rooms, nodes, wanted, copies)
         if best is None:
@@ -92,22 +90,22 @@ def _bounded(world: World, copy: Copy, manifest: Manifest, found: Filled, limit:
 
 
 def _kinds(
-    world: World, copy: Copy, manifest: Manifest, *, is_separable: bool
+    what_if: WhatIfCluster, copy: Copy, manifest: Manifest, *, is_separable: bool
 ) -> tuple[list[PodKind], tuple[int, ...]]:
     """Kinds of pods, and of which kind each member is."""
-    if meets_on_one_node(world.claims, copy):
+    if meets_on_one_node(what_if.claims, copy):
         pods = copy.pods if is_separable else tuple(_alone(pod) for pod in copy.pods)
         return [PodKind(pods=pods, claims=copy.claims)], (0,) * len(pods)
     kinds: list[PodKind] = []
     seen: list[core_v1.Pod] = []
     members: list[int] = []
-    own = own_claims(world.claims, copy)
+    own = own_claims(what_if.claims, copy)
     for member, pod in zip(manifest.members, copy.pods, strict=True):
         number = next((i for i, other in enumerate(seen) if _are_alike(other, member)), None)
         if number is None:
             number = len(kinds)
             seen.append(member)
-            kinds.append(_kind(world.claims, pod if is_separable else _alone(pod), own))
+            kinds.append(_kind(what_if.claims, pod if is_separable else _alone(pod), own))
         members.append(number)
     return kinds, tuple(members)
 

@@ -10,14 +10,11 @@ from allot.core.advice.planning.copies import Manifest
 from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled, put_into_force
 from allot.core.advice.planning.maximum import Maximum, maximum_of
 from allot.core.advice.usage.devices import DeviceUsage, class_usage
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.attempt import attempt
-from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling import Placement, Unit
 
 
 class NodeShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -61,50 +58,48 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def outcome_of(
-    world: World,
+    what_if: WhatIfCluster,
     manifest: Manifest,
     limit: int,
-    settings: Settings,
     displaced: Sequence[core_v1.Pod] = (),
     advance: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """How many copies fit, up to a limit, after displaced pods have got what they need."""
-    with world.cluster.trying() as moved:
-        stranded = _move(world, displaced, settings, moved)
-        classes = _classes(world, manifest)
-        before = class_usage(world, classes)
-        with filled(world, manifest, limit, settings, advance) as found:
-            after = class_usage(world, classes)
+    with what_if.cluster.trying() as moved:
+        stranded = _move(what_if, displaced, moved)
+        classes = _classes(what_if, manifest)
+        before = class_usage(what_if, classes)
+        with filled(what_if, manifest, limit, advance) as found:
+            after = class_usage(what_if, classes)
         return Outcome(
-            nodes=len(world.cluster.nodes),
+            nodes=len(what_if.cluster.nodes),
             scheduled=found.copies,
             pods_per_copy=len(manifest.members),
-            maximum=maximum_of(world, manifest, found, limit, settings),
+            maximum=maximum_of(what_if, manifest, found, limit),
             blocked=found.blocked,
             placement=_shares(found),
             classes=tuple(_change(row, after[name]) for name, row in before.items()),
             moved=len(moved),
             stranded=stranded,
-            waiting=_waiting(world) - len(displaced),
+            waiting=_waiting(what_if) - len(displaced),
         )
 
 
-def _waiting(world: World) -> int:
-    return sum(not pod.spec.node_name and not is_done(pod) for pod in world.all(core_v1.Pod))
+def _waiting(what_if: WhatIfCluster) -> int:
+    return sum(not pod.spec.node_name and not is_done(pod) for pod in what_if.all(core_v1.Pod))
 
 
-def _move(
-    world: World, displaced: Sequence[core_v1.Pod], settings: Settings, moved: list[Placement]
-) -> tuple[Stranded, ...]:
+def _move(what_if: WhatIfCluster, displaced: Sequence[core_v1.Pod], moved: list[Placement]) -> tuple[Stranded, ...]:
     """New places for pods of drained nodes, one after another; those that find none."""
     stranded = []
     for pod in displaced:
-        found = attempt(world.cluster, pod, None, settings, world.now)
-        if isinstance(found, Failure):
+        outcome = what_if.machine.consider(Unit(pods=(pod,)), what_if.now)
+        if outcome.failure is not None:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            stranded.append(Stranded(pod=name, blocked=blocked_by(world.cluster, pod, found)))
+            stranded.append(Stranded(pod=name, blocked=blocked_by(what_if.cluster, pod, outcome.failure)))
         else:
-            put_into_force(world, found)
+            (found,) = outcome.placements
+            put_into_force(what_if, found)
             moved.append(found)
     return tuple(stranded)
 
@@ -116,7 +111,7 @@ def _shares(found: Filled) -> tuple[NodeShare, ...]:
     return tuple(NodeShare(node=node, pods=count) for node, count in sorted(counts.items()))
 
 
-def _classes(world: World, manifest: Manifest) -> set[str]:
+def _classes(what_if: WhatIfCluster, manifest: Manifest) -> set[str]:
     found: set[str] = set()
     for claim in manifest.copy(0).claims:
         for request in claim.spec.devices.requests:
@@ -126,7 +121,7 @@ def _classes(world: World, manifest: Manifest) -> set[str]:
             found.update(asked.device_class_name for asked in alternatives)
     for pod in manifest.members:
         for container in (*pod.spec.init_containers, *pod.spec.containers):
-            names = (world.claims.extended.class_name(resource) for resource in container.resources.requests)
+            names = (what_if.claims.extended.class_name(resource) for resource in container.resources.requests)
             found.update(name for name in names if name is not None)
     return found
 

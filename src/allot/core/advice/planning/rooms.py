@@ -12,19 +12,21 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.plan import ClaimPlan
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import extended
-from allot.core.scheduling.attempt import looks_around
-from allot.core.scheduling.board import local_refusal
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.settings import Settings
-from allot.core.scheduling.survey import Survey, fits
+from allot.core.scheduling import (
+    FullEvaluation,
+    NodeInfo,
+    Placement,
+    Profile,
+    extended_resources,
+    fits,
+    local_refusal,
+    looks_around,
+)
 
 T = TypeVar("T", core_v1.Pod, api.ResourceClaim)
 Counts = tuple[int, ...]
@@ -41,13 +43,13 @@ class PodKind(msgspec.Struct, frozen=True, kw_only=True):
 class Rooms:
     """Asks nodes. undecided: whether the allocator gave up on some question, so that answers may be too high."""
 
-    def __init__(self, world: World, kinds: Sequence[PodKind], settings: Settings) -> None:
+    def __init__(self, what_if: WhatIfCluster, kinds: Sequence[PodKind]) -> None:
         self.undecided = False
-        self._cluster = world.cluster
-        self._claims = world.claims
-        self._now = world.now
+        self._cluster = what_if.cluster
+        self._claims = what_if.claims
+        self._now = what_if.now
         self._kinds = kinds
-        self._settings = settings
+        self._settings = what_if.settings
         self._known: dict[tuple[str, Counts], bool] = {}
         self._is_welcome: dict[tuple[str, int], bool] = {}
 
@@ -109,7 +111,7 @@ class Rooms:
 
     def _refuses(self, info: NodeInfo, pod: core_v1.Pod, profile: Profile) -> bool:
         if looks_around(self._cluster, profile, self._settings):
-            return Survey(self._cluster, pod, profile, None, self._settings).refusal(info) is not None
+            return FullEvaluation(self._cluster, pod, profile, None, self._settings).refusal(info) is not None
         return local_refusal(self._cluster, profile, info, self._settings) is not None
 
     def _needed(self, info: NodeInfo, counts: Counts) -> tuple[list[api.ResourceClaim], list[ClaimPlan]]:
@@ -153,11 +155,11 @@ class Rooms:
         wanted = self._claims.extended.wanted(pod)
         if wanted is None:
             return ()
-        names = tuple(name for name in extended.names_of(wanted) if not info.allocatable_scalars.get(name))
+        names = tuple(name for name in extended_resources.names_of(wanted) if not info.allocatable_scalars.get(name))
         if not names:
             return ()
-        requests, _ = extended.requests_and_mappings(pod, wanted, names, self._claims.extended.class_name)
-        return (extended.special_claim(pod, requests),)
+        requests, _ = extended_resources.requests_and_mappings(pod, wanted, names, self._claims.extended.class_name)
+        return (extended_resources.special_claim(pod, requests),)
 
 
 def _numbered(found: T, number: int) -> T:

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from allot.core.advice.usage.devices import users_of
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import claim_id
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
@@ -46,24 +46,24 @@ class ClaimUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     allocated_seconds: float | None = None
 
 
-def claim_usage(world: World, namespace: str = "") -> tuple[ClaimUsage, ...]:
+def claim_usage(what_if: WhatIfCluster, namespace: str = "") -> tuple[ClaimUsage, ...]:
     """The claims of a namespace, or of all."""
-    waiting = _waiting(world)
-    taken_at = world.taken_at
-    claims = (found for found in world.claims.claims() if not namespace or found.metadata.namespace == namespace)
+    waiting = _waiting(what_if)
+    taken_at = what_if.taken_at
+    claims = (found for found in what_if.claims.claims() if not namespace or found.metadata.namespace == namespace)
     return tuple(
         _usage(claim, waiting.get((claim.metadata.namespace, claim.metadata.name), ()), taken_at)
         for claim in sorted(claims, key=claim_id)
     )
 
 
-def _waiting(world: World) -> dict[tuple[str, str], list[str]]:
+def _waiting(what_if: WhatIfCluster) -> dict[tuple[str, str], list[str]]:
     """Pods that name a claim and have not ended, by claim."""
     found: dict[tuple[str, str], list[str]] = {}
-    for pod in world.all(core_v1.Pod):
+    for pod in what_if.all(core_v1.Pod):
         if pod.status.phase in ("Succeeded", "Failed"):
             continue
-        for id_ in world.claims.claims_of(pod):
+        for id_ in what_if.claims.claims_of(pod):
             found.setdefault((id_.namespace, id_.name), []).append(pod.metadata.name)
     return found
 

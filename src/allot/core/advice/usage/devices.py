@@ -18,12 +18,12 @@ from allot.core.advice.usage.published import (
     published_pools,
     units_of,
 )
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import ClaimID, DeviceEntry
 from allot.core.allocation.signature import SelectorFailure
 from allot.core.model import resource_v1 as api
 from allot.core.quantity import Quantity
-from allot.core.scheduling.claims import one_of_class
+from allot.core.scheduling import one_of_class
 
 
 class By(StrEnum):
@@ -89,13 +89,13 @@ class DevicesReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 _Group = tuple[str, str, list[Unit], str]
 
 
-def device_usage(world: World, by: By = By.CLASS) -> DevicesReport:
+def device_usage(what_if: WhatIfCluster, by: By = By.CLASS) -> DevicesReport:
     """The rows, in order of their names."""
-    pools = published_pools(world)
-    users = _Users(world)
+    pools = published_pools(what_if)
+    users = _Users(what_if)
     rows: list[DeviceUsage] = []
     membership: dict[tuple[str, str, str, str], int] = {}
-    for name, driver, units, problem in _groups(world, pools, by):
+    for name, driver, units, problem in _groups(what_if, pools, by):
         for unit in units:
             key = (*unit.pool.id, unit.counter_set, "" if unit.counter_set else unit.entries[0].id.device)
             membership[key] = membership.get(key, 0) + 1
@@ -109,20 +109,20 @@ def device_usage(world: World, by: By = By.CLASS) -> DevicesReport:
     )
 
 
-def class_usage(world: World, names: Collection[str]) -> dict[str, DeviceUsage]:
+def class_usage(what_if: WhatIfCluster, names: Collection[str]) -> dict[str, DeviceUsage]:
     """The rows of some classes."""
-    pools, users = published_pools(world), _Users(world)
-    found = (_class_group(world, pools, name) for name in sorted(names) if name in world.claims.inventory.classes)
+    pools, users = published_pools(what_if), _Users(what_if)
+    found = (_class_group(what_if, pools, name) for name in sorted(names) if name in what_if.claims.inventory.classes)
     return {group[0]: _row(*group[:3], users, group[3]) for group in found}
 
 
 # --- rows ---
 
 
-def _groups(world: World, pools: Sequence[PublishedPool], by: By) -> Iterator[_Group]:
+def _groups(what_if: WhatIfCluster, pools: Sequence[PublishedPool], by: By) -> Iterator[_Group]:
     if by is By.CLASS:
-        for name in sorted(world.claims.inventory.classes):
-            yield _class_group(world, pools, name)
+        for name in sorted(what_if.claims.inventory.classes):
+            yield _class_group(what_if, pools, name)
         return
     key = _KEYS[by]
     found: dict[tuple[str, str], list[Unit]] = {}
@@ -136,8 +136,8 @@ def _groups(world: World, pools: Sequence[PublishedPool], by: By) -> Iterator[_G
         yield name or "(several nodes)", driver, units, ""
 
 
-def _class_group(world: World, pools: Sequence[PublishedPool], name: str) -> _Group:
-    members, problem = class_members(world, name)
+def _class_group(what_if: WhatIfCluster, pools: Sequence[PublishedPool], name: str) -> _Group:
+    members, problem = class_members(what_if, name)
     units = [unit for pool in pools for unit in units_of(pool, (e for e in pool.entries if e in members))]
     return name, "", units, problem
 
@@ -151,9 +151,9 @@ _KEYS: dict[By, Callable[[DeviceEntry], tuple[str, str]]] = {
 }
 
 
-def class_members(world: World, name: str) -> tuple[set[DeviceEntry], str]:
+def class_members(what_if: WhatIfCluster, name: str) -> tuple[set[DeviceEntry], str]:
     """Devices of a class, tainted ones included; and what its selectors fail with on some, if so."""
-    inventory = world.claims.inventory
+    inventory = what_if.claims.inventory
     leaf = inventory.plan(one_of_class(name)).requests[0].leaves[0]
     if leaf.signature is None:
         return set(), leaf.error or "its selectors cannot be used"
@@ -204,10 +204,10 @@ def _capacities(units: Iterable[Unit]) -> tuple[CapacityUse, ...]:
 class _Users:
     """Who holds what, and who only watches."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, what_if: WhatIfCluster) -> None:
         self._watched: set[tuple[str, str, str]] = set()
         self._pods: dict[ClaimID, tuple[str, ...]] = {}
-        for claim in world.claims.claims():
+        for claim in what_if.claims.claims():
             namespace = claim.metadata.namespace
             self._pods[ClaimID(namespace, claim.metadata.name)] = users_of(claim)
             if claim.status.allocation is not None:

@@ -17,7 +17,7 @@ from allot.core.advice.usage.published import (
     node_name,
     published_pools,
 )
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.cel.selector import CompiledSelector, EvaluationError
 from allot.core.quantity import Quantity
@@ -60,10 +60,12 @@ class DeviceList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failures: tuple[str, ...] = ()
 
 
-def list_devices(world: World, selector: CompiledSelector | None = None, *, only_free: bool = False) -> DeviceList:
+def list_devices(
+    what_if: WhatIfCluster, selector: CompiledSelector | None = None, *, only_free: bool = False
+) -> DeviceList:
     """Devices that the selector takes."""
-    pools = published_pools(world)
-    members = {name: class_members(world, name)[0] for name in sorted(world.claims.inventory.classes)}
+    pools = published_pools(what_if)
+    members = {name: class_members(what_if, name)[0] for name in sorted(what_if.claims.inventory.classes)}
     rows: list[DeviceRow] = []
     failures: list[str] = []
     for pool in pools:
@@ -104,9 +106,9 @@ def _row(pool: PublishedPool, entry: DeviceEntry, state: State, classes: tuple[s
     )
 
 
-def list_pools(world: World) -> Iterator[PoolRow]:
+def list_pools(what_if: WhatIfCluster) -> Iterator[PoolRow]:
     """All pools."""
-    for pool in published_pools(world):
+    for pool in published_pools(what_if):
         yield PoolRow(
             driver=pool.id.driver,
             pool=pool.id.pool,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from allot.core.advice.usage.published import State, node_name, published_pools, units_of
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.quantity import Format, Quantity
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import NodeInfo
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -34,13 +34,13 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods_max: int = 0
 
 
-def node_usage(world: World) -> tuple[NodeUsage, ...]:
+def node_usage(what_if: WhatIfCluster) -> tuple[NodeUsage, ...]:
     """All nodes, in order of their names."""
     states: dict[str, list[State]] = {}
-    for pool in published_pools(world):
+    for pool in published_pools(what_if):
         for unit in units_of(pool, (entry for entry in pool.entries if node_name(entry))):
             states.setdefault(unit.node, []).append(unit.state())
-    nodes = world.cluster.nodes
+    nodes = what_if.cluster.nodes
     return tuple(_usage(nodes[name], states.get(name, [])) for name in sorted(nodes))
 
 

@@ -17,7 +17,7 @@ from allot.core.advice.usage.published import (
     partition_of,
     published_pools,
 )
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import DeviceEntry
 
 
@@ -44,11 +44,11 @@ class _Count(msgspec.Struct, frozen=True):
     fits: int
 
 
-def partition_usage(world: World) -> tuple[PartitionUsage, ...]:
+def partition_usage(what_if: WhatIfCluster) -> tuple[PartitionUsage, ...]:
     """All kinds of partitions that are published."""
     counted = _Counted()
     totals: dict[_Kind, tuple[int, int, int]] = {}
-    for pool in published_pools(world):
+    for pool in published_pools(what_if):
         for kind, count in counted.of(pool).items():
             places, in_use, fits = totals.get(kind, (0, 0, 0))
             totals[kind] = places + count.places, in_use + count.in_use, fits + count.fits

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.counters import CounterDraft, PoolCounters, consumption
 from allot.core.allocation.devices import DeviceEntry, attribute_value
 from allot.core.allocation.inventory import Inventory, node_of
@@ -59,12 +59,12 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
         return self.slices >= self.slices_expected
 
 
-def published_pools(world: World) -> tuple[PublishedPool, ...]:
+def published_pools(what_if: WhatIfCluster) -> tuple[PublishedPool, ...]:
     """All pools, in order of their names."""
     by_pool: dict[PoolID, list[api.ResourceSlice]] = {}
-    for slice_ in world.all(api.ResourceSlice):
+    for slice_ in what_if.all(api.ResourceSlice):
         by_pool.setdefault(PoolID(slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
-    inventory = world.claims.inventory
+    inventory = what_if.claims.inventory
     return tuple(_pool(inventory, id_, slices) for id_, slices in sorted(by_pool.items()))
 
 

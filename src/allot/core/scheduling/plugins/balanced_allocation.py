@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from allot.core.scheduling.device_fit import Devices
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.questions import Devices
 from allot.core.scheduling.settings import ResourceWeight
 
 NAME = "NodeResourcesBalancedAllocation"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allot.core.scheduling.neighbours import Neighbours
 from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
@@ -25,18 +25,18 @@ _UNWANTED = Status(
 class Filter:
     """The rules of one pod, and those of existing pods about it, ready to be asked of many nodes."""
 
-    def __init__(self, profile: Profile, neighbours: Neighbours) -> None:
+    def __init__(self, profile: Profile, affinity_index: PodAffinityIndex) -> None:
         self.near = [
-            (term.topology_key, neighbours.near(profile.affinity_terms)[term.topology_key])
+            (term.topology_key, affinity_index.near(profile.affinity_terms)[term.topology_key])
             for term in profile.affinity_terms
         ]
         # Nobody to be near to yet: the first pod of a kind that wants to be with its kind may go anywhere.
         nobody = not any(domains for _, domains in self.near)
-        self._is_first = nobody and bool(self.near) and neighbours.matches_itself(profile)
+        self._is_first = nobody and bool(self.near) and affinity_index.matches_itself(profile)
         self.away = [
-            (term.topology_key, neighbours.near((term,))[term.topology_key]) for term in profile.anti_affinity_terms
+            (term.topology_key, affinity_index.near((term,))[term.topology_key]) for term in profile.anti_affinity_terms
         ]
-        self.unwanted = list(neighbours.kept_away(profile))
+        self.unwanted = list(affinity_index.kept_away(profile))
 
     @property
     def is_needed(self) -> bool:
@@ -64,13 +64,13 @@ class Filter:
 class Score:
     """How much a pod and existing pods would like it to be on each of many nodes."""
 
-    def __init__(self, profile: Profile, neighbours: Neighbours, settings: Settings) -> None:
+    def __init__(self, profile: Profile, affinity_index: PodAffinityIndex, settings: Settings) -> None:
         self.wishes: list[tuple[str, Mapping[str, int], int]] = [
-            (wish.term.topology_key, neighbours.near((wish.term,))[wish.term.topology_key], wish.weight)
+            (wish.term.topology_key, affinity_index.near((wish.term,))[wish.term.topology_key], wish.weight)
             for wish in profile.preferred_terms
         ]
         if profile.preferred_terms or not settings.ignore_preferred_terms_of_existing_pods:
-            self.wishes += neighbours.drawn(profile, settings.hard_pod_affinity_weight)
+            self.wishes += affinity_index.drawn(profile, settings.hard_pod_affinity_weight)
 
     @property
     def is_needed(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from allot.core.scheduling.neighbours import Neighbours
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plugins.taint_toleration import has_untolerated
+from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import Profile, Spread
 from allot.core.scheduling.settings import HOSTNAME
 from allot.core.scheduling.status import Status, Verdict
@@ -29,13 +29,17 @@ class Filter:
     """The hard constraints of one pod, ready to be asked of many nodes."""
 
     def __init__(
-        self, profile: Profile, spreads: Sequence[Spread], neighbours: Neighbours, nodes: Iterable[tuple[NodeInfo, int]]
+        self,
+        profile: Profile,
+        spreads: Sequence[Spread],
+        affinity_index: PodAffinityIndex,
+        nodes: Iterable[tuple[NodeInfo, int]],
     ) -> None:
         """nodes: each with how many it stands for."""
         self._rules: list[tuple[str, Mapping[str, int], int]] = []
         keys = [spread.topology_key for spread in spreads]
         counts: list[dict[str, int]] = [{} for _ in spreads]
-        on_nodes = [neighbours.on_nodes(profile.namespace, spread.selector) for spread in spreads]
+        on_nodes = [affinity_index.on_nodes(profile.namespace, spread.selector) for spread in spreads]
         for node, times in nodes:
             labels = node.labels
             if not all(key in labels for key in keys):
@@ -68,7 +72,7 @@ class Score:
         self,
         profile: Profile,
         spreads: Sequence[Spread],
-        neighbours: Neighbours,
+        affinity_index: PodAffinityIndex,
         passed: Sequence[tuple[NodeInfo, int]],
         nodes: Iterable[tuple[NodeInfo, int]],
         *,
@@ -77,7 +81,7 @@ class Score:
         """passed, nodes: each with how many it stands for."""
         self._all_labels = all_labels
         self._keys = [spread.topology_key for spread in spreads]
-        on_nodes = [neighbours.on_nodes(profile.namespace, spread.selector) for spread in spreads]
+        on_nodes = [affinity_index.on_nodes(profile.namespace, spread.selector) for spread in spreads]
         counts: list[dict[str, int]] = [{} for _ in spreads]
         scored = [(node, times) for node, times in passed if not self.is_ignored(node)]
         for node, _ in scored:

@@ -9,11 +9,11 @@ from allot.core.advice.explain.aftermath import make_claims
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, claim_object, delete_of, patch_of, pointer
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
-from allot.core.advice.explain.report import Patch, Reason
-from allot.core.advice.explain.trial import is_full
+from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.nearest import nearest
-from allot.core.advice.world import Journal, World, as_json
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import Journal, WhatIfCluster, as_json
 from allot.core.lifecycle.claim_owners import is_made_for, recorded_name
 from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
@@ -24,27 +24,27 @@ _QUOTA = re.compile(
 )
 
 
-def unusable(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis | None:
+def unusable(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis | None:
     """Why a pod cannot use one of its claims, before any device is looked for; None if it can."""
     namespace = pod.metadata.namespace
     if entry.resource_claim_name is None:
         recorded = recorded_name(pod, entry)
-        claim = world.get(api.ResourceClaim, recorded, namespace) if recorded else None
+        claim = what_if.get(api.ResourceClaim, recorded, namespace) if recorded else None
         if recorded != "" and claim is None:
-            return _not_made(world, pod, entry)
+            return _not_made(what_if, pod, entry)
         if claim is not None and not is_made_for(pod, claim, accepts_group=True):
             name = f"{namespace}/{claim.metadata.name}"
             text = f"claim {name}, which was recorded for its entry {entry.name}, belongs to somebody else"
             return Diagnosis(reason=Reason.CLAIM_NOT_OWNED, text=text)
     else:
-        claim = world.get(api.ResourceClaim, entry.resource_claim_name, namespace)
+        claim = what_if.get(api.ResourceClaim, entry.resource_claim_name, namespace)
         if claim is None:
-            return _no_claim(world, pod, entry, entry.resource_claim_name)
+            return _no_claim(what_if, pod, entry, entry.resource_claim_name)
     if claim is None:
         return None
     if claim.metadata.deletion_timestamp is not None:
         return _being_deleted(claim)
-    return _full(pod, claim) if is_full(claim, pod) else None
+    return _full(pod, claim) if len(claim.status.reserved_for) >= api.RESERVED_FOR_MAX else None
 
 
 def _position(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> int:
@@ -68,32 +68,32 @@ def _renamed(pod: core_v1.Pod, entry: core_v1.PodResourceClaim, field: str, name
     return Candidate(rank=Rank.FIX, text=f'name {field} "{name}" in the pod', patches=(patch,))
 
 
-def _no_claim(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
+def _no_claim(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
     namespace = pod.metadata.namespace
     text = f"it needs ResourceClaim {namespace}/{name}, which does not exist"
     candidates: list[Candidate] = []
-    if world.get(api.ResourceClaimTemplate, name, namespace) is not None:
+    if what_if.get(api.ResourceClaimTemplate, name, namespace) is not None:
         text += " (there is a ResourceClaimTemplate of that name: it belongs into resourceClaimTemplateName)"
         candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", name))
-    known = [found.metadata.name for found in world.all(api.ResourceClaim) if found.metadata.namespace == namespace]
+    known = [found.metadata.name for found in what_if.all(api.ResourceClaim) if found.metadata.namespace == namespace]
     meant = nearest(name, known)
     if meant is not None:
         text += f'; did you mean "{meant}"?'
         candidates.append(_renamed(pod, entry, "resourceClaimName", meant))
-    for found in world.all(api.ResourceClaim):
+    for found in what_if.all(api.ResourceClaim):
         if found.metadata.name == name and found.metadata.namespace != namespace:
             text += f"; there is one in namespace {found.metadata.namespace}, but claims cannot be used from other namespaces"
             candidates.append(_created(claim_object(namespace, name, as_json(found).get("spec", {})), "a copy of it"))
             break
     candidates += [
         _created(claim_object(namespace, name, spec), f"for 1 device of class {class_}")
-        for class_, spec in _one_of_each_class(world)
+        for class_, spec in _one_of_each_class(what_if)
     ]
     return Diagnosis(reason=Reason.CLAIM_MISSING, text=text, candidates=tuple(candidates))
 
 
-def _one_of_each_class(world: World) -> Iterator[tuple[str, dict[str, object]]]:
-    for class_ in world.all(api.DeviceClass):
+def _one_of_each_class(what_if: WhatIfCluster) -> Iterator[tuple[str, dict[str, object]]]:
+    for class_ in what_if.all(api.DeviceClass):
         name = class_.metadata.name
         yield name, {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": name}}]}}
 
@@ -110,21 +110,21 @@ def _created(object_: dict[str, object], what: str) -> Candidate:
     return Candidate(rank=Rank.CREATE, text=text, patches=(Patch(action="create", object=object_),))
 
 
-def _not_made(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis:
+def _not_made(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis:
     namespace, name = pod.metadata.namespace, entry.resource_claim_template_name
     if name is None:
         text = f"its entry {entry.name} in spec.resourceClaims names neither a claim nor a template"
         return Diagnosis(reason=Reason.CLAIM_MISSING, text=text)
-    template = world.get(api.ResourceClaimTemplate, name, namespace)
+    template = what_if.get(api.ResourceClaimTemplate, name, namespace)
     if template is None:
-        return _no_template(world, pod, entry, name)
-    told = _refusal(world, pod)
-    events = events_of(world, pod, FAILED)
+        return _no_template(what_if, pod, entry, name)
+    told = _refusal(what_if, pod)
+    events = events_of(what_if, pod, FAILED)
     said = tuple(event.message for event in events[:1])
     if "exceeded quota" in told:
-        return _quota(world, pod, template, told, said)
+        return _quota(what_if, pod, template, told, said)
     if "admin-access" in told or any("admin-access" in text or "adminAccess" in text for text in said):
-        return _admin_access(world, pod, template, said)
+        return _admin_access(what_if, pod, template, said)
     if told or said:
         why = told or said[0]
         text = f"its claim {entry.name} could not be made from ResourceClaimTemplate {namespace}/{name}: {why}"
@@ -138,18 +138,18 @@ def _not_made(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -
     )
 
 
-def _refusal(world: World, pod: core_v1.Pod) -> str:
+def _refusal(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
     """What the API server would say if the claims of a pod were made now."""
     told: list[str] = []
 
-    def make(changed: World, journal: Journal) -> None:
+    def make(changed: WhatIfCluster, journal: Journal) -> None:
         told.append(make_claims(changed, pod, journal))
 
-    with world.changed((), make):
+    with what_if.changed((), make):
         return told[0]
 
 
-def _no_template(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
+def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
     namespace = pod.metadata.namespace
     recorded = recorded_name(pod, entry)
     text = f"its claim {entry.name} is to be made from ResourceClaimTemplate {namespace}/{name}, which does not exist"
@@ -159,7 +159,7 @@ def _no_template(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim
             "from which it was made"
         )
     candidates: list[Candidate] = []
-    templates = world.all(api.ResourceClaimTemplate)
+    templates = what_if.all(api.ResourceClaimTemplate)
     here = [found.metadata.name for found in templates if found.metadata.namespace == namespace]
     elsewhere = next((found for found in templates if found.metadata.name == name), None)
     meant = nearest(name, here)
@@ -169,20 +169,20 @@ def _no_template(world: World, pod: core_v1.Pod, entry: core_v1.PodResourceClaim
         candidates.append(_created(_template_object(namespace, name, spec), "a copy of it"))
     elif meant is not None:
         text += f'; did you mean "{meant}"?'
-    if world.get(api.ResourceClaim, name, namespace) is not None:
+    if what_if.get(api.ResourceClaim, name, namespace) is not None:
         text += " (there is a ResourceClaim of that name: it belongs into resourceClaimName)"
         candidates.append(_renamed(pod, entry, "resourceClaimName", name))
     if meant is not None:
         candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", meant))
     candidates += [
         _created(_template_object(namespace, name, {"spec": spec}), f"for 1 device of class {class_}")
-        for class_, spec in _one_of_each_class(world)
+        for class_, spec in _one_of_each_class(what_if)
     ]
     return Diagnosis(reason=Reason.TEMPLATE_MISSING, text=text, candidates=tuple(candidates))
 
 
 def _quota(
-    world: World, pod: core_v1.Pod, template: api.ResourceClaimTemplate, told: str, said: tuple[str, ...]
+    what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaimTemplate, told: str, said: tuple[str, ...]
 ) -> Diagnosis:
     namespace = pod.metadata.namespace
     found = _QUOTA.search(told)
@@ -193,8 +193,8 @@ def _quota(
         f"ResourceQuota {namespace}/{name} does not allow the claim that is to be made from ResourceClaimTemplate "
         f"{template.metadata.name}: requested {found['requested']}, used {found['used']}, limited to {found['limited']}"
     )
-    quota = world.get(observed_v1.ResourceQuota, name, namespace)
-    candidates = [*_raised(quota, found["requested"]), *_freed_quota(world, pod)] if quota is not None else []
+    quota = what_if.get(observed_v1.ResourceQuota, name, namespace)
+    candidates = [*_raised(quota, found["requested"]), *_freed_quota(what_if, pod)] if quota is not None else []
     return Diagnosis(reason=Reason.QUOTA, text=text, details=said, candidates=tuple(candidates))
 
 
@@ -220,9 +220,9 @@ def _raised(quota: observed_v1.ResourceQuota, requested: str) -> Iterator[Candid
         )
 
 
-def _freed_quota(world: World, pod: core_v1.Pod) -> Iterator[Candidate]:
+def _freed_quota(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[Candidate]:
     """Pods of the namespace whose claims count."""
-    for other in world.all(core_v1.Pod):
+    for other in what_if.all(core_v1.Pod):
         if other.metadata.namespace == pod.metadata.namespace and other.spec.node_name and other.spec.resource_claims:
             text = f"delete pod {other.metadata.namespace}/{other.metadata.name}, whose claims count against the quota"
             patch = delete_of("Pod", other.metadata.name, other.metadata.namespace)
@@ -231,7 +231,7 @@ def _freed_quota(world: World, pod: core_v1.Pod) -> Iterator[Candidate]:
 
 
 def _admin_access(
-    world: World, pod: core_v1.Pod, template: api.ResourceClaimTemplate, said: tuple[str, ...]
+    what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaimTemplate, said: tuple[str, ...]
 ) -> Diagnosis:
     namespace = pod.metadata.namespace
     text = (
@@ -239,7 +239,7 @@ def _admin_access(
         f'with the label {api.ADMIN_ACCESS_LABEL}: "true", and namespace {namespace} has no such label'
     )
     candidates = []
-    found = world.get(core_v1.Namespace, namespace)
+    found = what_if.get(core_v1.Namespace, namespace)
     if found is not None:
         labels = {**found.metadata.labels, api.ADMIN_ACCESS_LABEL: "true"}
         patch = patch_of("Namespace", namespace, {"op": "add", "path": "/metadata/labels", "value": labels})

@@ -15,7 +15,7 @@ from allot.core.advice.lint.expressions import read_expression
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.explain import Obstacle, RequestReason, numbered
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import NodeInfo
 
 # What stands in the way of devices that the selectors accept.
 _ON_DEVICES = {
@@ -91,9 +91,9 @@ def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
 
 
 def _nothing_published(placing: Placing, wanted: Wanted) -> Diagnosis:
-    world = placing.world
-    slices = world.all(api.ResourceSlice)
-    expected = expected_drivers(world.get(api.DeviceClass, wanted.class_name))
+    what_if = placing.what_if
+    slices = what_if.all(api.ResourceSlice)
+    expected = expected_drivers(what_if.get(api.DeviceClass, wanted.class_name))
     driver = named("driver", expected) if expected else "the driver of the devices"
     ignored = [
         each
@@ -106,13 +106,13 @@ def _nothing_published(placing: Placing, wanted: Wanted) -> Diagnosis:
     elif not any(slice_.spec.devices for slice_ in slices):
         publishers = sorted({each.spec.driver for each in slices})
         text = f"the ResourceSlices of {named('driver', publishers)} have no devices in them"
-    elif ignored and "DRAPartitionableDevices" not in world.gates:
+    elif ignored and "DRAPartitionableDevices" not in what_if.gates:
         text = "its devices draw on shared counters, and feature gate DRAPartitionableDevices is off"
-        candidates += drivers.gates(world)
+        candidates += drivers.gates(what_if)
     else:
         names = sorted({slice_.spec.node_name for slice_ in slices if slice_.spec.devices and slice_.spec.node_name})
         text = f"all published devices are for {named('node', names)}, which the cluster does not have"
-        candidates += drivers.renamed_nodes(world)
+        candidates += drivers.renamed_nodes(what_if)
     number = "all devices" if wanted.leaf.all_devices else count(wanted.leaf.count, "device")
     text += f', and request "{wanted.leaf.full_name}" needs {number} of class {wanted.class_name}'
     advice = (f"install {driver} on the nodes that have the hardware", "add a node that has the devices")
@@ -129,7 +129,7 @@ def expected_drivers(class_: api.DeviceClass | None) -> list[str]:
 
 
 def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
-    class_ = placing.world.get(api.DeviceClass, wanted.class_name)
+    class_ = placing.what_if.get(api.DeviceClass, wanted.class_name)
     problem, candidates = _class_selectors(placing, class_, ())
     if problem:
         text = f"DeviceClass {wanted.class_name} {problem}"
@@ -138,7 +138,7 @@ def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
         why = "; ".join(numbered(tally.count, tally.reason.text) for tally in tallies[:_SENTENCES_MAX])
         published = count(wanted.found.published, "device")
         text = f"none of the {published} in the cluster is in DeviceClass {wanted.class_name}: {why}"
-    candidates += selectors.other_class(placing.world, placing.pod, wanted)
+    candidates += selectors.other_class(placing.what_if, placing.pod, wanted)
     expected = expected_drivers(class_)
     missing = [driver for driver in expected if driver not in placing.published.drivers]
     advice = (f"install {named('driver', missing)} on the nodes that have the hardware",) if missing else ()
@@ -164,7 +164,7 @@ def _class_selectors(
 def _own_selectors(
     placing: Placing, wanted: Wanted, devices: Sequence[DeviceEntry] = ()
 ) -> tuple[str, list[Candidate]]:
-    place = place_of_claim(placing.world, placing.pod, wanted.claim)
+    place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
     problem = ""
     candidates: list[Candidate] = []
     for index, selector in enumerate(wanted.leaf.request.selectors):
@@ -199,11 +199,11 @@ def _selector(placing: Placing, wanted: Wanted) -> Diagnosis:
 def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
     """A selector fails with an error on some device, which ends the attempt."""
     tallies = wanted.found.of(Obstacle.SELECTOR_ERROR)
-    inventory = placing.world.claims.inventory
+    inventory = placing.what_if.claims.inventory
     devices = [
         entry for tally in tallies for device in tally.devices for entry in inventory.devices_named(device_id(device))
     ]
-    class_ = placing.world.get(api.DeviceClass, wanted.class_name)
+    class_ = placing.what_if.get(api.DeviceClass, wanted.class_name)
     status = placing.failure.status
     at_fault = status is not None and any(text.startswith(f"class {wanted.class_name}:") for text in status.reasons)
     if at_fault:
@@ -229,7 +229,7 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
 def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
     tally = wanted.found.of(*POOL)[0]
     id_ = device_id(tally.reason.device)
-    pool = drivers.Pool.find(placing.world, id_.driver, id_.pool)
+    pool = drivers.Pool.find(placing.what_if, id_.driver, id_.pool)
     lost = f"so that its {count(tally.count, 'device')} cannot be used"
     if tally.reason.obstacle is Obstacle.POOL_INVALID:
         return Diagnosis(reason=Reason.POOL_INVALID, text=f"{tally.reason.text.removeprefix('are in ')}, {lost}")
@@ -253,7 +253,7 @@ def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
     problem, candidates = _own_selectors(placing, wanted) if selecting else ("", [])
     if problem:
         text = f'the selector of request "{wanted.leaf.full_name}" {problem}: {text}'
-    place = place_of_claim(placing.world, placing.pod, wanted.claim)
+    place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
     if place is not None:
         candidates += requests.lower_count(place, wanted, {most, found.most_free()[1]})
     return Diagnosis(reason=Reason.TOO_FEW, text=text, candidates=tuple(candidates))
@@ -278,8 +278,8 @@ def _taken(placing: Placing, wanted: Wanted) -> Diagnosis:
 
 
 def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Diagnosis:
-    world, found = placing.world, wanted.found
-    place = place_of_claim(world, placing.pod, wanted.claim)
+    what_if, found = placing.what_if, wanted.found
+    place = place_of_claim(what_if, placing.pod, wanted.claim)
     tally = found.of(obstacle)[0]
     subject, verb = _subject(wanted, obstacle)
     candidates: list[Candidate] = []
@@ -287,21 +287,21 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
         text = f"{subject} {verb} in use by {_holders(placing, wanted)}"
         text += _meant_to_share(placing, wanted, candidates)
     elif obstacle is Obstacle.TAINT:
-        rules = drivers.taint_rules(world, wanted)
+        rules = drivers.taint_rules(what_if, wanted)
         has = "has" if verb == "is" else "have"
         text = f"{subject} {has} taint {tally.reason.actual}, which the request does not tolerate"
         text += f" (set by {named('DeviceTaintRule', [rule.metadata.name for rule in rules])})" if rules else ""
-        candidates += drivers.device_taint(world, place, wanted)
+        candidates += drivers.device_taint(what_if, place, wanted)
     elif obstacle is Obstacle.FEATURE:
         text = f"{subject} cannot be used: {numbered(tally.count, tally.reason.text)}"
-        candidates += drivers.gates(world)
+        candidates += drivers.gates(what_if)
     else:
         claims = sorted({claim for each in found.of(obstacle) for claim in each.claims})
         text = f"{subject} cannot be had: {numbered(tally.count, tally.reason.text)}"
         text += f" (the rest is held by {named('claim', claims)})" if claims else ""
         if place is not None:
             candidates += requests.less_capacity(place, wanted)
-    candidates += holders.freed(world, placing.pod, wanted)
+    candidates += holders.freed(what_if, placing.pod, wanted)
     node, free = found.most_free()
     if free:
         text += f"; node {node} has {free} free, the most of all"
@@ -320,7 +320,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
         candidates += more
         if problem:
             text += f'; and the selector of request "{wanted.leaf.full_name}" {problem}'
-    candidates += nodes.another_node(world, _largest(placing, wanted))
+    candidates += nodes.another_node(what_if, _largest(placing, wanted))
     return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates))
 
 
@@ -343,7 +343,7 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
     """Who has the devices: claims with their pods, and those of the gang that is being placed."""
     assert placing.survey is not None
     claims = {claim for tally in wanted.found.of(Obstacle.IN_USE) for claim in tally.claims}
-    own = {claim for claim in claims if is_in_flight(placing.world, claim)}
+    own = {claim for claim in claims if is_in_flight(placing.what_if, claim)}
     texts = [
         f"claim {holder.claim} ({named('pod', holder.pods) if holder.pods else 'which no pod uses'})"
         for holder in placing.survey.holders(wanted)
@@ -357,11 +357,11 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
 
 def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate]) -> str:
     """For claims from a template that is configured to share devices: each pod gets a device of its own all the same."""
-    place = place_of_claim(placing.world, placing.pod, wanted.claim)
+    place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
     strategy = holders.sharing_strategy(wanted.claim)
     if not strategy or place is None or place.kind != "ResourceClaimTemplate":
         return ""
-    candidates += holders.shared_claim(placing.world, placing.pod, wanted)
+    candidates += holders.shared_claim(placing.what_if, placing.pod, wanted)
     return (
         f"; {place.spoken} configures {strategy}, but from a template each pod gets a claim, and with it a device, of its own: "
         "only pods that name the same ResourceClaim share"
@@ -371,7 +371,7 @@ def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate
 def _largest(placing: Placing, wanted: Wanted) -> NodeInfo | None:
     """A node that would do if it were empty."""
     found = wanted.found.nodes
-    return placing.world.cluster.nodes.get(max(found, key=lambda name: found[name].in_class, default=""))
+    return placing.what_if.cluster.nodes.get(max(found, key=lambda name: found[name].in_class, default=""))
 
 
 # --- each alone, but not together ---
@@ -414,7 +414,7 @@ def _clash(reasons: Sequence[RequestReason]) -> str:
 def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candidate]:
     candidates: list[Candidate] = []
     for claim in claims:
-        place = place_of_claim(placing.world, placing.pod, claim)
+        place = place_of_claim(placing.what_if, placing.pod, claim)
         if place is None:
             continue
         candidates += requests.fewer_constraints(place, claim)
@@ -422,7 +422,7 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
             if wanted.claim is claim:
                 candidates += requests.lower_count(place, wanted, range(1, wanted.leaf.count))
     for wanted in placing.wanted:
-        candidates += holders.freed(placing.world, placing.pod, wanted)
+        candidates += holders.freed(placing.what_if, placing.pod, wanted)
     return candidates
 
 

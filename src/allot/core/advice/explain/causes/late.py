@@ -7,7 +7,7 @@ import re
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason, UsedDevice
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
@@ -20,15 +20,15 @@ _STRATEGY = re.compile(r"unknown GPU sharing strategy: (?P<strategy>\w+)")
 _STRATEGY_GATES = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 
-def after_scheduling(world: World, pod: core_v1.Pod) -> Diagnosis:
+def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     """Why a pod that has a node does not run."""
     node = pod.spec.node_name
-    prepare = events_of(world, pod, FAILED_PREPARE)
+    prepare = events_of(what_if, pod, FAILED_PREPARE)
     if prepare:
-        return _prepare(world, pod, prepare[0].message)
-    others = events_of(world, pod, *_FAILURES)
+        return _prepare(what_if, pod, prepare[0].message)
+    others = events_of(what_if, pod, *_FAILURES)
     said = others[0].message if others else ""
-    info = world.cluster.nodes.get(node)
+    info = what_if.cluster.nodes.get(node)
     if info is None:
         text = f"it is bound to node {node}, which the cluster does not have"
     elif said:
@@ -38,7 +38,7 @@ def after_scheduling(world: World, pod: core_v1.Pod) -> Diagnosis:
     return Diagnosis(reason=Reason.STARTING, text=text)
 
 
-def _prepare(world: World, pod: core_v1.Pod, message: str) -> Diagnosis:
+def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosis:
     node = pod.spec.node_name
     said = message
     for prefix in _PREFIXES:
@@ -70,21 +70,21 @@ def _prepare(world: World, pod: core_v1.Pod, message: str) -> Diagnosis:
         )
         return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
     text = f"node {node} cannot prepare its devices: {said}"
-    return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(world, pod))
+    return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(what_if, pod))
 
 
-def _configurations(world: World, pod: core_v1.Pod) -> tuple[str, ...]:
+def _configurations(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
     """Where the configuration that a driver gets comes from."""
     found = []
-    for namespace, name in world.claims.claims_of(pod):
-        claim = world.get(api.ResourceClaim, name, namespace)
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is not None and claim.spec.devices.config:
             drivers = {config.opaque.driver for config in claim.spec.devices.config if config.opaque is not None}
             found.append(f"claim {namespace}/{name} has a configuration for driver {', '.join(sorted(drivers))}")
     return tuple(found)
 
 
-def devices_of(world: World, pod: core_v1.Pod) -> tuple[UsedDevice, ...]:
+def devices_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[UsedDevice, ...]:
     """The devices that a pod's claims have."""
     return tuple(
         UsedDevice(
@@ -92,7 +92,8 @@ def devices_of(world: World, pod: core_v1.Pod) -> tuple[UsedDevice, ...]:
             request=result.request,
             device=f"{result.driver}/{result.pool}/{result.device}",
         )
-        for namespace, name in world.claims.claims_of(pod)
-        if (claim := world.get(api.ResourceClaim, name, namespace)) is not None and claim.status.allocation is not None
+        for namespace, name in what_if.claims.claims_of(pod)
+        if (claim := what_if.get(api.ResourceClaim, name, namespace)) is not None
+        and claim.status.allocation is not None
         for result in claim.status.allocation.devices.results
     )

@@ -11,10 +11,9 @@ from allot.core.advice.explain.nodes import Check, Shortage, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import joined, listed, named
-from allot.core.advice.world import full_name
+from allot.core.advice.what_if import full_name
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.pod_claims import Held
+from allot.core.scheduling import Held, NodeInfo
 
 _VERBS = {"is": "are", "has": "have", "does": "do"}
 
@@ -30,8 +29,8 @@ def no_nodes(placing: Placing) -> Diagnosis:
 
 def _class_names(placing: Placing) -> list[str]:
     names = []
-    for namespace, name in placing.world.claims.claims_of(placing.pod):
-        claim = placing.world.get(api.ResourceClaim, name, namespace)
+    for namespace, name in placing.what_if.claims.claims_of(placing.pod):
+        claim = placing.what_if.get(api.ResourceClaim, name, namespace)
         for request in claim.spec.devices.requests if claim is not None else ():
             leaves = [request.exactly, *request.first_available]
             names += [leaf.device_class_name for leaf in leaves if leaf is not None]
@@ -47,23 +46,21 @@ def node_cause(placing: Placing, checks: Sequence[Check]) -> Diagnosis:
     names = [each.name for each in placing.nearest]
     reasons = {check.reason for check in checks}
     text = f"{_which(placing, names)} {joined(_phrases(placing, info, checks, len(names)))}"
-    candidates = nodes.for_node(placing.world, placing.pod, info, checks)
-    candidates += nodes.another_node(placing.world, info)
+    candidates = nodes.for_node(placing.what_if, placing.pod, info, checks)
+    candidates += nodes.another_node(placing.what_if, info)
     reason = next(iter(reasons)) if len(reasons) == 1 else Reason.SEVERAL
     return Diagnosis(reason=reason, text=text, candidates=tuple(candidates))
 
 
 def _which(placing: Placing, names: Sequence[str]) -> str:
     """The nodes, and why just these."""
-    total = len(placing.world.cluster.nodes)
+    total = len(placing.what_if.cluster.nodes)
     if placing.wanted:
         what = f"free devices of {named('class', [each.class_name for each in placing.wanted])}"
         if len(names) == 1:
             return f"node {names[0]}, {'the only node' if total == 1 else 'the only one'} with {what},"
         return f"{named('node', names)}, the ones with {what},"
-    pinned = (
-        [held.claim for held in placing.question.held if nodes_of(held.claim)] if placing.question is not None else []
-    )
+    pinned = [held.claim for held in placing.fit.held if nodes_of(held.claim)] if placing.fit is not None else []
     if pinned:
         return f"claim {full_name(pinned[0])} is allocated on node {listed(nodes_of(pinned[0]))}, and that node"
     if len(names) == total:
@@ -96,16 +93,16 @@ def _shortage(info: NodeInfo, lacking: Shortage) -> str:
 
 def _unknown_resource(placing: Placing) -> Diagnosis | None:
     """An extended resource that nobody offers."""
-    cluster = placing.world.cluster
+    cluster = placing.what_if.cluster
     for resource in placing.node_checks.profile.scalars:
         offered = any(info.allocatable_scalars.get(resource) for info in cluster.nodes.values())
-        if "/" not in resource or offered or placing.world.claims.backs(resource):
+        if "/" not in resource or offered or placing.what_if.claims.backs(resource):
             continue
         text = (
             f"nobody offers {resource}: no node has it (no device plugin does), and no DeviceClass has extendedResourceName "
             f"{resource}"
         )
-        candidates = tuple(selectors.extended_resource(placing.world, resource))
+        candidates = tuple(selectors.extended_resource(placing.what_if, resource))
         advice = (f"install the device plugin that offers {resource}",)
         return Diagnosis(reason=Reason.RESOURCE_UNKNOWN, text=text, candidates=candidates, advice=advice)
     return None
@@ -116,13 +113,13 @@ def _unknown_resource(placing: Placing) -> Diagnosis | None:
 
 def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
     """Claims have their devices where the pod cannot be. here: why not where they are, if that lies with devices."""
-    assert placing.question is not None
+    assert placing.fit is not None
     parts: list[str] = []
     candidates: list[Candidate] = []
-    for held in placing.question.held:
+    for held in placing.fit.held:
         claim = held.claim
         users = [
-            full_name(pod) for pod in users_of(placing.world, claim) if pod.metadata.uid != placing.pod.metadata.uid
+            full_name(pod) for pod in users_of(placing.what_if, claim) if pod.metadata.uid != placing.pod.metadata.uid
         ]
         used = f" for {named('pod', users)}" if users else ""
         if held.unavailable:
@@ -132,7 +129,7 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
             parts.append(f"claim {full_name(claim)} is allocated{used} and can only be used on {named('node', homes)}")
             for name in homes:
                 parts += _at_home(placing, name, candidates)
-        candidates += holders.released(placing.world, placing.pod, claim)
+        candidates += holders.released(placing.what_if, placing.pod, claim)
     if here is not None:
         parts.append(here.text)
         candidates += here.candidates
@@ -144,16 +141,16 @@ def _homes(placing: Placing, held: Held) -> list[str]:
     named_nodes = nodes_of(held.claim)
     if named_nodes:
         return list(named_nodes)
-    return [info.name for info in placing.world.cluster.nodes.values() if held.is_on(info.node)]
+    return [info.name for info in placing.what_if.cluster.nodes.values() if held.is_on(info.node)]
 
 
 def _at_home(placing: Placing, name: str, candidates: list[Candidate]) -> list[str]:
     """What is wrong with a node where a claim has its devices."""
-    info = placing.world.cluster.nodes.get(name)
+    info = placing.what_if.cluster.nodes.get(name)
     if info is None:
         return [f"node {name} does not exist any more"]
     own = [check for check in placing.checks[name] if check.reason not in (Reason.PINNED, Reason.NO_DEVICES)]
     if not own:
         return []
-    candidates += nodes.for_node(placing.world, placing.pod, info, own)
+    candidates += nodes.for_node(placing.what_if, placing.pod, info, own)
     return [f"node {name} {joined(_phrases(placing, info, own, 1))}"]

@@ -9,13 +9,11 @@ from allot.core.advice.explain.expressions import Published
 from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages
 from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
 from allot.core.advice.explain.wording import count
-from allot.core.advice.world import World
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.explain import Obstacle, numbered
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.devices import DeviceQuestion
-from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import ClaimFit, Failure, NodeInfo
 
 DEVICE_REASONS = (Reason.NO_DEVICES, Reason.SELECTOR_ERROR, Reason.PINNED)
 SELECTING = (Obstacle.SELECTOR, Obstacle.SELECTOR_ERROR)
@@ -39,17 +37,17 @@ _FAR = 1000
 class Placing:
     """One pod, all nodes, all devices."""
 
-    def __init__(self, world: World, pod: core_v1.Pod, failure: Failure) -> None:
-        self.world = world
+    def __init__(self, what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> None:
+        self.what_if = what_if
         self.pod = pod
         self.failure = failure
-        self.question = failure.question if isinstance(failure.question, DeviceQuestion) else None
-        self.node_checks = NodeChecks(world, pod, self.question, failure.refusals)
+        self.fit = failure.fit if isinstance(failure.fit, ClaimFit) else None
+        self.node_checks = NodeChecks(what_if, pod, self.fit, failure.refusals)
         self.checks = self.node_checks.checks
         self.survey: DeviceSurvey | None = None
-        if self.question is not None:
-            self.survey = DeviceSurvey(world, self.question, world.cluster.nodes.values())
-        self.published = Published(world.all(api.ResourceSlice))
+        if self.fit is not None:
+            self.survey = DeviceSurvey(what_if, self.fit, what_if.cluster.nodes.values())
+        self.published = Published(what_if.all(api.ResourceSlice))
         self.nearest = self._nearest()
 
     @property
@@ -70,7 +68,7 @@ class Placing:
         if not weights:
             return []
         best = min(weights.values())
-        return [self.world.cluster.nodes[name] for name, weight in weights.items() if weight == best]
+        return [self.what_if.cluster.nodes[name] for name, weight in weights.items() if weight == best]
 
     def _weight(self, name: str, checks: Sequence[Check]) -> tuple[int, int, int]:
         weight = sum(_PINNED_WEIGHT if check.reason is Reason.PINNED else 1 for check in checks)

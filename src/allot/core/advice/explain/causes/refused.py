@@ -14,32 +14,29 @@ from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import named
 from allot.core.advice.nearest import nearest
-from allot.core.advice.world import World, full_name
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.preemption import preempt
-from allot.core.scheduling.settings import DEFAULT_SETTINGS
-from allot.core.scheduling.status import Status
+from allot.core.scheduling import DEFAULT_SETTINGS, Failure, Status, preempt
 
 _PREEMPTION_NODES_MAX = 500
 _CLASS = re.compile(r"request (?P<request>\S+): device class (?P<name>\S+) does not exist")
 
 
-def refused(world: World, pod: core_v1.Pod, failure: Failure) -> tuple[Diagnosis, Placing | None]:
+def refused(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple[Diagnosis, Placing | None]:
     """Why no node took a pod; and what was found out about all nodes, if they were looked at."""
     if failure.status is not None and failure.early:
-        return _early(world, pod, failure.status), None
-    placing = Placing(world, pod, failure)
+        return _early(what_if, pod, failure.status), None
+    placing = Placing(what_if, pod, failure)
     diagnosis = _cause(placing)
-    return replace(diagnosis, details=(*diagnosis.details, *_preemption(world, pod, failure))), placing
+    return replace(diagnosis, details=(*diagnosis.details, *_preemption(what_if, pod, failure))), placing
 
 
-def _preemption(world: World, pod: core_v1.Pod, failure: Failure) -> tuple[str, ...]:
+def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple[str, ...]:
     """Who of lower priority could be asked to go. Not asked of large clusters, where it takes long."""
-    if failure.status is not None or not pod.spec.priority or len(world.cluster.nodes) > _PREEMPTION_NODES_MAX:
+    if failure.status is not None or not pod.spec.priority or len(what_if.cluster.nodes) > _PREEMPTION_NODES_MAX:
         return ()
-    found = preempt(world.cluster, pod, failure, DEFAULT_SETTINGS, world.now)
+    found = preempt(what_if.cluster, pod, failure, DEFAULT_SETTINGS, what_if.now)
     if not found.victims:
         return ()
     names = named("pod", [full_name(victim.pod) for victim in found.victims])
@@ -50,11 +47,11 @@ def _preemption(world: World, pod: core_v1.Pod, failure: Failure) -> tuple[str, 
 
 
 def _cause(placing: Placing) -> Diagnosis:
-    if not placing.world.cluster.nodes:
+    if not placing.what_if.cluster.nodes:
         return nodes.no_nodes(placing)
     checks = placing.checks[placing.nearest[0].name]
     on_devices = any(check.reason in DEVICE_REASONS for check in checks)
-    if placing.question is not None and placing.question.held and _is_pinned(placing):
+    if placing.fit is not None and placing.fit.held and _is_pinned(placing):
         return nodes.pinned(placing, devices.device_cause(placing) if on_devices and placing.wanted else None)
     if on_devices:
         return devices.device_cause(placing)
@@ -69,26 +66,26 @@ def _is_pinned(placing: Placing) -> bool:
     return any(len(checks) == 1 and checks[0].reason is Reason.PINNED for checks in placing.checks.values())
 
 
-def _early(world: World, pod: core_v1.Pod, status: Status) -> Diagnosis:
+def _early(what_if: WhatIfCluster, pod: core_v1.Pod, status: Status) -> Diagnosis:
     """What was said before any node was looked at."""
     said = ", ".join(status.reasons)
     missing = _CLASS.search(said)
     if missing is not None:
-        return _no_class(world, pod, missing["request"], missing["name"])
+        return _no_class(what_if, pod, missing["request"], missing["name"])
     if status.plugin.startswith("Volume"):
-        return volume_cause(world, pod, said)
+        return volume_cause(what_if, pod, said)
     return Diagnosis(reason=Reason.NO_DEVICES, text=said)
 
 
-def _no_class(world: World, pod: core_v1.Pod, request: str, name: str) -> Diagnosis:
+def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str) -> Diagnosis:
     candidates: list[Candidate] = []
     owner = ""
-    for namespace, claimed in world.claims.claims_of(pod):
-        claim = world.get(api.ResourceClaim, claimed, namespace)
+    for namespace, claimed in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, claimed, namespace)
         if claim is not None and name in _classes_of(claim):
             owner = f" of claim {namespace}/{claimed}"
-            candidates += selectors.missing_class(world, pod, claim, request, name)
-    meant = nearest(name, [class_.metadata.name for class_ in world.all(api.DeviceClass)])
+            candidates += selectors.missing_class(what_if, pod, claim, request, name)
+    meant = nearest(name, [class_.metadata.name for class_ in what_if.all(api.DeviceClass)])
     hint = f' (did you mean "{meant}"?)' if meant is not None else ""
     text = f'DeviceClass {name}, which request "{request}"{owner} asks for, does not exist{hint}'
     return Diagnosis(reason=Reason.CLASS_MISSING, text=text, candidates=tuple(candidates))

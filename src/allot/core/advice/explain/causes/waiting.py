@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
-from allot.core.advice.explain.report import Patch, Reason
+from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import Subject, unready, would_help
 from allot.core.advice.explain.wording import named
-from allot.core.advice.world import World, as_json, full_name
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.features import GATES
 from allot.core.lifecycle.times import time_of
 from allot.core.model import core_v1
@@ -15,9 +16,9 @@ from allot.core.model import resource_v1 as api
 _SMALL_NODES_MAX = 100
 
 
-def not_ready(world: World, pod: core_v1.Pod) -> Diagnosis | None:
+def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     """Devices of the pod that have been allocated, but are not ready yet."""
-    claim = unready(world, pod)
+    claim = unready(what_if, pod)
     if claim is None or claim.status.allocation is None:
         return None
     for result in claim.status.allocation.devices.results:
@@ -33,7 +34,9 @@ def not_ready(world: World, pod: core_v1.Pod) -> Diagnosis | None:
             reason=Reason.BINDING_CONDITIONS,
             text=text,
             candidates=(
-                _set_by_driver(world, claim, result, f"let driver {result.driver} set {conditions} of device {device}"),
+                _set_by_driver(
+                    what_if, claim, result, f"let driver {result.driver} set {conditions} of device {device}"
+                ),
             ),
             advice=(f"see what the controller of driver {result.driver} says of device {device}",),
         )
@@ -41,7 +44,7 @@ def not_ready(world: World, pod: core_v1.Pod) -> Diagnosis | None:
 
 
 def _set_by_driver(
-    world: World, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult, text: str
+    what_if: WhatIfCluster, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult, text: str
 ) -> Candidate:
     """The status that the driver owes."""
     own = (result.driver, result.pool, result.device)
@@ -51,7 +54,7 @@ def _set_by_driver(
         if (each.get("driver"), each.get("pool"), each.get("device")) != own
     ]
     conditions = [
-        {"type": name, "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": time_of(world.now)}
+        {"type": name, "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": time_of(what_if.now)}
         for name in result.binding_conditions
     ]
     ready = {"driver": result.driver, "pool": result.pool, "device": result.device, "conditions": conditions}
@@ -60,16 +63,16 @@ def _set_by_driver(
     return Candidate(rank=Rank.ADMIN, text=text, patches=(patch,))
 
 
-def missing_gate(world: World, subject: Subject, node: str) -> Diagnosis | None:
+def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnosis | None:
     """A feature gate without which a pod does not fit that fits with it: its scheduler may run without. Asked of small clusters
     only, as all is read anew for each gate."""
-    if len(world.cluster.nodes) > _SMALL_NODES_MAX:
+    if len(what_if.cluster.nodes) > _SMALL_NODES_MAX:
         return None
     for gate in GATES.values():
-        if gate.locked or gate.name not in world.gates or not gate.name.startswith("DRA"):
+        if gate.locked or gate.name not in what_if.gates or not gate.name.startswith("DRA"):
             continue
         off = (Patch(action="gate", name=gate.name, enabled=False),)
-        outcome = would_help(world, subject, off)
+        outcome = would_help(what_if, subject, off)
         if outcome is not None and not outcome.schedulable:
             text = (
                 f"its scheduler seems to run without feature gate {gate.name}: with it the pod fits on node {node}, without it "

@@ -9,10 +9,10 @@ import msgspec
 from allot.core.advice.explain.devices import Wanted, device_id
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, delete_of, patch_of, request_path
 from allot.core.advice.explain.remedies.nodes import toleration_of
-from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.wording import count, listed, named
 from allot.core.advice.nearest import nearest
-from allot.core.advice.world import World
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.explain import Obstacle
 from allot.core.features import GATES
 from allot.core.model import resource_v1 as api
@@ -25,40 +25,40 @@ _SLICES_MAX = 4
 # --- taints ---
 
 
-def _taints(world: World, wanted: Wanted) -> list[api.DeviceTaint]:
+def _taints(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaint]:
     signature = wanted.leaf.signature
     assert signature is not None, "only requests that were understood are surveyed"
     found: dict[tuple[str, str, str], api.DeviceTaint] = {}
     for tally in wanted.found.of(Obstacle.TAINT):
         for device in tally.devices:
-            for entry in world.claims.inventory.devices_named(device_id(device)):
+            for entry in what_if.claims.inventory.devices_named(device_id(device)):
                 for taint in signature.taints_in_the_way(entry):
                     found[taint.key, taint.value, taint.effect] = taint
     return list(found.values())
 
 
-def taint_rules(world: World, wanted: Wanted) -> list[api.DeviceTaintRule]:
+def taint_rules(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaintRule]:
     """The rules that tainted devices which the request could use."""
-    taints = {(taint.key, taint.effect) for taint in _taints(world, wanted)}
+    taints = {(taint.key, taint.effect) for taint in _taints(what_if, wanted)}
     devices = [device_id(device) for tally in wanted.found.of(Obstacle.TAINT) for device in tally.devices]
     return [
         rule
-        for rule in world.all(api.DeviceTaintRule)
+        for rule in what_if.all(api.DeviceTaintRule)
         if (rule.spec.taint.key, rule.spec.taint.effect) in taints
         and any(selects_device(rule.spec.device_selector, *device) for device in devices)
     ]
 
 
-def device_taint(world: World, place: ClaimPlace | None, wanted: Wanted) -> Iterator[Candidate]:
+def device_taint(what_if: WhatIfCluster, place: ClaimPlace | None, wanted: Wanted) -> Iterator[Candidate]:
     """A taint tolerated, or taken away."""
-    for rule in taint_rules(world, wanted):
+    for rule in taint_rules(what_if, wanted):
         name = rule.metadata.name
         yield Candidate(
             rank=Rank.ADMIN, text=f"delete DeviceTaintRule {name}", patches=(delete_of("DeviceTaintRule", name),)
         )
-    repaired = list(_repaired(world, wanted))
+    repaired = list(_repaired(what_if, wanted))
     yield from repaired
-    taints = _taints(world, wanted)
+    taints = _taints(what_if, wanted)
     if place is None or not taints:
         return
     own = [encode_struct(toleration) for toleration in wanted.leaf.request.tolerations]
@@ -73,16 +73,16 @@ def device_taint(world: World, place: ClaimPlace | None, wanted: Wanted) -> Iter
     )
 
 
-def _repaired(world: World, wanted: Wanted) -> Iterator[Candidate]:
+def _repaired(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
     """Devices that their driver has tainted, without the taints."""
     by_slice: dict[str, list[str]] = {}
     for tally in wanted.found.of(Obstacle.TAINT):
         for device in tally.devices:
-            for entry in world.claims.inventory.devices_named(device_id(device)):
+            for entry in what_if.claims.inventory.devices_named(device_id(device)):
                 if entry.device.taints:
                     by_slice.setdefault(entry.slice.metadata.name, []).append(entry.device.name)
     for name, devices in by_slice.items():
-        slice_ = world.get(api.ResourceSlice, name)
+        slice_ = what_if.get(api.ResourceSlice, name)
         assert slice_ is not None, "devices are in slices"
         operations = [
             {"op": "remove", "path": f"/spec/devices/{index}/taints"}
@@ -110,10 +110,10 @@ class Pool(msgspec.Struct, frozen=True):
     old: list[api.ResourceSlice]
 
     @staticmethod
-    def find(world: World, driver: str, name: str) -> Pool:
+    def find(what_if: WhatIfCluster, driver: str, name: str) -> Pool:
         """The slices of a pool."""
         slices = [
-            each for each in world.all(api.ResourceSlice) if (each.spec.driver, each.spec.pool.name) == (driver, name)
+            each for each in what_if.all(api.ResourceSlice) if (each.spec.driver, each.spec.pool.name) == (driver, name)
         ]
         newest = max((each.spec.pool.generation for each in slices), default=0)
         current = [each for each in slices if each.spec.pool.generation == newest]
@@ -159,10 +159,10 @@ class Pool(msgspec.Struct, frozen=True):
             )
 
 
-def renamed_nodes(world: World) -> Iterator[Candidate]:
+def renamed_nodes(what_if: WhatIfCluster) -> Iterator[Candidate]:
     """Slices for nodes that do not exist under that name."""
-    names = set(world.cluster.nodes)
-    slices = world.all(api.ResourceSlice)
+    names = set(what_if.cluster.nodes)
+    slices = what_if.all(api.ResourceSlice)
     without = names - {each.spec.node_name for each in slices}
     for slice_ in [each for each in slices if each.spec.node_name and each.spec.node_name not in names][:_SLICES_MAX]:
         meant = nearest(slice_.spec.node_name or "", without)
@@ -179,7 +179,7 @@ def renamed_nodes(world: World) -> Iterator[Candidate]:
 # --- feature gates ---
 
 
-def gates(world: World) -> list[Candidate]:
+def gates(what_if: WhatIfCluster) -> list[Candidate]:
     """Feature gates that concern devices and are off."""
     return [
         Candidate(
@@ -188,5 +188,5 @@ def gates(world: World) -> list[Candidate]:
             patches=(Patch(action="gate", name=name, enabled=True),),
         )
         for name in GATES
-        if name.startswith("DRA") and name not in world.gates
+        if name.startswith("DRA") and name not in what_if.gates
     ]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Rank, claim_object, delete_of, patch_of, place_of_claim
-from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.wording import listed, named
-from allot.core.advice.world import World, as_json, full_name
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.explain import Obstacle
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
@@ -18,12 +18,12 @@ _OPTIONS_MAX = 8
 _NODES_MAX = 64
 
 
-def freed(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
+def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
     """Others who hold devices that the request could use let go: on each node as few as are enough, else all of them."""
     # Counters and shares do not add up as devices do: there any of the holders may be enough.
     adds_up = all(tally.reason.obstacle is Obstacle.IN_USE for tally in wanted.found.of(*TAKEN))
     options: set[tuple[int, str, tuple[str, ...]]] = set()
-    for node, claims in _held_by_node(world, wanted).items():
+    for node, claims in _held_by_node(what_if, wanted).items():
         found = wanted.found.nodes.get(node)
         free = found.free if found is not None else 0
         needed = found.in_class if wanted.leaf.all_devices and found is not None else wanted.leaf.count
@@ -33,15 +33,15 @@ def freed(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]
             options.update((1, node, (claim,)) for claim in claims)
             options.add((len(claims), node, tuple(sorted(claims))))
     for _, node, chosen in sorted(options)[:_OPTIONS_MAX]:
-        yield from _let_go(world, pod, node, chosen)
+        yield from _let_go(what_if, pod, node, chosen)
 
 
-def _held_by_node(world: World, wanted: Wanted) -> dict[str, dict[str, int]]:
+def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str, int]]:
     """By node: claims that hold devices there, and how many."""
     by_node: dict[str, dict[str, int]] = {}
     for tally in wanted.found.of(*TAKEN):
         for name, number in tally.claims.items():
-            claim = find_claim(world, name)
+            claim = find_claim(what_if, name)
             allocation = claim.status.allocation if claim is not None else None
             pools = {result.pool for result in allocation.devices.results} if allocation is not None else set()
             # Most drivers name a node's pool after the node.
@@ -61,13 +61,13 @@ def _enough(claims: dict[str, int], lacking: int) -> list[str]:
     return chosen
 
 
-def _let_go(world: World, pod: core_v1.Pod, node: str, names: Sequence[str]) -> Iterator[Candidate]:
+def _let_go(what_if: WhatIfCluster, pod: core_v1.Pod, node: str, names: Sequence[str]) -> Iterator[Candidate]:
     patches: dict[str, Patch] = {}
     for name in names:
-        claim = find_claim(world, name)
+        claim = find_claim(what_if, name)
         if claim is None:
             return
-        users = users_of(world, claim)
+        users = users_of(what_if, claim)
         if any(user.metadata.uid == pod.metadata.uid for user in users):
             return
         for user in users:
@@ -84,9 +84,9 @@ def _let_go(world: World, pod: core_v1.Pod, node: str, names: Sequence[str]) -> 
     )
 
 
-def released(world: World, pod: core_v1.Pod, claim: api.ResourceClaim) -> Iterator[Candidate]:
+def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim) -> Iterator[Candidate]:
     """A claim that has its devices in the wrong place gives them back, or the pod gets another claim like it."""
-    users = [user for user in users_of(world, claim) if user.metadata.uid != pod.metadata.uid]
+    users = [user for user in users_of(what_if, claim) if user.metadata.uid != pod.metadata.uid]
     name = full_name(claim)
     if users:
         yield from second_claim(pod, claim)
@@ -135,9 +135,9 @@ def sharing_strategy(claim: api.ResourceClaim) -> str:
     return ""
 
 
-def shared_claim(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
+def shared_claim(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
     """One claim for all pods that have claims from the same template."""
-    place = place_of_claim(world, pod, wanted.claim)
+    place = place_of_claim(what_if, pod, wanted.claim)
     if place is None or place.kind != "ResourceClaimTemplate":
         return
     namespace, name = place.namespace, place.name
@@ -151,8 +151,8 @@ def shared_claim(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Can
         other
         for tally in wanted.found.of(*TAKEN)
         for held in tally.claims
-        if (claim := find_claim(world, held)) is not None
-        for other in users_of(world, claim)
+        if (claim := find_claim(what_if, held)) is not None
+        for other in users_of(what_if, claim)
         if any(claim_name(other, entry) == claim.metadata.name for entry in other.spec.resource_claims)
         and any(entry.resource_claim_template_name == name for entry in other.spec.resource_claims)
     ]

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of
 from allot.core.advice.explain.nodes import CORDON_TAINT, Check, shortages, taint_text, untolerated
-from allot.core.advice.explain.report import Patch, Reason
+from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.nearest import nearest
-from allot.core.advice.world import World, as_json
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster, as_json
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling import NodeInfo
 
 _NEW_NODE = "new-node"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -29,9 +30,9 @@ class _Part(NamedTuple):
     patch: Patch
 
 
-def for_node(world: World, pod: core_v1.Pod, info: NodeInfo, checks: Sequence[Check]) -> list[Candidate]:
+def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: Sequence[Check]) -> list[Candidate]:
     """What could be done about a node that is out of reach. Several obstacles have to be removed at once."""
-    parts = [found for check in checks if (found := _for_check(world, pod, info, check))]
+    parts = [found for check in checks if (found := _for_check(what_if, pod, info, check))]
     if len(parts) < len(checks) or not parts:
         return []
     if len(parts) == 1:
@@ -46,15 +47,15 @@ def for_node(world: World, pod: core_v1.Pod, info: NodeInfo, checks: Sequence[Ch
     ]
 
 
-def _for_check(world: World, pod: core_v1.Pod, info: NodeInfo, check: Check) -> list[_Part]:
+def _for_check(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, check: Check) -> list[_Part]:
     if check.reason is Reason.CORDONED:
         return [_Part(Rank.NODE, f"uncordon node {info.name}", _uncordoned(info))]
     if check.reason is Reason.NODE_TAINT:
-        return _taint(pod, info, untolerated(world.cluster.profiles.of(pod), info))
+        return _taint(pod, info, untolerated(what_if.cluster.profiles.of(pod), info))
     if check.reason is Reason.AFFINITY:
         return _affinity(pod, info)
     if check.reason is Reason.RESOURCES:
-        return _resources(world, pod, info)
+        return _resources(what_if, pod, info)
     return []
 
 
@@ -182,8 +183,8 @@ def _renamed_keys(selector: Mapping[str, str], wrong: Mapping[str, str], info: N
 # --- resources ---
 
 
-def _resources(world: World, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
-    found = _lower_requests(world, pod, info)
+def _resources(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
+    found = _lower_requests(what_if, pod, info)
     others = sorted(
         (each for each in info.pods.values() if each.pod.metadata.deletion_timestamp is None),
         key=lambda each: (each.priority, each.key),
@@ -195,9 +196,9 @@ def _resources(world: World, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     return found
 
 
-def _lower_requests(world: World, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
+def _lower_requests(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     """What a pod with one container asks for, lowered to what is free."""
-    lacking = shortages(world.cluster.profiles.of(pod), info)
+    lacking = shortages(what_if.cluster.profiles.of(pod), info)
     amounts = {each.resource: each.free for each in lacking if each.free != "0"}
     if not lacking or len(amounts) < len(lacking) or len(pod.spec.containers) != 1 or pod.spec.init_containers:
         return []
@@ -213,7 +214,7 @@ def _lower_requests(world: World, pod: core_v1.Pod, info: NodeInfo) -> list[_Par
 # --- more nodes ---
 
 
-def another_node(world: World, like: NodeInfo | None) -> list[Candidate]:
+def another_node(what_if: WhatIfCluster, like: NodeInfo | None) -> list[Candidate]:
     """One more node of the same kind, with devices of the same kind."""
     if like is None:
         return []
@@ -224,7 +225,7 @@ def another_node(world: World, like: NodeInfo | None) -> list[Candidate]:
     spec = {key: value for key, value in node.get("spec", {}).items() if key not in ("unschedulable", "taints")}
     new = {**node, "metadata": {"name": _NEW_NODE, "labels": labels}, "spec": spec}
     patches = [Patch(action="create", object=new)]
-    for slice_ in world.all(api.ResourceSlice):
+    for slice_ in what_if.all(api.ResourceSlice):
         if slice_.spec.node_name == like.name:
             patches.append(Patch(action="create", object=_for_new_node(as_json(slice_))))
     return [Candidate(rank=Rank.ADD_NODE, text=f"add one node like {like.name}", patches=tuple(patches))]

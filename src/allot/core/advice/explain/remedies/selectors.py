@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from allot.core.advice.explain.devices import Wanted
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, patch_of, place_of_claim, request_path
-from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.rewrites import Rewrite
 from allot.core.advice.explain.wording import one_line
 from allot.core.advice.nearest import nearest
-from allot.core.advice.world import World
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
@@ -57,20 +57,20 @@ def class_selector(class_: api.DeviceClass, index: int, found: Iterable[Rewrite]
 # --- classes ---
 
 
-def other_class(world: World, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
+def other_class(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
     """A class with a similar name for a request."""
-    place = place_of_claim(world, pod, wanted.claim)
-    meant = _similar_class(world, wanted.class_name)
+    place = place_of_claim(what_if, pod, wanted.claim)
+    meant = _similar_class(what_if, wanted.class_name)
     if place is not None and meant is not None:
         yield _with_class(place, wanted.claim.spec, wanted.leaf.full_name, meant, Rank.FIX)
 
 
-def _similar_class(world: World, wrong: str) -> str | None:
-    return nearest(wrong, [name for name in _class_names(world) if name != wrong])
+def _similar_class(what_if: WhatIfCluster, wrong: str) -> str | None:
+    return nearest(wrong, [name for name in _class_names(what_if) if name != wrong])
 
 
-def _class_names(world: World) -> list[str]:
-    return sorted(class_.metadata.name for class_ in world.all(api.DeviceClass))
+def _class_names(what_if: WhatIfCluster) -> list[str]:
+    return sorted(class_.metadata.name for class_ in what_if.all(api.DeviceClass))
 
 
 def _with_class(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, name: str, rank: int) -> Candidate:
@@ -79,15 +79,15 @@ def _with_class(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, na
 
 
 def missing_class(
-    world: World, pod: core_v1.Pod, claim: api.ResourceClaim, request: str, name: str
+    what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim, request: str, name: str
 ) -> Iterator[Candidate]:
     """For a class that does not exist: another one, or make it."""
-    place = place_of_claim(world, pod, claim)
-    meant = _similar_class(world, name)
+    place = place_of_claim(what_if, pod, claim)
+    meant = _similar_class(what_if, name)
     if place is not None:
-        for other in _class_names(world)[:_OTHERS_MAX]:
+        for other in _class_names(what_if)[:_OTHERS_MAX]:
             yield _with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
-    drivers = sorted({slice_.spec.driver for slice_ in world.all(api.ResourceSlice)})
+    drivers = sorted({slice_.spec.driver for slice_ in what_if.all(api.ResourceSlice)})
     similar = nearest(name, drivers)
     for driver in dict.fromkeys([*([similar] if similar is not None else []), *drivers]):
         expression = f'device.driver == "{driver}"'
@@ -104,11 +104,11 @@ def _class_object(name: str, expression: str) -> dict[str, object]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
-def extended_resource(world: World, resource: str) -> Iterator[Candidate]:
+def extended_resource(what_if: WhatIfCluster, resource: str) -> Iterator[Candidate]:
     """Classes that could stand behind an extended resource."""
-    first = nearest(resource, _class_names(world), likeness_min=0.3)
-    for name in sorted(_class_names(world), key=lambda each: each != first)[:_OTHERS_MAX]:
-        class_ = world.get(api.DeviceClass, name)
+    first = nearest(resource, _class_names(what_if), likeness_min=0.3)
+    for name in sorted(_class_names(what_if), key=lambda each: each != first)[:_OTHERS_MAX]:
+        class_ = what_if.get(api.DeviceClass, name)
         if class_ is None or class_.spec.extended_resource_name is not None:
             continue
         operation = {"op": "add", "path": "/spec/extendedResourceName", "value": resource}

@@ -39,7 +39,7 @@ class Entry:
         self.score = 0
 
 
-class Board:
+class FilterCache:
     """Each node's answer to one profile, as far as the node alone decides."""
 
     def __init__(self, cluster: Cluster, profile: Profile, settings: Settings) -> None:
@@ -71,7 +71,7 @@ class Board:
                 self.entries[name] = self._evaluated(info, self.entries.get(name))
 
     def entry(self, info: NodeInfo) -> Entry:
-        """What a node answered; asked now if the board does not know it."""
+        """What a node answered; asked now if the cache does not know it."""
         entry = self.entries.get(info.name)
         if entry is None:
             entry = self.entries[info.name] = self._evaluated(info, None)
@@ -94,7 +94,7 @@ class Board:
         return changed
 
     def _evaluated(self, info: NodeInfo, entry: Entry | None) -> Entry:
-        self._cluster.boards.evaluations += 1
+        self._cluster.filter_caches.evaluations += 1
         if entry is None:
             entry = Entry()
         if entry.node is not info.node:

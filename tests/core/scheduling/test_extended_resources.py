@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.extended import ExtendedResources, names_of, requests_and_mappings
+from allot.core.scheduling.extended_resources import ExtendedResources, names_of, requests_and_mappings
 from allot.core.scheduling.status import Status, Verdict
 
 from .device_world import allocation, ask, claim, container, device_class, gpus, node, place, pod, slice_of
@@ -133,8 +133,8 @@ def test_every_class_has_an_implicit_name() -> None:
 
 def test_a_pod_that_wants_none_of_it_has_no_question() -> None:
     claims = extended_world()
-    assert claims.question(pod("p", containers=(container("a", cpu="1", gpu="0"),))) is None
-    assert claims.question(pod("p", containers=(container("a", cpu="1"),))) is None
+    assert claims.fit(pod("p", containers=(container("a", cpu="1", gpu="0"),))) is None
+    assert claims.fit(pod("p", containers=(container("a", cpu="1"),))) is None
 
 
 # --- per node ---
@@ -177,10 +177,10 @@ def test_a_node_whose_device_plugin_lost_its_devices_serves_with_devices() -> No
 
 
 def test_a_node_with_too_few_devices_does_not_serve() -> None:
-    question = ask(extended_world(), pod("p", containers=(container("a", gpu="3"),)))
+    fit = ask(extended_world(), pod("p", containers=(container("a", gpu="3"),)))
     expected = Status(verdict=Verdict.UNRESOLVABLE, plugin="DynamicResources", reasons=("cannot allocate all claims",))
-    assert question.quick(node("n1")) == question.exact(node("n1")) == expected
-    assert question.explanation([node("n1")]) == (
+    assert fit.quick(node("n1")) == fit.exact(node("n1")) == expected
+    assert fit.explanation([node("n1")]) == (
         "request container-0-request-0 for the pod's extended resources needs 3 devices of class gpu-class: node n1 has 2"
     )
 

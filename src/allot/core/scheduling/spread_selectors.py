@@ -19,7 +19,7 @@ _KINDS: Mapping[type[Owner], tuple[str, str]] = {
 }
 
 
-class Owners:
+class SpreadSelectors:
     """Services and controllers, by what they select."""
 
     def __init__(self) -> None:

@@ -74,20 +74,18 @@ def affinity_is_helped(old: Pod | None, new: Pod | None, pod: Pod) -> bool:
 
 
 def affinity_is_helped_by_node(old: Node | None, new: Node | None, pod: Pod) -> bool:
-    """Whether a node that came or got other labels can help."""
+    """Whether a node that came, went or got other labels can help. Kube-scheduler does not look at nodes that go: it waits until
+    their pods are deleted, too."""
     if new is None:
-        return False
+        # Its pods are near nobody any more.
+        return True
     if old is None:
         # A node on which nobody is yet: nothing to be away from. Near is only what has the label.
         near = affinity_terms(pod)
         has_topology = any(term.topology_key in new.metadata.labels for term in near)
         return has_topology or bool(anti_affinity_terms(pod)) or not near
-    terms = (*affinity_terms(pod), *anti_affinity_terms(pod))
-    changed = (
-        old.metadata.labels.get(term.topology_key) != new.metadata.labels.get(term.topology_key) for term in terms
-    )
-    # Without terms of its own it was refused for somebody else's, whose topology is not known here.
-    return any(changed) if terms else old.metadata.labels != new.metadata.labels
+    # It may have been refused for somebody else's terms, whose topology is not known here.
+    return old.metadata.labels != new.metadata.labels
 
 
 def _term_matches(term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:

@@ -44,7 +44,7 @@ class _OnNodes:
         self.counts: dict[str, int] = {}
 
 
-class Neighbours:
+class PodAffinityIndex:
     """The pods of all nodes, as other pods see them."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from allot.core.quantity import Quantity
 ClaimOf = Callable[[ClaimID], api.ResourceClaim | None]
 
 
-class Double(msgspec.Struct, frozen=True):
+class DoubleAllocation(msgspec.Struct, frozen=True):
     """Something that is held more than once."""
 
     text: str
@@ -33,7 +33,7 @@ class Double(msgspec.Struct, frozen=True):
         return self.holders[-1]
 
 
-def doubles(inventory: Inventory, claim: ClaimID, claim_of: ClaimOf) -> Iterator[Double]:
+def double_allocations(inventory: Inventory, claim: ClaimID, claim_of: ClaimOf) -> Iterator[DoubleAllocation]:
     """What a claim holds that others hold too. Costs what the claim's own devices cost as long as all is well."""
     allocation = inventory.ledger.allocation(claim)
     if allocation is None:
@@ -50,7 +50,7 @@ def doubles(inventory: Inventory, claim: ClaimID, claim_of: ClaimOf) -> Iterator
         found = _device(state) or _capacity(state) or _counters(state, claim)
         if found is not None:
             text, holders = found
-            yield Double(text, _by_time(holders, claim_of))
+            yield DoubleAllocation(text, _by_time(holders, claim_of))
 
 
 def _device(state: DeviceState) -> tuple[str, list[ClaimID]] | None:

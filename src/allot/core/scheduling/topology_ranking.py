@@ -1,8 +1,8 @@
 """Rankings for pods about which pods of other nodes have a say: affinity and spreading.
 
-Nodes that are alike in all that matters for that form a crowd: the same values of the node labels that are asked about, the
-same number of matching pods. Filters and scores are worked out once per crowd and decision; within a crowd the order is
-that of the ranking. So a decision costs the number of crowds, not of nodes, and a change costs the nodes that changed.
+Nodes that are alike in all that matters for that form a group: the same values of the node labels that are asked about, the
+same number of matching pods. Filters and scores are worked out once per group and decision; within a group the order is
+that of the ranking. So a decision costs the number of groups, not of nodes, and a change costs the nodes that changed.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Hashable, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from allot.core.scheduling.board import Board
+from allot.core.scheduling.device_fit import DeviceFit
+from allot.core.scheduling.filter_cache import FilterCache
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plugins import inter_pod_affinity, pod_topology_spread
 from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.questions import DeviceQuestion
 from allot.core.scheduling.ranking import Item, Ranking
 from allot.core.scheduling.settings import HOSTNAME
 from allot.core.scheduling.status import Status
-from allot.core.scheduling.surroundings import Spreads, Surroundings
+from allot.core.scheduling.topology_terms import Spreads, TopologyTerms
 
 if TYPE_CHECKING:
     from allot.core.scheduling.cluster import Cluster
 
 
-class _Crowd:
+class _NodeGroup:
     """Nodes that are alike."""
 
     __slots__ = ("heap", "live", "members")
@@ -38,65 +38,65 @@ class _Crowd:
         self.heap: list[Item] = []
 
 
-class Crowds(Ranking):
+class TopologyRanking(Ranking):
     """A ranking in which pods of other nodes have a say."""
 
-    def __init__(self, cluster: Cluster, board: Board, profile: Profile, spreads: Spreads) -> None:
-        super().__init__(cluster, board)
-        # The board is that of all pods of the same shape; here it matters what labels mean. Of the pod that asks now.
+    def __init__(self, cluster: Cluster, filter_cache: FilterCache, profile: Profile, spreads: Spreads) -> None:
+        super().__init__(cluster, filter_cache)
+        # The filter cache is that of all pods of the same shape; here it matters what labels mean. Of the pod that asks now.
         self.profile = profile
         self._spreads = spreads
-        self._crowds: dict[Hashable, _Crowd] = {}
-        self._crowd_of: dict[str, _Crowd] = {}
+        self._groups: dict[Hashable, _NodeGroup] = {}
+        self._group_of: dict[str, _NodeGroup] = {}
         self._keys: tuple[str, ...] = ()
         self._version = -1
-        self._filter = inter_pod_affinity.Filter(profile, cluster.neighbours)
-        self._wishes = inter_pod_affinity.Score(profile, cluster.neighbours, board.settings)
-        # Worked out when a decision first asks, thrown away when anything changes: the crowds that were asked, and by
+        self._filter = inter_pod_affinity.Filter(profile, cluster.affinity_index)
+        self._wishes = inter_pod_affinity.Score(profile, cluster.affinity_index, filter_cache.settings)
+        # Worked out when a decision first asks, thrown away when anything changes: the groups that were asked, and by
         # their numbers what they said.
-        self._asked: list[_Crowd] = []
+        self._asked: list[_NodeGroup] = []
         self._refused: dict[int, Status] = {}
         self._scores: dict[int, int] | None = None
 
-    # --- which crowd a node belongs to ---
+    # --- which group a node belongs to ---
 
-    def refresh(self, question: DeviceQuestion | None) -> None:
+    def refresh(self, fit: DeviceFit | None) -> None:
         """Catch up with what changed."""
-        neighbours = self._cluster.neighbours
-        profile, settings = self.profile, self.board.settings
-        self._filter = inter_pod_affinity.Filter(profile, neighbours)
-        self._wishes = inter_pod_affinity.Score(profile, neighbours, settings)
-        if neighbours.version != self._version:
+        affinity_index = self._cluster.affinity_index
+        profile, settings = self.profile, self.filter_cache.settings
+        self._filter = inter_pod_affinity.Filter(profile, affinity_index)
+        self._wishes = inter_pod_affinity.Score(profile, affinity_index, settings)
+        if affinity_index.version != self._version:
             # Other terms than before may be asked about.
-            self._version = neighbours.version
+            self._version = affinity_index.version
             self._position = -1
             rules = (*self._filter.near, *self._filter.away, *self._filter.unwanted)
             keys = {key for key, _ in rules} | {key for key, _, _ in self._wishes.wishes}
             keys |= {spread.topology_key for spread in (*self._spreads.hard, *self._spreads.soft)}
             self._keys = tuple(sorted(keys - {HOSTNAME}))
-        super().refresh(question)
+        super().refresh(fit)
         self._scores = None
 
     def _clear(self) -> None:
         super()._clear()
-        self._crowds, self._crowd_of = {}, {}
+        self._groups, self._group_of = {}, {}
 
-    def _update(self, name: str, question: DeviceQuestion | None) -> None:
+    def _update(self, name: str, fit: DeviceFit | None) -> None:
         self._leave(name)
-        before = self._crowd_of.pop(name, None)
+        before = self._group_of.pop(name, None)
         if before is not None:
             del before.members[name]
         info = self._cluster.nodes.get(name)
         if info is not None:
-            key = self._crowd_key(info)
-            crowd = self._crowds.get(key)
-            if crowd is None:
-                crowd = self._crowds[key] = _Crowd()
-            crowd.members[name] = None
-            self._crowd_of[name] = crowd
-        super()._update(name, question)
+            key = self._group_key(info)
+            group = self._groups.get(key)
+            if group is None:
+                group = self._groups[key] = _NodeGroup()
+            group.members[name] = None
+            self._group_of[name] = group
+        super()._update(name, fit)
 
-    def _crowd_key(self, info: NodeInfo) -> Hashable:
+    def _group_key(self, info: NodeInfo) -> Hashable:
         """All about a node that filters and scores look at. Hostnames are many, so what is said of each is taken instead."""
         labels, profile = info.labels, self.profile
         key: list[Hashable] = [labels.get(label) for label in self._keys]
@@ -108,81 +108,81 @@ class Crowds(Ranking):
             wishes = self._wishes.wishes
             key.append(sum(domains.get(host, 0) * weight for label, domains, weight in wishes if label == HOSTNAME))
         for spread in (*self._spreads.hard, *self._spreads.soft):
-            key.append(self._cluster.neighbours.on_nodes(profile.namespace, spread.selector).get(info.name, 0))
+            key.append(self._cluster.affinity_index.on_nodes(profile.namespace, spread.selector).get(info.name, 0))
             key.append(pod_topology_spread.is_counted(spread, profile, info))
         return tuple(key)
 
     # --- the order ---
 
     def _enter(self, item: Item) -> None:
-        self._live[item[3]] = item
-        crowd = self._crowd_of[item[3]]
-        crowd.live += 1
-        heappush(crowd.heap, item)
+        self._live[item[2]] = item
+        group = self._group_of[item[2]]
+        group.live += 1
+        heappush(group.heap, item)
         self._scores = None
 
     def _leave(self, name: str) -> Item | None:
         item = self._live.pop(name, None)
         if item is not None:
-            self._crowd_of[name].live -= 1
+            self._group_of[name].live -= 1
             self._scores = None
         return item
 
-    def _rank_again(self, question: DeviceQuestion | None) -> None:
+    def _rank_again(self, fit: DeviceFit | None) -> None:
         nodes = self._cluster.nodes
-        for crowd in self._crowds.values():
-            crowd.live, crowd.heap = 0, []
+        for group in self._groups.values():
+            group.live, group.heap = 0, []
         for name in list(self._live):
-            self._enter(self._item(nodes[name], question))
+            self._enter(self._item(nodes[name], fit))
 
     def best(self) -> str | None:
         """The node to be tried next."""
         if self._scores is None:
-            self._ask_crowds()
+            self._ask_groups()
         best: Item | None = None
         for index, score in (self._scores or {}).items():
             item = self._first(self._asked[index])
             if item is None:
                 continue
-            found = (item[0] - score, item[1], item[2], item[3])
+            found = (item[0] - score, item[1], item[2])
             if best is None or found < best:
                 best = found
-        return None if best is None else best[3]
+        return None if best is None else best[2]
 
-    def _first(self, crowd: _Crowd) -> Item | None:
-        heap, live = crowd.heap, self._live
+    def _first(self, group: _NodeGroup) -> Item | None:
+        heap, live = group.heap, self._live
         while heap:
             item = heap[0]
-            if live.get(item[3]) is item:
+            if live.get(item[2]) is item:
                 return item
             heappop(heap)
         return None
 
-    def _ask_crowds(self) -> None:
-        """Let each crowd that has members say whether it will do, and how well."""
+    def _ask_groups(self) -> None:
+        """Let each group that has members say whether it will do, and how well."""
         nodes = self._cluster.nodes
-        self._crowds = {key: crowd for key, crowd in self._crowds.items() if crowd.members}
-        self._asked = list(self._crowds.values())
-        standing = [(nodes[next(iter(crowd.members))], len(crowd.members)) for crowd in self._asked]
-        neighbours, settings = self._cluster.neighbours, self.board.settings
-        around = Surroundings(self.profile, self._spreads, neighbours, settings, standing)
+        self._groups = {key: group for key, group in self._groups.items() if group.members}
+        self._asked = list(self._groups.values())
+        standing = [(nodes[next(iter(group.members))], len(group.members)) for group in self._asked]
+        affinity_index, settings = self._cluster.affinity_index, self.filter_cache.settings
+        topology = TopologyTerms(self.profile, self._spreads, affinity_index, settings, standing)
         self._refused = {}
         passed = []
-        for index, (crowd, (info, _)) in enumerate(zip(self._asked, standing, strict=True)):
-            if not crowd.live:
+        for index, (group, (info, _)) in enumerate(zip(self._asked, standing, strict=True)):
+            if not group.live:
                 continue
-            status = around.refusal(info)
+            status = topology.refusal(info)
             if status is None:
-                passed.append((index, (info, crowd.live)))
+                passed.append((index, (info, group.live)))
             else:
                 self._refused[index] = status
-        scores = around.scores([counted for _, counted in passed])
+        scores = topology.scores([counted for _, counted in passed])
         self._scores = {index: score for (index, _), score in zip(passed, scores, strict=True)}
 
     def outcome(self) -> tuple[Mapping[str, Status], Mapping[Status, int]]:
         """When no node is left: what each said, and how many said the same."""
         if self._scores is None:
-            self._ask_crowds()
+            self._ask_groups()
         refusals, histogram = dict(self.refusals), dict(self.histogram)
         for index, status in self._refused.items():
             for name in self._asked[index].members:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from allot.core.advice.explain.report import Patch
 from allot.core.advice.explain.trial import Subject, try_out, would_help
-from allot.core.advice.world import World
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster
 from core.advice.explain.clusters import (
     Object,
     asks,
@@ -23,7 +23,7 @@ from core.advice.explain.clusters import (
     wanting,
 )
 
-SUBJECT = Subject((("default", "train"),))
+SUBJECT = Subject("default/train", (("default", "train"),))
 CLUSTER: list[Object] = [
     node("n"),
     pool("n", gpus(1)),
@@ -61,26 +61,36 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize("patches", HELPS)
 def test_a_change_that_makes_room_helps(patches: tuple[Patch, ...]) -> None:
-    outcome = would_help(World(snapshot(CLUSTER)), SUBJECT, patches)
+    outcome = would_help(WhatIfCluster(snapshot(CLUSTER)), SUBJECT, patches)
     assert outcome is not None
     assert outcome.schedulable
 
 
 @pytest.mark.parametrize("patches", DOES_NOT_HELP)
 def test_a_change_that_makes_no_room_does_not_help(patches: tuple[Patch, ...]) -> None:
-    outcome = would_help(World(snapshot(CLUSTER)), SUBJECT, patches)
+    outcome = would_help(WhatIfCluster(snapshot(CLUSTER)), SUBJECT, patches)
     assert outcome is not None
     assert not outcome.schedulable
 
 
 @pytest.mark.parametrize("patches", IMPOSSIBLE)
 def test_a_change_that_cannot_be_made_is_no_help_and_no_error(patches: tuple[Patch, ...]) -> None:
-    assert would_help(World(snapshot(CLUSTER)), SUBJECT, patches) is None
+    assert would_help(WhatIfCluster(snapshot(CLUSTER)), SUBJECT, patches) is None
+
+
+def test_a_bug_of_the_decision_is_not_taken_for_a_change_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("our bug")
+
+    world = WhatIfCluster(snapshot(CLUSTER))
+    monkeypatch.setattr(world.machine, "ask", fail)
+    with pytest.raises(KeyError, match="our bug"):
+        would_help(world, SUBJECT, HELPS[0])
 
 
 @pytest.mark.parametrize("patches", [*HELPS, *DOES_NOT_HELP, *IMPOSSIBLE])
 def test_everything_is_as_before_afterwards(patches: tuple[Patch, ...]) -> None:
-    world = World(snapshot(CLUSTER))
+    world = WhatIfCluster(snapshot(CLUSTER))
     before = set(map(repr, world.snapshot().objects))
     answer = try_out(world, SUBJECT)
     would_help(world, SUBJECT, patches)
@@ -93,7 +103,7 @@ def test_everything_is_as_before_afterwards(patches: tuple[Patch, ...]) -> None:
 
 
 def test_a_claim_is_made_anew_from_a_template_that_changes() -> None:
-    world = World(snapshot(node("n"), pool("n", gpus(2)), device_class(), templated("train", asks(count=3))))
+    world = WhatIfCluster(snapshot(node("n"), pool("n", gpus(2)), device_class(), templated("train", asks(count=3))))
     lower = {"op": "replace", "path": "/spec/spec/devices/requests/0/exactly/count", "value": 2}
     outcome = would_help(
         world, SUBJECT, (patch("ResourceClaimTemplate", "train-template", lower, namespace="default"),)
@@ -108,13 +118,13 @@ def test_the_claims_of_a_pod_that_goes_go_with_it_and_shared_ones_give_their_dev
     made[2]["spec"]["resourceClaims"].append({"name": "shared", "resourceClaimName": "shared"})
     cluster = snapshot(node("n"), pool("n", gpus(2)), device_class(), made, shared, templated("train", asks(count=2)))
     gone = (Patch(action="delete", kind="Pod", namespace="default", name="other"),)
-    outcome = would_help(World(cluster), SUBJECT, gone)
+    outcome = would_help(WhatIfCluster(cluster), SUBJECT, gone)
     assert outcome is not None
     assert outcome.schedulable
 
 
 def test_a_pod_that_is_gated_or_has_a_node_is_not_schedulable() -> None:
     gated = pod("train", schedulingGates=[{"name": "x"}])
-    assert not try_out(World(snapshot(node("n"), gated)), SUBJECT).schedulable
-    assert not try_out(World(snapshot(node("n"), pod("train", nodeName="n"))), SUBJECT).schedulable
-    assert not try_out(World(snapshot(node("n"), wanting("train", "missing"))), SUBJECT).schedulable
+    assert not try_out(WhatIfCluster(snapshot(node("n"), gated)), SUBJECT).schedulable
+    assert not try_out(WhatIfCluster(snapshot(node("n"), pod("train", nodeName="n"))), SUBJECT).schedulable
+    assert not try_out(WhatIfCluster(snapshot(node("n"), wanting("train", "missing"))), SUBJECT).schedulable

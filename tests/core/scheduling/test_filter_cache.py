@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from allot.core.model import core_v1
-from allot.core.scheduling.boards import Boards
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.filter_caches import FilterCaches
+from allot.core.scheduling.full_evaluation import evaluate_all
 from allot.core.scheduling.plan import Decision, Placement
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Policy, Settings
 from allot.core.scheduling.status import Status
-from allot.core.scheduling.survey import surveyed
 
 from .cluster_world import (
     HOSTNAME,
@@ -97,10 +97,10 @@ def test_with_devices_one_node_is_asked_after_one_bind() -> None:
 # --- order ---
 
 
-def test_equal_nodes_fill_evenly_in_the_order_in_which_they_joined() -> None:
+def test_equal_nodes_fill_evenly_whatever_the_order_in_which_they_joined() -> None:
     made = cluster(*(node(name) for name in ("c", "a", "b")))
     nodes = [place(made, pod(f"p{number}", cpu="1")) for number in range(6)]
-    assert nodes == ["c", "a", "b", "c", "a", "b"]
+    assert nodes == ["a", "b", "c", "a", "b", "c"]
 
 
 def test_a_node_that_has_waited_longest_is_next() -> None:
@@ -109,10 +109,10 @@ def test_a_node_that_has_waited_longest_is_next() -> None:
     assert [place(made, pod(f"p{number}"), free) for number in range(4)] == ["a", "b", "a", "b"]
 
 
-def test_first_fit_fills_nodes_in_the_order_in_which_they_joined() -> None:
+def test_first_fit_fills_nodes_by_name() -> None:
     made = cluster(*(node(name, pods="2") for name in ("c", "a")))
     first_fit = Settings(policy=Policy.FIRST_FIT)
-    assert [place(made, pod(f"p{number}"), first_fit) for number in range(4)] == ["c", "c", "a", "a"]
+    assert [place(made, pod(f"p{number}"), first_fit) for number in range(4)] == ["a", "a", "c", "c"]
 
 
 def test_policies_pack_or_spread_devices() -> None:
@@ -285,12 +285,12 @@ class World:
                 self.count += 1
                 self.cluster.put_pod(pod(f"f{self.count}", on=name, **KINDS[kind % len(KINDS)]))
 
-    def surveyed(self, asked: core_v1.Pod) -> list[str]:
+    def evaluate_all(self, asked: core_v1.Pod) -> list[str]:
         """The node that looking at every node by itself finds."""
-        question = self.claims.question(asked)
-        assert not isinstance(question, Status)
+        fit = self.claims.fit(asked)
+        assert not isinstance(fit, Status)
         profile = self.cluster.profile(asked)
-        found = surveyed(self.cluster, asked, profile, question, DEFAULT_SETTINGS, None)
+        found = evaluate_all(self.cluster, asked, profile, fit, DEFAULT_SETTINGS, None)
         return [found.node] if isinstance(found, Placement) else []
 
     def asked(self, kind: int) -> core_v1.Pod:
@@ -308,10 +308,10 @@ class World:
         before = picture(self.cluster)
         kept = ask(self.cluster, asked)
         assert picture(self.cluster) == before
-        boards, self.cluster.boards = self.cluster.boards, Boards(self.cluster)
+        filter_caches, self.cluster.filter_caches = self.cluster.filter_caches, FilterCaches(self.cluster)
         assert shown(ask(self.cluster, asked)) == shown(kept)
-        assert self.surveyed(asked) == [placement.node for placement in kept.placements]
-        self.cluster.boards = boards
+        assert self.evaluate_all(asked) == [placement.node for placement in kept.placements]
+        self.cluster.filter_caches = filter_caches
         for placement in kept.placements:
             self.cluster.assume(placement)
             self.placed.append(placement)

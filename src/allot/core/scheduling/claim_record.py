@@ -111,6 +111,11 @@ class ClaimRecord:
         """It is not, after all."""
         self._expected.pop(pod_uid, None)
 
+    def is_full(self) -> bool:
+        """Whether as many use the claim, or are about to, as can."""
+        current = self.current
+        return current is not None and len(current.status.reserved_for) + len(self._expected) >= api.RESERVED_FOR_MAX
+
     def consumers(self) -> set[str]:
         """The uids of those who use the claim or are about to."""
         uids = {consumer.uid for consumer in self._expected.values()} | self._sharers

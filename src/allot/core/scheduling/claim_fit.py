@@ -1,7 +1,7 @@
-"""One pod's question about devices, asked of one node after the other: the plugin DynamicResources of kube-scheduler.
+"""What one pod asks of devices, asked of one node after the other: the plugin DynamicResources of kube-scheduler.
 
 `quick` compares counts that the inventory keeps anyway; `exact` runs the allocator and keeps what it found. The texts and
-kinds of refusals are upstream's. A question is made by `Claims.question` and is valid until anything changes.
+kinds of refusals are upstream's. A fit is made by `Claims.fit` and is valid until anything changes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node
-from allot.core.scheduling import extended, node_allocatable, reasons
+from allot.core.scheduling import extended_resources, node_allocatable, reasons
 from allot.core.scheduling.binding_conditions import Binding, binding_state
-from allot.core.scheduling.extended import Wanted
+from allot.core.scheduling.claim_record import ClaimRecord
+from allot.core.scheduling.device_fit import Steps
+from allot.core.scheduling.extended_resources import Wanted
 from allot.core.scheduling.group_claims import consumer_of, group_name, is_reserved_for
 from allot.core.scheduling.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import ClaimStep, CleanUp, Deallocate, DeleteClaim, NewClaim
 from allot.core.scheduling.pod_claims import Held, Variant, declares_feature, lifetimes, rank_of
-from allot.core.scheduling.questions import Steps
-from allot.core.scheduling.record import ClaimRecord
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.selectors import SelectorError
 
@@ -66,7 +66,7 @@ class _Result:
         self.node_allocatable = statuses
 
 
-class DeviceQuestion:
+class ClaimFit:
     """Can this pod have its devices on a node?"""
 
     __slots__ = (
@@ -107,7 +107,7 @@ class DeviceQuestion:
         self._left_over: api.ResourceClaim | None = None
         self._variants: dict[tuple[str, ...], Variant] = {}
         self._results: dict[str, _Result] = {}
-        # Questions with equal keys have equal answers on every node as long as nothing changes; None: ask anew.
+        # Fits with equal keys have equal answers on every node as long as nothing changes; None: ask anew.
         self.key: Hashable | None = None
         # Whether every node must be asked exactly: its rank matters, or an error on it is the answer for all.
         self.needs_exact = False
@@ -119,9 +119,9 @@ class DeviceQuestion:
         found: Sequence[tuple[core_v1.PodResourceClaim, ClaimRecord]],
         wanted: Wanted | None,
         now: float,
-    ) -> DeviceQuestion | Status:
-        """The question, or why no node will do (PreFilter)."""
-        question = DeviceQuestion(claims, pod, found, wanted)
+    ) -> ClaimFit | Status:
+        """The fit, or why no node will do (PreFilter)."""
+        fit = ClaimFit(claims, pod, found, wanted)
         group = claims.pod_group_of(pod)
         new: list[api.ResourceClaim] = []
         plans: list[ClaimPlan] = []
@@ -138,7 +138,7 @@ class DeviceQuestion:
             if not claim.status.reserved_for or not is_reserved_for(pod, claim, claims.workload_claims):
                 consumer = consumer_of(pod, entry, group)
             if record.allocation is not None:
-                held = question._hold(record, claim, consumer, now)
+                held = fit._hold(record, claim, consumer, now)
                 if isinstance(held, Status):
                     return held
                 key.append(held.key)
@@ -149,11 +149,11 @@ class DeviceQuestion:
                 return problem
             new.append(claim)
             plans.append(plan)
-            question._consumers.append(consumer)
+            fit._consumers.append(consumer)
             key.append(plan)
-        question._base = Variant(claims.inventory, tuple(new), tuple(plans))
-        question._finish(key)
-        return question
+        fit._base = Variant(claims.inventory, tuple(new), tuple(plans))
+        fit._finish(key)
+        return fit
 
     def _hold(
         self,
@@ -181,7 +181,7 @@ class DeviceQuestion:
         """What follows from all claims together."""
         claims, base = self._claims, self._base
         if self._wanted is not None:
-            self._names = extended.names_of(self._wanted)
+            self._names = extended_resources.names_of(self._wanted)
             self._left_over = claims.special_claim_of(self._pod)
             names = {
                 name
@@ -367,10 +367,10 @@ class DeviceQuestion:
         if variant is None:
             claims, base = self._claims, self._base
             assert self._wanted is not None
-            requests, mappings = extended.requests_and_mappings(
+            requests, mappings = extended_resources.requests_and_mappings(
                 self._pod, self._wanted, names, claims.extended.class_name
             )
-            claim = extended.special_claim(self._pod, requests)
+            claim = extended_resources.special_claim(self._pod, requests)
             plan = claims.inventory.plan(claim.spec)
             variant = Variant(claims.inventory, (*base.claims, claim), (*base.plans, plan), mappings)
             self._variants[names] = variant
@@ -470,7 +470,7 @@ class DeviceQuestion:
     def explanation(self, nodes: Sequence[NodeInfo]) -> str:
         """Why none of these nodes, which only lack devices, will do: a sentence or two about the nearest of them."""
         nearest: NodeInfo | None = None
-        best = (0, 0)
+        best = (0, "")
         for node in nodes:
             variant = self.lacking(node)
             if isinstance(variant, Status) or not variant.claims:
@@ -478,8 +478,8 @@ class DeviceQuestion:
             lacking = 0
             for index, needed in variant.needs:
                 lacking += max(0, needed - index.count(node.name))
-            if nearest is None or (lacking, node.ordinal) < best:
-                nearest, best = node, (lacking, node.ordinal)
+            if nearest is None or (lacking, node.name) < best:
+                nearest, best = node, (lacking, node.name)
         if nearest is not None:
             variant = self.lacking(nearest)
             assert isinstance(variant, Variant)

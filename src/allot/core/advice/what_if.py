@@ -1,4 +1,4 @@
-"""A snapshot in the scheduler's hands: it can be asked, changed, and put back as it was.
+"""A snapshot in the hands of the scheduler's machine: it can be asked, changed, and put back as it was.
 
 `changed` tries something out: the patches are applied, what controllers would do next is done (`aftermath`), and at the end
 everything is taken back, so that trying many things on a large cluster costs what each of them touches.
@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from allot.core.advice.explain.report import Patch
+from allot.core.advice.patches import Patch
 from allot.core.advice.snapshot import Snapshot, read_object, snapshot_kind
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.core.model import apps_v1, core_v1, policy_v1, storage_v1
+from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.encoding import encode_struct
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.patching import json_patch
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.settings import Settings
+from allot.core.patching import PatchError, json_patch
+from allot.core.scheduling import Machine, ObjectChange, Settings, device_policy, under
 
 T = TypeVar("T", bound=APIStruct)
 Key = tuple[type[APIStruct], str, str]
@@ -49,18 +47,26 @@ def key_of(object_: APIStruct) -> Key:
     return type(object_), metadata.namespace, metadata.name
 
 
-class World:
+class CannotChange(Exception):
+    """There is no such object, or what a patch makes of it is none."""
+
+
+class WhatIfCluster:
     """The cluster of a snapshot."""
 
-    def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES) -> None:
+    def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES, settings: Settings = SETTINGS) -> None:
+        """settings: of the scheduler, by whatever name pods call it."""
         self.gates = _with_groups(gates, snapshot)
+        self.settings = under(self.gates, settings)
         self.now = snapshot.taken_at or 0.0
         self.taken_at = snapshot.taken_at
-        self.claims = Claims(self.gates, lambda name: self.cluster.device_changes.add(name))
-        self.cluster = Cluster(self.claims)
+        self.machine = Machine(
+            lambda _scheduler: self.settings, self.gates, device_policy=device_policy((self.settings,))
+        )
+        self.claims = self.machine.claims
+        self.cluster = self.machine.cluster
         self._objects: dict[Key, APIStruct] = {}
         self._by_type: dict[type[APIStruct], dict[tuple[str, str], APIStruct]] = {}
-        self._puts, self._deletes = self._handlers()
         # Rules before the devices that they taint: otherwise each is looked at twice.
         for object_ in sorted(snapshot.objects, key=lambda each: type(each) is not api.DeviceTaintRule):
             self._put(object_)
@@ -82,20 +88,26 @@ class World:
     # --- what if ---
 
     @contextmanager
-    def changed(self, patches: Sequence[Patch], after: Callable[[World, Journal], None]) -> Iterator[World]:
-        """The cluster with these changes. after: does what controllers would do, given what has been changed."""
+    def changed(
+        self, patches: Sequence[Patch], after: Callable[[WhatIfCluster, Journal], None]
+    ) -> Iterator[WhatIfCluster]:
+        """The cluster with these changes. after: does what controllers would do, given what has been changed. CannotChange if
+        the changes cannot be made."""
         gates = [patch for patch in patches if patch.action == "gate"]
         if gates:
             on = [patch.name for patch in gates if patch.enabled]
             off = [patch.name for patch in gates if not patch.enabled]
-            other = World(self.snapshot(), self.gates.changed(on, off))
-            with other.changed([patch for patch in patches if patch.action != "gate"], after) as world:
-                yield world
+            other = WhatIfCluster(self.snapshot(), self.gates.changed(on, off), self.settings)
+            with other.changed([patch for patch in patches if patch.action != "gate"], after) as what_if:
+                yield what_if
             return
         journal: Journal = []
         try:
-            for patch in patches:
-                self._apply(patch, journal)
+            try:
+                for patch in patches:
+                    self._apply(patch, journal)
+            except (PatchError, KeyError, ValueError) as error:
+                raise CannotChange(str(error)) from error
             after(self, journal)
             yield self
         finally:
@@ -137,76 +149,19 @@ class World:
                 return objects[patch.namespace, patch.name]
         raise KeyError(patch.kind)
 
-    # --- keeping cluster and claims right ---
+    # --- keeping the machine informed ---
 
     def _put(self, object_: APIStruct) -> None:
         key = key_of(object_)
+        before = self._objects.get(key)
         self._objects[key] = object_
         self._by_type.setdefault(key[0], {})[key[1:]] = object_
-        put = self._puts.get(key[0])
-        if put is not None:
-            put(object_)
+        self.machine.apply(ObjectChange(before, object_), 0.0)
 
     def _delete(self, key: Key) -> None:
         object_ = self._objects.pop(key)
         del self._by_type[key[0]][key[1:]]
-        delete = self._deletes.get(key[0])
-        if delete is not None:
-            delete(object_)
-
-    def _handlers(
-        self,
-    ) -> tuple[dict[type[APIStruct], Callable[[Any], None]], dict[type[APIStruct], Callable[[Any], None]]]:
-        cluster, claims = self.cluster, self.claims
-        volumes, owners = cluster.volumes, cluster.owners
-
-        def put_group(group: PodGroup) -> None:
-            cluster.put_group(group)
-            claims.put_pod_group(group)
-
-        def delete_group(group: PodGroup) -> None:
-            cluster.delete_group(group.metadata.namespace, group.metadata.name)
-            claims.delete_pod_group(group.metadata.namespace, group.metadata.name)
-
-        def named(delete: Callable[[str], None]) -> Callable[[APIStruct], None]:
-            return lambda object_: delete(meta(object_).name)
-
-        def placed(delete: Callable[[str, str], None]) -> Callable[[APIStruct], None]:
-            return lambda object_: delete(meta(object_).namespace, meta(object_).name)
-
-        puts: dict[type[APIStruct], Callable[[Any], None]] = {
-            core_v1.Namespace: lambda found: cluster.put_namespace(found.metadata.name, found.metadata.labels),
-            core_v1.Node: cluster.put_node,
-            core_v1.Pod: cluster.put_pod,
-            api.DeviceClass: claims.put_class,
-            api.ResourceSlice: claims.put_slice,
-            api.ResourceClaim: claims.put_claim,
-            api.DeviceTaintRule: claims.put_taint_rule,
-            PodGroup: put_group,
-            core_v1.PersistentVolumeClaim: volumes.put_claim,
-            core_v1.PersistentVolume: volumes.put_volume,
-            storage_v1.StorageClass: volumes.put_class,
-            storage_v1.CSINode: volumes.put_csi_node,
-            policy_v1.PodDisruptionBudget: cluster.put_budget,
-        }
-        deletes: dict[type[APIStruct], Callable[[Any], None]] = {
-            core_v1.Namespace: lambda found: cluster.put_namespace(found.metadata.name, None),
-            core_v1.Node: named(cluster.delete_node),
-            core_v1.Pod: cluster.delete_pod,
-            api.DeviceClass: named(claims.delete_class),
-            api.ResourceSlice: named(claims.delete_slice),
-            api.ResourceClaim: placed(claims.delete_claim),
-            api.DeviceTaintRule: named(claims.delete_taint_rule),
-            PodGroup: delete_group,
-            core_v1.PersistentVolumeClaim: placed(volumes.delete_claim),
-            core_v1.PersistentVolume: named(volumes.delete_volume),
-            storage_v1.StorageClass: named(volumes.delete_class),
-            storage_v1.CSINode: named(volumes.delete_csi_node),
-            policy_v1.PodDisruptionBudget: placed(cluster.delete_budget),
-        }
-        for type_ in (core_v1.Service, core_v1.ReplicationController, apps_v1.ReplicaSet, apps_v1.StatefulSet):
-            puts[type_], deletes[type_] = owners.put, owners.delete
-        return puts, deletes
+        self.machine.apply(ObjectChange(object_, None), 0.0)
 
 
 def as_json(object_: APIStruct) -> dict[str, Any]:
@@ -216,9 +171,9 @@ def as_json(object_: APIStruct) -> dict[str, Any]:
 
 
 def _with_groups(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
-    """A cluster that has pod groups has switched them on."""
+    """A cluster that has pod groups, or pods that name one, has switched them on."""
     groups = snapshot.of(PodGroup)
-    if not groups:
+    if not groups and all(pod.spec.scheduling_group is None for pod in snapshot.of(core_v1.Pod)):
         return gates
     gates = gates.changed(["GenericWorkload"])
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.double import Double
+from allot.core.scheduling.double_allocation import DoubleAllocation
 
 from .device_world import allocation, ask, claim, device_class, gpus, node, place, pod, slice_of, world
 
@@ -18,26 +18,31 @@ def test_nothing_is_double_as_long_as_every_device_has_one_holder() -> None:
     claims = world("n1")
     claims.put_claim(claim("a", status=at(1, **allocation("gpu-0"))))
     claims.put_claim(claim("b", status=at(2, **allocation("gpu-1"))))
-    assert claims.doubles("ns", "a") == claims.doubles("ns", "b") == claims.doubles("ns", "none") == ()
+    assert (
+        claims.double_allocations("ns", "a")
+        == claims.double_allocations("ns", "b")
+        == claims.double_allocations("ns", "none")
+        == ()
+    )
 
 
 def test_of_two_holders_the_later_one_has_to_go() -> None:
     claims = world("n1")
     claims.put_claim(claim("a", version=5, status=at(2, **allocation("gpu-0"))))
     claims.put_claim(claim("b", version=9, status=at(1, **allocation("gpu-0"))))
-    (double,) = claims.doubles("ns", "a")
+    (double,) = claims.double_allocations("ns", "a")
     assert double.text == "device gpu.example.com/n1/gpu-0 is allocated to claims ns/a and ns/b"
     assert double.later.name == "a"
-    assert claims.doubles("ns", "b") == (double,)
+    assert claims.double_allocations("ns", "b") == (double,)
 
 
 def test_at_the_same_time_the_higher_version_then_the_uid_decides() -> None:
     claims = world("n1")
     claims.put_claim(claim("a", version=10, status=at(1, **allocation("gpu-0"))))
     claims.put_claim(claim("b", version=9, status=at(1, **allocation("gpu-0"))))
-    assert claims.doubles("ns", "b")[0].later.name == "a"
+    assert claims.double_allocations("ns", "b")[0].later.name == "a"
     claims.put_claim(claim("a", version=9, status=at(1, **allocation("gpu-0"))))
-    assert claims.doubles("ns", "b")[0].later.name == "b"
+    assert claims.double_allocations("ns", "b")[0].later.name == "b"
 
 
 def test_what_is_only_decided_goes_before_what_is_stored() -> None:
@@ -45,14 +50,14 @@ def test_what_is_only_decided_goes_before_what_is_stored() -> None:
     claims.put_claim(claim("mine"))
     place(claims, pod("p", "mine"), node("n1"))
     claims.put_claim(claim("theirs", status=at(59, **allocation("gpu-0"))))
-    assert claims.doubles("ns", "theirs")[0].later.name == "mine"
+    assert claims.double_allocations("ns", "theirs")[0].later.name == "mine"
 
 
 def test_admin_access_doubles_nothing() -> None:
     claims = world("n1")
     claims.put_claim(claim("a", status=at(1, **allocation("gpu-0"))))
     claims.put_claim(claim("b", status=at(2, **allocation("gpu-0", adminAccess=True))))
-    assert claims.doubles("ns", "a") == claims.doubles("ns", "b") == ()
+    assert claims.double_allocations("ns", "a") == claims.double_allocations("ns", "b") == ()
 
 
 def shared() -> Claims:
@@ -71,10 +76,10 @@ def test_shares_are_double_if_there_is_not_enough_for_all() -> None:
     claims = shared()
     claims.put_claim(claim("a", status=at(1, **share("1", "5Gi"))))
     claims.put_claim(claim("b", status=at(2, **share("2", "3Gi"))))
-    assert claims.doubles("ns", "a") == ()
+    assert claims.double_allocations("ns", "a") == ()
     claims.put_claim(claim("c", status=at(3, **share("3", "1Gi"))))
-    (double,) = claims.doubles("ns", "a")
-    assert double == Double(
+    (double,) = claims.double_allocations("ns", "a")
+    assert double == DoubleAllocation(
         "capacity mem of device gpu.example.com/n1/gpu-0: 9Gi of 8Gi is allocated to claims ns/a, ns/b and ns/c",
         double.holders,
     )
@@ -85,7 +90,7 @@ def test_a_device_in_shares_cannot_be_held_whole() -> None:
     claims = shared()
     claims.put_claim(claim("a", status=at(1, **share("1", "1Gi"))))
     claims.put_claim(claim("b", status=at(2, **allocation("gpu-0"))))
-    assert claims.doubles("ns", "a")[0].later.name == "b"
+    assert claims.double_allocations("ns", "a")[0].later.name == "b"
 
 
 def test_counters_can_be_overdrawn_too() -> None:
@@ -99,8 +104,8 @@ def test_counters_can_be_overdrawn_too() -> None:
     claims.put_claim(claim("c"))
     assert ask(claims, pod("p", "c")).exact(node("n1")) is None
     claims.put_claim(claim("a", status=at(1, **allocation("gpu-0"))))
-    assert claims.doubles("ns", "a") == ()
+    assert claims.double_allocations("ns", "a") == ()
     claims.put_claim(claim("b", status=at(2, **allocation("gpu-1"))))
-    (double,) = claims.doubles("ns", "a")
+    (double,) = claims.double_allocations("ns", "a")
     assert double.text == "counter set/mem of pool gpu.example.com/n1 is overcommitted by claims ns/a and ns/b"
     assert double.later.name == "b"

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from allot.core.scheduling.neighbours import Neighbours
 from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.owners import Owners
 from allot.core.scheduling.plugins import inter_pod_affinity, pod_topology_spread
+from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import Profile, Spread
 from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.spread_selectors import SpreadSelectors
 from allot.core.scheduling.status import Status
 
 # A node, and how many nodes it stands for.
@@ -33,13 +33,13 @@ class Spreads(msgspec.Struct, frozen=True):
 _NO_SPREADS = Spreads()
 
 
-def spreads_of(profile: Profile, owners: Owners, settings: Settings) -> Spreads:
+def spreads_of(profile: Profile, selectors: SpreadSelectors, settings: Settings) -> Spreads:
     """The constraints of a pod. Pods of services and controllers have some by default."""
     if not profile.wants_spread:
         return Spreads(profile.hard_spreads, profile.soft_spreads)
     if not settings.default_spreads and not settings.default_hard_spreads:
         return _NO_SPREADS
-    selector = owners.selector(profile)
+    selector = selectors.selector(profile)
     if selector is None:
         return _NO_SPREADS
     hard, soft = (
@@ -49,23 +49,28 @@ def spreads_of(profile: Profile, owners: Owners, settings: Settings) -> Spreads:
     return Spreads(hard, soft, not settings.system_default_spreads)
 
 
-class Surroundings:
+class TopologyTerms:
     """The say of all nodes' pods about one pod, as of now."""
 
     def __init__(
-        self, profile: Profile, spreads: Spreads, neighbours: Neighbours, settings: Settings, nodes: Iterable[Counted]
+        self,
+        profile: Profile,
+        spreads: Spreads,
+        affinity_index: PodAffinityIndex,
+        settings: Settings,
+        nodes: Iterable[Counted],
     ) -> None:
         self._profile = profile
         self._spreads = spreads
-        self._neighbours = neighbours
+        self._affinity_index = affinity_index
         self._settings = settings
         self._nodes = nodes
         disabled = settings.disabled_filters
         hard = () if pod_topology_spread.NAME in disabled else spreads.hard
-        self._spread = pod_topology_spread.Filter(profile, hard, neighbours, nodes) if hard else None
+        self._spread = pod_topology_spread.Filter(profile, hard, affinity_index, nodes) if hard else None
         self._affinity = None
         if inter_pod_affinity.NAME not in disabled:
-            affinity = inter_pod_affinity.Filter(profile, neighbours)
+            affinity = inter_pod_affinity.Filter(profile, affinity_index)
             self._affinity = affinity if affinity.is_needed else None
 
     def refusal(self, node: NodeInfo) -> Status | None:
@@ -83,14 +88,14 @@ class Surroundings:
         if not passed:
             return total
         if weights.inter_pod_affinity:
-            near = inter_pod_affinity.Score(self._profile, self._neighbours, self._settings)
+            near = inter_pod_affinity.Score(self._profile, self._affinity_index, self._settings)
             if near.is_needed:
                 points = inter_pod_affinity.normalized([near.raw(node) for node, _ in passed])
                 total = [score + more * weights.inter_pod_affinity for score, more in zip(total, points, strict=True)]
         spreads = self._spreads
         if weights.pod_topology_spread and spreads.soft:
             spread = pod_topology_spread.Score(
-                self._profile, spreads.soft, self._neighbours, passed, self._nodes, all_labels=spreads.all_labels
+                self._profile, spreads.soft, self._affinity_index, passed, self._nodes, all_labels=spreads.all_labels
             )
             raw = [None if spread.is_ignored(node) else spread.raw(node) for node, _ in passed]
             points = pod_topology_spread.normalized(raw)

@@ -1,7 +1,7 @@
-"""What the decision asks of the devices: the seam between nodes (`cluster`, `board`, `decide`) and claims (`claims`, `devices`).
+"""What the decision asks of the devices: the seam between nodes (`cluster`, `filter_cache`, `decide`) and claims (`claims`, `claim_fit`).
 
 The decision knows nothing of claims but this. `Devices` is the state, fed change by change by whoever feeds the cluster;
-a `DeviceQuestion` is one pod's view of it, asked of one node after the other.
+a `DeviceFit` is one pod's view of it, asked of one node after the other.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Leftover = Sequence[ClaimID]
 
 
 @runtime_checkable
-class DeviceQuestion(Protocol):
+class DeviceFit(Protocol):
     """Can this pod have its devices on a node? Valid until something changes."""
 
     @property
     def key(self) -> Hashable | None:
-        """Questions with equal keys have equal answers on every node while nothing changes; None: never shared."""
+        """Fits with equal keys have equal answers on every node while nothing changes; None: never shared."""
 
     @property
     def needs_exact(self) -> bool:
@@ -68,9 +68,7 @@ class Devices(Protocol):
     # Work done by the allocator so far.
     search_steps: int
 
-    def question(
-        self, pod: core_v1.Pod, group: PodGroup | None = None, now: float = 0.0
-    ) -> DeviceQuestion | Status | None:
+    def fit(self, pod: core_v1.Pod, group: PodGroup | None = None, now: float = 0.0) -> DeviceFit | Status | None:
         """None if the pod has no claims; a status if no node can help (PreFilter). now: seconds since 1970."""
 
     def assume(self, placement: Placement) -> None:
@@ -94,10 +92,10 @@ class Devices(Protocol):
     def group_clean_ups(
         self,
         group: PodGroup,
-        refused: Sequence[tuple[core_v1.Pod, DeviceQuestion | Status | None, Mapping[str, Status]]],
+        refused: Sequence[tuple[core_v1.Pod, DeviceFit | Status | None, Mapping[str, Status]]],
         scheduled: int,
     ) -> tuple[tuple[CleanUp, ...], Status]:
-        """What to clear away if a group found no place. refused: its pods, their questions and what nodes said.
+        """What to clear away if a group found no place. refused: its pods, their fits and what nodes said.
         scheduled: how many of its pods run or are about to."""
 
     def backs(self, resource: str) -> bool:

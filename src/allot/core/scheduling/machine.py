@@ -1,0 +1,449 @@
+"""The scheduler as a machine: changes of objects go in, decisions come out, and what became of their writing goes in again.
+
+    machine.apply(change, now)                 what happened in the cluster
+    machine.next(now, seconds)                 the next decision, already in force; None if there is nothing to try
+    machine.settled(placement, outcome, now)   what became of writing a placement
+    machine.next_at()                          when time alone will have brought something to try
+
+It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
+same decisions, and whoever drives it decides the same: the scheduler feeds it from watches and writes what it says; `explain`
+and `plan` feed it a snapshot and `ask` what would become of a pod (`ask` and `next` differ only in putting the answer into
+force); a simulator moves its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from allot.core.allocation import FIRST_FIT
+from allot.core.allocation import Policy as DevicePolicy
+from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.core_v1 import Pod
+from allot.core.model.meta import APIStruct
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.quantity import Quantity
+from allot.core.scheduling.attempt import attempt
+from allot.core.scheduling.backoff import BackoffTimes
+from allot.core.scheduling.binding_conditions import BINDING_TIMEOUT_SECONDS
+from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.decide import decide
+from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.gates import Closed, Gates
+from allot.core.scheduling.groups import minimum_of
+from allot.core.scheduling.hints import ClusterEvent, EventResource, helps
+from allot.core.scheduling.intake import Change, Kind, kinds
+from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit
+from allot.core.scheduling.queue import Attempt, Queue, group_of, name_of
+from allot.core.scheduling.queue_order import QueueOrder
+from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.status import Status, Verdict
+
+_FINISHED = ("Succeeded", "Failed")
+_MILLI_NANO = 10**6
+_NANO = 10**9
+# Somebody else was quicker: the watch will show it in a moment. A pod to which that happens again and again waits longer,
+# and in the end as after any other failure.
+_CONFLICT_PAUSE_S = 0.02
+_CONFLICTS_MAX = 6
+# An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
+# do; as long as that leads somewhere, more.
+_EARLY_MAX = 16
+_INTERNAL = "internal error of the scheduler; its log says more"
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """What a change meant to those who wait. wakes: there may be something to try; units: so many are tried again because of
+    the event."""
+
+    wakes: bool = False
+    event: str = ""
+    units: int = 0
+
+
+_NOTHING = Applied()
+_WAKES = Applied(wakes=True)
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A pod has a node: the one that was decided, or another that somebody else gave it."""
+
+    node: str
+
+
+class NotBound(msgspec.Struct, frozen=True, kw_only=True):
+    """A placement could not be written. is_conflict: somebody else was quicker."""
+
+    message: str = _INTERNAL
+    is_conflict: bool = False
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from the end of a write. is_bound: the pod is where it was to go; attempts, since: how often it was tried
+    and from when on it waited, None if it was gone already; refusal: to be told, None if there is nothing to tell."""
+
+    is_bound: bool
+    attempts: int = 1
+    since: float | None = None
+    refusal: Refusal | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What would become of a unit if it were tried now. closed: it would not be tried; failure: of a lone pod without a node;
+    decision: of a group."""
+
+    unit: Unit
+    closed: Closed | None = None
+    placements: tuple[Placement, ...] = ()
+    failure: Failure | None = None
+    decision: Decision | None = None
+
+
+class DecisionFailed(Exception):
+    """A bug of ours kept a unit from being decided; it waits as after any error. The decision says so to its pods."""
+
+    def __init__(self, unit: str, decision: Decision) -> None:
+        super().__init__(f"deciding {unit}")
+        self.decision = decision
+
+
+class Machine:
+    """All that is known of a cluster, and who waits."""
+
+    def __init__(
+        self,
+        settings: Callable[[str], Settings | None],
+        gates: FeatureGates = DEFAULT_GATES,
+        *,
+        device_policy: DevicePolicy = FIRST_FIT,
+        binding_timeout_s: float = BINDING_TIMEOUT_SECONDS,
+        backoff: BackoffTimes | None = None,
+        order: QueueOrder | None = None,
+    ) -> None:
+        """settings: how the pods of a scheduler's name are decided; None if they are none of this one's business.
+        device_policy: devices are chosen in one way for all. order: who is next; by default as kube-scheduler's."""
+        self._settings = settings
+        self.claims = Claims(gates, policy=device_policy, binding_timeout=binding_timeout_s)
+        self.cluster = Cluster(self.claims)
+        self.claims.listen(self.cluster.device_changes.add)
+        self.gates = Gates(self.claims, self.cluster)
+        self.queue = Queue(self.gates.closed, self._helps, backoff, order=order, uses_groups="GenericWorkload" in gates)
+        if order is not None:
+            self.cluster.listen(order.placed, order.left)
+        # Placements that are being written.
+        self.in_flight = 0
+        self._early_left = _EARLY_MAX
+        self._kinds = kinds(self.cluster, self.claims)
+        self._handlers: dict[type[APIStruct], Callable[[Change, float], Applied]] = {
+            type_: self._handler(kind, is_rule=type_ is api.DeviceTaintRule) for type_, kind in self._kinds.items()
+        }
+        self._handlers[Pod] = self._pod_changed
+        self._handlers[PodGroup] = self._group_changed
+
+    # --- changes ---
+
+    def apply(self, change: Change, now: float) -> Applied:
+        """An object came, changed or went. Changes of one object come in order; of different objects, in any."""
+        new = change.new
+        handle = self._handlers.get(type(new if new is not None else change.old))
+        return handle(change, now) if handle is not None else _NOTHING
+
+    def _handler(self, kind: Kind, *, is_rule: bool) -> Callable[[Change, float], Applied]:
+        """What is done with changes of a kind that is nobody's in particular. Called for every object, so it leaves early."""
+        put, delete, event, is_news = kind
+        queue = self.queue
+
+        def handle(change: Change, now: float) -> Applied:
+            old, new = change.old, change.new
+            if new is None:
+                delete(old)
+            else:
+                put(new)
+            if event is None or not queue.is_waited:
+                return _NOTHING
+            if old is not None and new is not None and not is_news(old, new):
+                return _NOTHING
+            if is_rule:
+                # For those who wait, the slices that it speaks of have changed.
+                old = new = new if new is not None else old
+            is_unknown = change.is_final_state_unknown
+            found = ClusterEvent(resource=event, key=change.key, old=old, new=new, is_final_state_unknown=is_unknown)
+            return self._tell(found, now)
+
+        return handle
+
+    def _pod_changed(self, change: Change, now: float) -> Applied:
+        """A pod that has finished is as good as gone."""
+        old: Pod | None = change.old
+        new: Pod | None = change.new
+        if old is not None and old.status.phase in _FINISHED:
+            old = None
+        if new is None or new.status.phase in _FINISHED:
+            if old is not None:
+                return self._pod_gone(change.key, old, now)
+            if new is not None:
+                self.cluster.put_pod(new)
+            return _NOTHING
+        if new.spec.node_name:
+            return self._assigned_pod(change.key, old, new, now)
+        if self._settings(new.spec.scheduler_name) is not None:
+            return self._unassigned_pod(change.key, old, new, now)
+        self.cluster.put_pod(new)
+        return _NOTHING
+
+    def _pod_gone(self, key: str, pod: Pod, now: float) -> Applied:
+        made_room = bool(pod.spec.node_name or self.cluster.promised_to(pod)) or self.cluster.is_assumed(pod)
+        self.cluster.delete_pod(pod)
+        self.queue.delete_pod(key, now)
+        if made_room and self.queue.is_waited:
+            return self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=pod), now)
+        return _NOTHING
+
+    def _assigned_pod(self, key: str, old: Pod | None, new: Pod, now: float) -> Applied:
+        is_waited = self.queue.is_waited
+        assumed = self.cluster.assumed(new) if is_waited else None
+        promised = self.cluster.promised_to(new) if is_waited else ""
+        self.cluster.put_pod(new)
+        if old is not None and old.spec.node_name:
+            if old.spec == new.spec and old.metadata.labels == new.metadata.labels and not _began_to_end(old, new):
+                return _NOTHING
+            return self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=old, new=new), now)
+        self.queue.delete_pod(key, now)
+        if not is_waited:
+            return _NOTHING
+        applied = self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, new=new), now)
+        if assumed is not None and assumed.metadata.labels != new.metadata.labels:
+            # Others may have been refused because of what it was when it was assumed.
+            event = ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=assumed, new=new)
+            applied = self._tell(event, now, applied)
+        if promised not in ("", new.spec.node_name):
+            applied = self._break_promise(new, promised, now, applied)
+        group = group_of(new)
+        if group:
+            self.queue.look_at_gated_groups((group,), now)
+            return applied if applied.wakes else _WAKES
+        return applied
+
+    def _unassigned_pod(self, key: str, old: Pod | None, new: Pod, now: float) -> Applied:
+        promised = self.cluster.promised_to(new)
+        self.cluster.put_pod(new)
+        if new.metadata.deletion_timestamp is not None:
+            self.queue.delete_pod(key, now)
+            return _NOTHING
+        # A pod that is bound already, as far as we know: the watch is a little behind.
+        if self.cluster.is_assumed(new) and self.queue.place(key) is None:
+            return _NOTHING
+        self.queue.put_pod(new, now)
+        applied = _WAKES
+        if promised not in ("", new.status.nominated_node_name):
+            applied = self._break_promise(new, promised, now, _WAKES)
+        if old is None and group_of(new):
+            applied = self._tell(ClusterEvent(resource=EventResource.UNSCHEDULED_POD, key=key, new=new), now, applied)
+        return applied
+
+    def _break_promise(self, pod: Pod, node: str, now: float, otherwise: Applied = _NOTHING) -> Applied:
+        """A pod does not need the node any more that it was promised, so that others may have it."""
+        gone = _on_node(pod, node)
+        event = ClusterEvent(resource=EventResource.ASSIGNED_POD, key=name_of(pod), old=gone)
+        return self._tell(event, now, otherwise)
+
+    def _group_changed(self, change: Change, now: float) -> Applied:
+        kind = self._kinds[PodGroup]
+        old, new = change.old, change.new
+        if new is None:
+            kind.delete(old)
+            self.queue.delete_group(change.key, now)
+            return _NOTHING
+        kind.put(new)
+        if old is not None and not kind.is_news(old, new):
+            return _NOTHING
+        self.queue.put_group(new, now)
+        return _WAKES
+
+    def _tell(self, event: ClusterEvent, now: float, otherwise: Applied = _NOTHING) -> Applied:
+        units = self.queue.tell(event, now)
+        if not units:
+            return otherwise
+        self._early_left = _EARLY_MAX
+        return Applied(wakes=True, event=event.label, units=units)
+
+    # --- decisions ---
+
+    def next(self, now: float, seconds: float) -> Decision | None:
+        """Decide the next unit and put that into force. now: of any clock that only goes forward; seconds: since 1970.
+        DecisionFailed if that cannot be done, for no reason of the pod's."""
+        while True:
+            taken = self.queue.pop(now, early=not self.in_flight and self._early_left > 0)
+            if taken is None:
+                return None
+            self._early_left -= taken.is_early
+            decision = self._decide(taken, now, seconds)
+            # Placed pods cannot lack what a gate asks for, so only others are looked at again.
+            if decision.placements or not self.queue.is_held_back(taken, now):
+                self._put_into_force(taken, decision, now)
+                return decision
+
+    def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
+        unit = taken.unit
+        settings = self._settings(unit.pods[0].spec.scheduler_name)
+        assert settings is not None, f"{taken.key} is none of ours"
+        try:
+            return decide(self.cluster, unit, settings, seconds)
+        except Exception as error:
+            refusals = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=_INTERNAL) for pod in unit.pods)
+            decision = Decision(refusals=refusals)
+            self._put_into_force(taken, decision, now)
+            raise DecisionFailed(taken.key, decision) from error
+
+    def _put_into_force(self, taken: Attempt, decision: Decision, now: float) -> None:
+        for placement in decision.placements:
+            self.cluster.assume(placement)
+            promised = self.cluster.promised_to(placement.pod)
+            if promised not in ("", placement.node):
+                self._break_promise(placement.pod, promised, now)
+        if decision.placements:
+            self.in_flight += len(decision.placements)
+            self._early_left = _EARLY_MAX
+        self.queue.decided(taken, [placement.pod for placement in decision.placements], decision.refusals, now)
+        for refusal in decision.refusals:
+            if refusal.nominated_node:
+                # Known at once, so that nobody takes the node before the watch brings the promise.
+                status = msgspec.structs.replace(refusal.pod.status, nominated_node_name=refusal.nominated_node)
+                self.cluster.put_pod(msgspec.structs.replace(refusal.pod, status=status))
+
+    def settled(self, placement: Placement, outcome: Bound | NotBound, now: float) -> Settled:
+        """A placement has been written or cannot be; exactly once for each."""
+        self.in_flight -= 1
+        pod = placement.pod
+        if isinstance(outcome, Bound):
+            member = self.queue.written(pod)
+            if outcome.node != placement.node:
+                # The watch will show where it is.
+                self._take_back(placement, now)
+                return Settled(is_bound=False)
+            return Settled(
+                is_bound=True,
+                attempts=member.attempts if member is not None else 1,
+                since=member.since if member is not None else None,
+            )
+        self._take_back(placement, now)
+        attempts = self.queue.attempts(name_of(pod))
+        again = outcome.is_conflict and attempts <= _CONFLICTS_MAX
+        waits = self.queue.failed(pod, now, pause_s=_CONFLICT_PAUSE_S * 2.0**attempts if again else None)
+        told = Refusal(pod=pod, verdict=Verdict.ERROR, message=outcome.message) if waits and not again else None
+        return Settled(is_bound=False, refusal=told)
+
+    def _take_back(self, placement: Placement, now: float) -> None:
+        """What was taken for a placement is free again, unless the API says otherwise: others may have it."""
+        pod, key = placement.pod, name_of(placement.pod)
+        was_counted = self.cluster.is_assumed(pod)
+        self.cluster.forget(placement)
+        if was_counted:
+            gone = _on_node(pod, placement.node)
+            self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=gone), now)
+        taken = [(step.claim, step.allocation, step.claim) for step in placement.claims if step.allocation is not None]
+        for claim, allocation, left in taken:
+            self._gave_back(claim, allocation, left, now)
+        if placement.extended is not None:
+            self._gave_back(placement.extended.claim, placement.extended.allocation, None, now)
+
+    def _gave_back(
+        self, claim: api.ResourceClaim, allocation: api.AllocationResult, left: api.ResourceClaim | None, now: float
+    ) -> None:
+        held = msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, allocation=allocation))
+        key = f"{claim.metadata.namespace}/{claim.metadata.name}"
+        self._tell(ClusterEvent(resource=EventResource.CLAIM, key=key, old=held, new=left), now)
+
+    def retry(self, pod: Pod, now: float) -> None:
+        """What was to be done for a refused pod has failed: it is tried again after its pause, without an event."""
+        self.queue.retry(name_of(pod), now)
+
+    # --- questions ---
+
+    def next_at(self) -> float | None:
+        """When time alone will have brought something to try; None if it never will."""
+        return self.queue.next_at()
+
+    def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
+        """Pods that have been held back for longer than their users can be expected to know; each told once."""
+        return self.queue.long_gated(now, grace_s)
+
+    def unit_of(self, key: str) -> Unit | None:
+        """What would be decided together with a pod, by its key, or for a group (`group_key`); None if it does not wait."""
+        found = self.queue.unit_of(key)
+        return found[0] if found is not None else None
+
+    def closed(self, key: str) -> Closed | None:
+        """What holds back a pod or group that waits."""
+        found = self.queue.unit_of(key)
+        return self.gates.closed(*found) if found is not None else None
+
+    def ask(self, key: str, seconds: float, among: Collection[str] | None = None) -> Outcome | None:
+        """What `next` would say if this unit were the next one, but for preemption: nothing is put into force. None if it does
+        not wait. among: the only nodes to look at for a lone pod."""
+        found = self.queue.unit_of(key)
+        if found is None:
+            return None
+        unit, group = found
+        closed = self.gates.closed(unit, group)
+        if closed is not None:
+            return Outcome(unit=unit, closed=closed)
+        return self.consider(unit, seconds, among)
+
+    def consider(self, unit: Unit, seconds: float, among: Collection[str] | None = None) -> Outcome:
+        """As `ask`, for pods that need not be in the queue, whatever holds them back."""
+        settings = self._settings(unit.pods[0].spec.scheduler_name)
+        assert settings is not None, "the pods of another scheduler are asked about"
+        if unit.group is None:
+            result = attempt(self.cluster, unit.pods[0], None, settings, seconds, among)
+            if isinstance(result, Placement):
+                return Outcome(unit=unit, placements=(result,))
+            return Outcome(unit=unit, failure=result)
+        decision = decide(self.cluster, unit, settings, seconds)
+        return Outcome(unit=unit, placements=decision.placements, decision=decision)
+
+    def consider_member(self, pod: Pod, group: PodGroup, seconds: float) -> Placement | Failure:
+        """The place of one pod of a group, as if the others did not matter."""
+        settings = self._settings(pod.spec.scheduler_name)
+        assert settings is not None, "the pods of another scheduler are asked about"
+        return attempt(self.cluster, pod, group, settings, seconds)
+
+    def has_enough(self, outcome: Outcome) -> bool:
+        """Whether an outcome gives a pod its node, or a group as many as it needs."""
+        group = outcome.unit.group
+        if group is None or not outcome.placements:
+            return bool(outcome.placements)
+        return len(outcome.placements) + self.cluster.scheduled_count(group) >= minimum_of(group)
+
+    def sizes(self) -> dict[str, int]:
+        """How much there is, for metrics."""
+        return {"nodes": len(self.cluster.nodes), "pods": len(self.cluster.pods)}
+
+    # --- what hints ask ---
+
+    def _helps(self, plugin: str, event: ClusterEvent, pod: Pod) -> bool:
+        return helps(plugin, event, pod, self)
+
+    def claims_are_usable(self, pod: Pod) -> bool:
+        """Whether every claim of the pod exists and may be used by it."""
+        return self.claims.gate(pod) is None
+
+    def requests(self, pod: core_v1.Pod) -> dict[str, Quantity]:
+        """What the pod asks of a node."""
+        profile = self.cluster.profile(pod)
+        amounts = {"cpu": profile.cpu * _MILLI_NANO, "memory": profile.memory * _NANO}
+        amounts["ephemeral-storage"] = profile.storage * _NANO
+        amounts |= {name: amount * _NANO for name, amount in profile.scalars.items()}
+        return {name: Quantity.from_nano(nano) for name, nano in amounts.items() if nano}
+
+
+def _on_node(pod: Pod, node: str) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _began_to_end(old: Pod, new: Pod) -> bool:
+    return old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None
