@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,14 +16,14 @@ from rich.live import Live
 from rich.table import Table
 
 from fuzz import corpus, findings, targets
-from fuzz.campaign import ROUND_REQUESTS, Campaign
-from fuzz.cleaning import Cleaner
+from fuzz.campaign import ROUND_REQUESTS, SAMPLES_MIN, Campaign
+from fuzz.cleaning import Cleaner, fill_caches
 from fuzz.sequences import STEPS, Sequences
 from fuzz.targets import Target
 from fuzz.wire import Link
 
 _console = Console(stderr=True)
-Fuzz = Callable[[Target, Campaign, int, int], Awaitable[None]]
+Fuzz = Callable[[Target, Campaign, int, int], Coroutine[None, None, None]]
 Start = Callable[[Path], AbstractContextManager[Target]]
 
 
@@ -69,6 +69,9 @@ async def _fuzz_apiserver(target: Target, campaign: Campaign, requests: int, see
         )
         cleaner = Cleaner(ask, known)
         await cleaner.remember()
+        if requests >= SAMPLES_MIN * ROUND_REQUESTS:
+            await fill_caches(ask)
+            campaign.look_at_memory()
         plan, first = Sequences(known, seed), 0
         objects = 0
         with Live(console=_console, transient=True) as live:

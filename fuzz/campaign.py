@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -13,7 +13,7 @@ import msgspec
 
 from fuzz.findings import SLOW_S, Case, Finding, fault
 from fuzz.targets import USERS, Target
-from fuzz.wire import Answer, Link, Malformed, Request
+from fuzz.wire import Answer, Ask, Link, Malformed, Request
 
 WORKERS = 4
 # Between two clean-ups, after each of which memory is looked at.
@@ -24,7 +24,7 @@ _UNDUE_S = 0.2
 _LEAVES_S = 0.01
 _GROWTH_MAX = 0.05
 # The first samples are of a server that warms up; fewer than these say nothing about growth.
-_SAMPLES_MIN = 20
+SAMPLES_MIN = 20
 _FINDINGS_MAX = 200
 
 
@@ -145,7 +145,7 @@ class Campaign:
     # --- many ---
 
     @asynccontextmanager
-    async def asking(self) -> AsyncIterator[Callable[[Request], object]]:
+    async def asking(self) -> AsyncIterator[Ask]:
         """A function that sends single requests as the administrator; what is wrong with answers is noted."""
         links: dict[str, Link] = {}
 
@@ -220,7 +220,7 @@ class Campaign:
     def growth(self) -> float | None:
         """By which part memory grew over the second half of the samples, by a straight line through them; None if they are too
         few."""
-        if len(self.memory) < _SAMPLES_MIN:
+        if len(self.memory) < SAMPLES_MIN:
             return None
         half = self.memory[len(self.memory) // 2 :]
         mean_x = sum(x for x, _ in half) / len(half)

@@ -6,11 +6,14 @@ from typing import Any
 
 import msgspec
 
-from fuzz.corpus import Ask, Corpus, Resource, furnish
-from fuzz.wire import Request
+from fuzz.corpus import NAMESPACES, Corpus, Resource, furnish
+from fuzz.wire import Ask, Request
 
 _METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _MERGE = [("Content-Type", "application/merge-patch+json")]
+# What the server keeps of history, and a little more; written as objects of the kind that take most memory.
+_HISTORY_BYTES = 300 * 1024 * 1024
+_LARGE_BYTES = 900 * 1024
 Key = tuple[str, str, str]
 
 
@@ -34,9 +37,7 @@ class Cleaner:
         count = 0
         for resource in self._resources:
             for key in await self._keys(resource):
-                if key in self._first:
-                    count += 1
-                elif not await self._delete(resource, key[1], key[2]):
+                if key in self._first or not await self._delete(resource, key[1], key[2]):
                     count += 1
         await furnish(self._ask)
         return count
@@ -72,3 +73,15 @@ class Cleaner:
         body = b'{"metadata":{"finalizers":null}}'
         await self._ask(Request(method="PATCH", path=path, headers=_MERGE, body=body))
         return (await self._ask(Request(method="GET", path=path))).status == 404
+
+
+async def fill_caches(ask: Ask) -> None:
+    """Write until the server has as much history as it keeps, so that memory which grows after that is lost for good."""
+    path = f"/apis/apps/v1/namespaces/{NAMESPACES[1]}/controllerrevisions"
+    for number in range(_HISTORY_BYTES // _LARGE_BYTES + 1):
+        items = [f"{number:05}{item:05}" for item in range(_LARGE_BYTES // 13)]
+        value = {"metadata": {"name": "large"}, "revision": number, "data": {"items": items}}
+        headers = [("Content-Type", "application/json")]
+        # Its data cannot be changed: each is a new one.
+        await ask(Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(value)))
+        await ask(Request(method="DELETE", path=f"{path}/large"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import yaml
 
 from fuzz.examples import Schema, Schemas, repaired
 from fuzz.targets import NODE_NAME
-from fuzz.wire import Answer, Request
+from fuzz.wire import Ask, Request
 
 NAMESPACES = ("fuzz-a", "fuzz-b")
 _REPAIRS_MAX = 40
@@ -25,7 +25,6 @@ _GROWTHS = 6
 _DISCOVERY = "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io"
 _ROOT = Path(__file__).resolve().parents[1]
 
-Ask = Callable[[Request], Awaitable[Answer]]
 Object = dict[str, Any]
 
 _WIDGET_SCHEMA: Object = {

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from fuzz.values import copied
+
 Schema = Mapping[str, Any]
 
 _DEPTH_MAX = 9
@@ -124,11 +126,11 @@ class Schemas:
         """A value of a schema; optional: how likely it has a field that it need not have."""
         schema = self.resolved(schema)
         if name in _HINTS and _fits(_HINTS[name], schema):
-            return _HINTS[name]
+            return copied(_HINTS[name])
         if schema.get("enum"):
             return dice.choice(schema["enum"])
         if "default" in schema and schema["default"] not in ({}, "", None):
-            return schema["default"]
+            return copied(schema["default"])
         for choices in ("oneOf", "anyOf"):
             if schema.get(choices) and "type" not in schema:
                 return self.example(dice.choice(schema[choices]), dice, optional=optional, name=name, depth=depth + 1)
@@ -229,42 +231,58 @@ def repaired(
 ) -> None:
     """Change an object by what a server found wrong with it. tried: how often each field was changed already."""
     for cause in causes:
-        field, reason, message = cause.get("field", ""), cause.get("reason", ""), cause.get("message", "")
+        field = cause.get("field", "")
         path = path_of(field)
         if not path or path[0] in ("apiVersion", "kind"):
             continue
         tries = tried[field] = tried.get(field, -1) + 1
-        parent = _parent(value, path, schemas, schema)
-        last = path[-1]
-        inside = (
-            isinstance(parent, dict) if isinstance(last, str) else isinstance(parent, list) and last < len(parent) + 1
-        )
-        if not inside:
-            continue
+        parent, last = _parent(value, path, schemas, schema), path[-1]
         inner, required = schemas.at(schema, path)
-        present = parent.get(last) if isinstance(parent, dict) else parent[last] if last < len(parent) else None
-        supported = _QUOTED.findall(message.partition("supported values")[2])
-        if supported:
-            found: Any = supported[tries % len(supported)]
-        elif reason == "FieldValueRequired" and not present:
-            found = schemas.example(inner, dice, optional=0.3 if tries else 0.0, name=str(last))
-            if isinstance(found, str) and tries:
-                found = _TEXTS[tries % len(_TEXTS)]
-        elif reason == "FieldValueForbidden" or (not required and reason != "FieldValueRequired" and tries % 2 == 0):
-            if isinstance(parent, dict):
+        if isinstance(parent, dict) and isinstance(last, str):
+            found = _other_value(schemas, inner, cause, parent.get(last), tries, dice, name=last, required=required)
+            if found is _NOTHING:
                 parent.pop(last, None)
-            elif last < len(parent):
-                del parent[last]
-            continue
-        elif inner.get("type") in ("integer", "number"):
-            found = _NUMBERS[tries % len(_NUMBERS)]
-        elif inner.get("type") == "boolean":
-            found = not present
-        elif inner.get("type") == "string" or isinstance(present, str):
-            found = _TEXTS[tries % len(_TEXTS)]
-        else:
-            found = schemas.example(inner, dice, optional=0.4, name=str(last))
-        if isinstance(parent, list) and last == len(parent):
-            parent.append(found)
-        else:
-            parent[last] = found
+            else:
+                parent[last] = found
+        elif isinstance(parent, list) and isinstance(last, int) and last <= len(parent):
+            present = parent[last] if last < len(parent) else None
+            found = _other_value(schemas, inner, cause, present, tries, dice, name="", required=required)
+            parent[last : last + 1] = [] if found is _NOTHING else [found]
+
+
+_NOTHING = object()
+
+
+def _other_value(
+    schemas: Schemas,
+    schema: Schema,
+    cause: Mapping[str, str],
+    present: Any,
+    tries: int,
+    dice: random.Random,
+    *,
+    name: str,
+    required: bool,
+) -> Any:
+    """What to put in place of a value that was refused; _NOTHING if the field had better not be there."""
+    reason, message = cause.get("reason", ""), cause.get("message", "")
+    supported = _QUOTED.findall(message.partition("supported values")[2])
+    if supported:
+        return supported[tries % len(supported)]
+    if reason == "FieldValueRequired" and not present:
+        found = schemas.example(schema, dice, optional=0.3 if tries else 0.0, name=name)
+        return _TEXTS[tries % len(_TEXTS)] if isinstance(found, str) and tries else found
+    if reason == "FieldValueForbidden" or (not required and reason != "FieldValueRequired" and tries % 2 == 0):
+        return _NOTHING
+    match schema.get("type"):
+        case "integer" | "number":
+            return _NUMBERS[tries % len(_NUMBERS)]
+        case "boolean":
+            return not present
+        case "string":
+            return _TEXTS[tries % len(_TEXTS)]
+    return (
+        _TEXTS[tries % len(_TEXTS)]
+        if isinstance(present, str)
+        else schemas.example(schema, dice, optional=0.4, name=name)
+    )

@@ -17,7 +17,7 @@ from fuzz.bodies import JSON, PROTOBUF, YAML, as_json, as_protobuf, as_yaml
 from fuzz.corpus import NAMESPACES, Corpus, Object, Resource, Subresource
 from fuzz.findings import Case
 from fuzz.targets import NODE_NAME, USERS
-from fuzz.values import CONTAINERS, TEXTS, havoc, mutate, odd_value, places
+from fuzz.values import CONTAINERS, TEXTS, copied, havoc, mutate, odd_value, places
 from fuzz.wire import Request
 
 STEPS = 10
@@ -398,7 +398,7 @@ class Sequences:
                         path=path,
                         query=_options(dice, "gracePeriodSeconds", "propagationPolicy", "dryRun"),
                     )
-                options = {key: item for key, item in _DELETE_OPTIONS.items() if dice.random() < 0.6}
+                options = {key: copied(item) for key, item in _DELETE_OPTIONS.items() if dice.random() < 0.6}
                 return self._with_body("DELETE", path, options, dice, wrong=wrong)
             case "get":
                 return Request(
@@ -440,7 +440,7 @@ class Sequences:
             )
             return Request(method="POST" if verb == "create" else "GET", path=path, query=query, headers=headers)
         path = f"{resource.path(namespace, name)}/{part.name}"
-        value: Object = msgspec.json.decode(msgspec.json.encode(dice.choice(_SUBRESOURCE_BODIES.get(part.name, ({},)))))
+        value: Object = copied(dice.choice(_SUBRESOURCE_BODIES.get(part.name, ({},))))
         if not value:
             value = self._object(resource, namespace, name, dice)
             if part.name == "status" or dice.random() < 0.3:
@@ -516,7 +516,7 @@ class Sequences:
             value = {keep: value[keep]}
             if sort == "strategic" and dice.random() < 0.3:
                 container, key = dice.choice(places(value))
-                container[key] = dice.choice(CONTAINERS[12:18])
+                container[key] = copied(dice.choice(CONTAINERS[12:18]))
         if wrong:
             value = self._mutated(value, dice)
         body = as_yaml(value, dice) if sort == "apply" else as_json(value)

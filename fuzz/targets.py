@@ -69,11 +69,11 @@ class Target:
 
     def usage(self) -> Usage:
         """What it has used; all zero when it has died."""
-        folder = f"/proc/{self._process.pid}"
+        folder = Path(f"/proc/{self._process.pid}")
         try:
-            with open(f"{folder}/stat", "rb") as file:
+            with (folder / "stat").open("rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
-            with open(f"{folder}/schedstat", "rb") as file:
+            with (folder / "schedstat").open("rb") as file:
                 delayed = int(file.read().split()[1])
         except OSError:
             return Usage(0.0, 0.0)

@@ -312,9 +312,16 @@ def places(value: Any) -> list[Place]:
     return found
 
 
+def copied(value: Any) -> Any:
+    """A value of which nothing is shared: what is mutated must not be what others will get."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
 def odd_value(dice: random.Random) -> Any:
     """Any value that programs stumble over."""
-    return dice.choice(dice.choice((NUMBERS, TEXTS, TEXTS, CONTAINERS, LITERALS)))
+    return copied(dice.choice(dice.choice((NUMBERS, TEXTS, TEXTS, CONTAINERS, LITERALS))))
 
 
 def mutate(value: Any, dice: random.Random, donors: list[Any]) -> Any:
@@ -335,7 +342,7 @@ def _mutate_metadata(value: dict[str, Any], dice: random.Random) -> dict[str, An
     if not isinstance(metadata, dict):
         metadata = value["metadata"] = {}
     name, content = dice.choice(METADATA)
-    metadata[name] = content
+    metadata[name] = copied(content)
     return value
 
 
@@ -347,7 +354,7 @@ def _another_type(container: Any, key: Any, dice: random.Random, _: list[Any]) -
     present = container[key]
     kinds = {bool: LITERALS, int: NUMBERS, float: NUMBERS, str: TEXTS, dict: CONTAINERS, list: CONTAINERS}
     others = [values for values in (NUMBERS, TEXTS, CONTAINERS, LITERALS) if values is not kinds.get(type(present))]
-    container[key] = dice.choice(dice.choice(others))
+    container[key] = copied(dice.choice(dice.choice(others)))
 
 
 def _same_type(container: Any, key: Any, dice: random.Random, _: list[Any]) -> None:
@@ -361,9 +368,9 @@ def _same_type(container: Any, key: Any, dice: random.Random, _: list[Any]) -> N
             (dice.choice(TEXTS), present + "\0", present.upper(), present * 50, present[:-1], f" {present}")
         )
     elif isinstance(present, list):
-        container[key] = dice.choice(([], [present], present + present, present[:1] * 200, [*present, None]))
+        container[key] = copied(dice.choice(([], [present], present + present, present[:1] * 200, [*present, None])))
     elif isinstance(present, dict):
-        container[key] = dice.choice(({}, [present], {**present, "unknown": 1}, {name: None for name in present}))
+        container[key] = dice.choice(({}, [present], {**present, "unknown": 1}, dict.fromkeys(present)))
 
 
 def _wrap(container: Any, key: Any, dice: random.Random, _: list[Any]) -> None:
@@ -389,17 +396,17 @@ def _splice(container: Any, key: Any, dice: random.Random, donors: list[Any]) ->
     donor = dice.choice(donors)
     inner = places(donor)
     found = donor if not inner or dice.random() < 0.2 else (lambda at: at[0][at[1]])(dice.choice(inner))
-    copied = msgspec.json.decode(msgspec.json.encode(found))
+    found = copied(found)
     if isinstance(container, dict) and dice.random() < 0.3:
-        container[dice.choice(("metadata", "spec", "status", "data", str(key)))] = copied
+        container[dice.choice(("metadata", "spec", "status", "data", str(key)))] = found
     else:
-        container[key] = copied
+        container[key] = found
 
 
 def _duplicate(container: Any, key: Any, dice: random.Random, _: list[Any]) -> None:
     present = container[key]
     if isinstance(present, list) and present:
-        container[key] = present * dice.choice((2, 3, 17, 65, 300))
+        container[key] = copied(present * dice.choice((2, 3, 17, 65, 300)))
     elif isinstance(present, dict) and present and not _has_raw(present):
         name = dice.choice(list(present))
         inside = msgspec.json.encode(present)[1:-1]
@@ -412,13 +419,14 @@ def _duplicate(container: Any, key: Any, dice: random.Random, _: list[Any]) -> N
 def _many(container: Any, key: Any, dice: random.Random, _: list[Any]) -> None:
     count = dice.choice((11, 33, 129, 1001, 3000))
     present = container[key]
-    container[key] = dice.choice(
+    large = dice.choice(
         (
             {f"k{number}": present if count < 200 else "v" for number in range(count)},
             [present if count < 200 else number for number in range(count)],
             "v" * count,
         )
     )
+    container[key] = copied(large)
 
 
 def _has_raw(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote
 
 import msgspec
@@ -66,6 +66,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(value, dict) or value.get("kind") != "Status" or value.get("code") != self.status:
             return None
         return f"{value.get('reason', '')}: {value.get('message', '')}"
+
+
+Ask = Callable[[Request], Awaitable[Answer]]
 
 
 class Malformed(Exception):
