@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -43,6 +44,8 @@ Start = Callable[[Path], AbstractContextManager[Target]]
 )
 def main(requests: int, seed: int, target: str, replay: Path | None, out: Path) -> None:
     """Mutate valid requests and send them to a server of its own. Exit code 1 if something is found."""
+    # Stopped in any way, the server is stopped too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if replay is not None:
         target = findings.read(replay)[0]
     start, fuzz = _TARGETS[target]
@@ -83,6 +86,8 @@ async def _fuzz_apiserver(target: Target, campaign: Campaign, requests: int, see
                     await asyncio.wait([running], timeout=0.5)
                 running.result()
                 first += count
+                if not _console.is_terminal:
+                    _console.print(_progress(campaign, requests, objects), soft_wrap=True, highlight=False)
                 if target.is_alive:
                     objects = await cleaner.clean()
                     campaign.look_at_memory()

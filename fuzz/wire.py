@@ -117,7 +117,8 @@ class Link:
             if status == 101:
                 return Answer(status=status, headers=headers)
             if method == "HEAD" or status in (204, 304):
-                return Answer(status=status, headers=headers, keeps=keeps)
+                # Of a watch only the head is seen, and it goes on.
+                return Answer(status=status, headers=headers, keeps=keeps and "transfer-encoding" not in headers)
             try:
                 body, ended = await self._body(headers)
             except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError) as error:

@@ -14,8 +14,8 @@ import pytest
 from allot.apiserver.access.certificates import ADMIN, Certificates
 from allot.apiserver.assembly import Running, Settings, running
 from allot.apiserver.connections import Connection, Limits, Listener
-from allot.apiserver.heads import Head
 from allot.process.clock import SystemClock
+from allot.process.heads import Head
 from allot.store.memory import MemoryStore
 
 STUCK_S = 20

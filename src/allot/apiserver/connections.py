@@ -16,9 +16,9 @@ from typing import cast
 
 import msgspec
 
-from allot.apiserver.heads import HEAD_BYTES_MAX, BadHead, Head, answer_head, parse_head
 from allot.apiserver.seats import Shares
 from allot.process.clock import Clock
+from allot.process.heads import HEAD_BYTES_MAX, BadHead, Head, answer_head, chunk_size, parse_head
 from allot.process.supervise import answer_or_none, supervise
 
 _log = logging.getLogger("allot")
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _chunked_body(self, limit: int) -> bytes:
         data, body = self._data, bytearray()
-        while size := await self._chunk_size():
+        while size := chunk_size(await self._line(_CHUNK_LINE_MAX)):
             if len(body) + size > limit:
                 raise BodyTooLarge
             while len(data) < size + 2:
@@ -262,12 +262,6 @@ class Connection(asyncio.BufferedProtocol):
             if trailers > _TRAILER_BYTES_MAX:
                 raise BadHead(431, "the trailers of the request are too long")
         return bytes(body)
-
-    async def _chunk_size(self) -> int:
-        digits = (await self._line(_CHUNK_LINE_MAX)).partition(b";")[0].strip()
-        if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
-            raise BadHead(400, "malformed chunk")
-        return int(digits, 16)
 
     async def _line(self, limit: int) -> bytes:
         data = self._data

@@ -29,7 +29,6 @@ from allot.apiserver.errors import (
     timeout,
     too_large,
 )
-from allot.apiserver.heads import BadHead, Head, first_values, parse_query
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.negotiation import Format, negotiate, wants_pretty
 from allot.apiserver.nodeproxy import upstream
@@ -45,6 +44,7 @@ from allot.apiserver.tunnel import pass_through, wanted_protocol
 from allot.apiserver.watch import ObjectWatch
 from allot.core.access.attributes import MASTERS_GROUP, selected_name
 from allot.process.clock import Clock
+from allot.process.heads import BadHead, Head, first_values, parse_query
 from allot.process.supervise import answer_or_none
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
