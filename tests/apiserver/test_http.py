@@ -190,6 +190,12 @@ async def test_paths_that_lead_nowhere(server: LiveServer, method: str, path: st
 # --- bad input ---
 
 
+async def test_a_refusal_tells_bytes_that_are_no_characters_as_go_does(server: LiveServer) -> None:
+    answer = await server.get(f"{MAPS}?timeout=1s%FF")
+    assert answer.status == 400
+    assert answer.json["message"].endswith('invalid duration "1s\ufffd"')
+
+
 async def test_huge_bodies_are_refused(server: LiveServer) -> None:
     body = {"metadata": {"name": "a"}, "data": {"k": "x" * (3 * 1024 * 1024)}}
     answer = await server.post(MAPS, body)
