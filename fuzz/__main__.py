@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ Start = Callable[[Path], AbstractContextManager[Target]]
 @click.command()
 @click.option("-n", "--requests", default=60_000, show_default=True, help="How many requests are sent at least.")
 @click.option("--seed", default=1, show_default=True, help="The same seed makes the same requests.")
-@click.option("--target", type=click.Choice(["apiserver"]), default="apiserver", show_default=True)
+@click.option("--target", type=click.Choice(["apiserver", "node"]), default="apiserver", show_default=True)
 @click.option(
     "--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send the case of this file again."
 )
@@ -52,7 +52,7 @@ def main(requests: int, seed: int, target: str, replay: Path | None, out: Path) 
     with tempfile.TemporaryDirectory(prefix="allot-fuzz-") as folder, start(Path(folder)) as running:
         campaign = Campaign(running)
         if replay is not None:
-            uvloop.run(_replay(campaign, replay))
+            uvloop.run(_replay(running, campaign, replay))
         else:
             uvloop.run(fuzz(running, campaign, requests, seed))
     for finding in campaign.findings:
@@ -75,24 +75,41 @@ async def _fuzz_apiserver(target: Target, campaign: Campaign, requests: int, see
         if requests >= SAMPLES_MIN * ROUND_REQUESTS:
             await fill_caches(ask)
             campaign.look_at_memory()
-        plan, first = Sequences(known, seed), 0
-        objects = 0
-        with Live(console=_console, transient=True) as live:
-            while first * STEPS < requests and target.is_alive:
-                count = min(ROUND_REQUESTS, requests - first * STEPS) // STEPS or 1
-                running = asyncio.create_task(campaign.round(plan, first, count))
-                while not running.done():
-                    live.update(_progress(campaign, requests, objects))
-                    await asyncio.wait([running], timeout=0.5)
-                running.result()
-                first += count
-                if not _console.is_terminal:
-                    _console.print(_progress(campaign, requests, objects), soft_wrap=True, highlight=False)
-                if target.is_alive:
-                    objects = await cleaner.clean()
-                    campaign.look_at_memory()
-        if target.is_alive:
-            await campaign.confirm_slow()
+        await _rounds(target, campaign, Sequences(known, seed), requests, cleaner.clean)
+
+
+async def _fuzz_node(target: Target, campaign: Campaign, requests: int, seed: int) -> None:
+    assert target.apiserver is not None, "an agent has an API server"
+    behind = Campaign(target.apiserver)
+
+    async def nothing_to_clean() -> int:
+        return 0
+
+    async with behind.asking() as ask:
+        await corpus.furnish(ask)
+    await _rounds(target, campaign, Sequences(corpus.of_agent(), seed), requests, nothing_to_clean)
+
+
+async def _rounds(
+    target: Target, campaign: Campaign, plan: Sequences, requests: int, clean: Callable[[], Awaitable[int]]
+) -> None:
+    first, objects = 0, 0
+    with Live(console=_console, transient=True) as live:
+        while first * STEPS < requests and target.is_alive:
+            count = min(ROUND_REQUESTS, requests - first * STEPS) // STEPS or 1
+            running = asyncio.create_task(campaign.round(plan, first, count))
+            while not running.done():
+                live.update(_progress(campaign, requests, objects))
+                await asyncio.wait([running], timeout=0.5)
+            running.result()
+            first += count
+            if not _console.is_terminal:
+                _console.print(_progress(campaign, requests, objects), soft_wrap=True, highlight=False)
+            if target.is_alive:
+                objects = await clean()
+                campaign.look_at_memory()
+    if target.is_alive:
+        await campaign.confirm_slow()
 
 
 def _progress(campaign: Campaign, requests: int, objects: int) -> str:
@@ -105,9 +122,9 @@ def _progress(campaign: Campaign, requests: int, objects: int) -> str:
     )
 
 
-async def _replay(campaign: Campaign, path: Path) -> None:
+async def _replay(target: Target, campaign: Campaign, path: Path) -> None:
     _, case, before = findings.read(path)
-    async with campaign.asking() as ask:
+    async with Campaign(target.apiserver or target).asking() as ask:
         await corpus.furnish(ask)
     links: dict[str, Link] = {}
     for number, each in enumerate((*before, case)):
@@ -138,7 +155,10 @@ def _summary(campaign: Campaign) -> None:
         _console.print(f"memory: {told}; {verdict}")
 
 
-_TARGETS: dict[str, tuple[Start, Fuzz]] = {"apiserver": (targets.apiserver, _fuzz_apiserver)}
+_TARGETS: dict[str, tuple[Start, Fuzz]] = {
+    "apiserver": (targets.apiserver, _fuzz_apiserver),
+    "node": (targets.node, _fuzz_node),
+}
 
 if __name__ == "__main__":
     main()

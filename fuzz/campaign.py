@@ -84,7 +84,7 @@ class Campaign:
         try:
             async with asyncio.timeout(_HANG_S):
                 answer = await self._exchange(case, links)
-            return answer, fault(case, answer)
+            return answer, fault(case, answer, has_status=self._target.has_status)
         except TimeoutError:
             wrong = "hang", f"no answer within {_HANG_S:.0f} s"
         except Malformed as error:

@@ -165,6 +165,8 @@ class Corpus(msgspec.Struct, frozen=True):
     # Parts of any of them end up in any other.
     donors: list[Any]
     sites: list[str]
+    # Parameters that these take.
+    site_options: tuple[str, ...] = ("verbose", "exclude", "hash", "timeout")
 
     def with_examples(self) -> int:
         """How many kinds have a valid example."""
@@ -333,3 +335,52 @@ async def _grown(
 def _json(method: str, path: str, value: Any, query: list[tuple[str, str]] | None = None) -> Request:
     headers = [("Content-Type", "application/json")]
     return Request(method=method, path=path, query=query or [], headers=headers, body=msgspec.json.encode(value))
+
+
+# What an agent serves, of a pod that runs and of others.
+_POD = "on-fuzz-node"
+_AGENT_SITES = (
+    *(
+        "/healthz",
+        "/pods",
+        "/metrics",
+        "/metrics/resource",
+        "/metrics/cadvisor",
+        "/stats/summary",
+        "/configz",
+        "/logs/",
+        "/",
+    ),
+    *(
+        f"/{verb}/{NAMESPACES[0]}/{pod}/{name}"
+        for verb in ("containerLogs", "exec", "attach")
+        for pod in (_POD, "none")
+        for name in ("main", "x")
+    ),
+    *(
+        f"/{verb}/{NAMESPACES[0]}/{_POD}/0a0a0a0a-0000-4000-8000-000000000000/main"
+        for verb in ("exec", "attach", "run")
+    ),
+    *(f"/portForward/{NAMESPACES[0]}/{pod}" for pod in (_POD, "none")),
+)
+_AGENT_OPTIONS = (
+    *(
+        "command",
+        "input",
+        "output",
+        "error",
+        "tty",
+        "stdin",
+        "port",
+        "follow",
+        "tailLines",
+        "sinceSeconds",
+        "sinceTime",
+    ),
+    *("limitBytes", "stream", "previous", "timestamps"),
+)
+
+
+def of_agent() -> Corpus:
+    """What is asked of a node."""
+    return Corpus([], Schemas(), [{}], list(_AGENT_SITES), _AGENT_OPTIONS)

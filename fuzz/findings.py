@@ -12,7 +12,7 @@ from fuzz.wire import STATUS_TEXT_TYPES, Answer
 
 SLOW_S = 2.0
 # RFC 9112, section 6.1: what is due to a transfer coding that is not known. The one answer of 5xx that blames the client.
-_UNKNOWN_CODING = b"501 unsupported transfer encoding"
+_UNKNOWN_CODING = b"unsupported transfer encoding"
 # What HTTP itself is to be told in plain text, before there is a request to be answered with a Status.
 _PLAIN_CODES = (400, 408, 413, 431, 501)
 
@@ -44,8 +44,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[Case, ...] = ()
 
 
-def fault(case: Case, answer: Answer) -> tuple[str, str] | None:
-    """What is wrong with an answer: its sort, and words; None if nothing is."""
+def fault(case: Case, answer: Answer, *, has_status: bool) -> tuple[str, str] | None:
+    """What is wrong with an answer: its sort, and words; None if nothing is. has_status: whether errors are Status objects."""
     status = answer.status
     if status == 0:
         return ("no answer", "the connection was closed without an answer") if case.due else None
@@ -55,12 +55,13 @@ def fault(case: Case, answer: Answer) -> tuple[str, str] | None:
         return None
     reason = answer.reason_of_status()
     if status >= 500:
-        if status in (503, 504) and reason is not None and reason.strip(": "):
+        told = answer.body if not has_status else (reason or "").strip(": ")
+        if status in (503, 504) and told:
             return None
-        if status == 501 and answer.body == _UNKNOWN_CODING:
+        if status == 501 and answer.body.endswith(_UNKNOWN_CODING):
             return None
         return f"status {status}", reason or repr(answer.body[:300])
-    if reason is None and not (status in _PLAIN_CODES and answer.media_type in STATUS_TEXT_TYPES):
+    if has_status and reason is None and not (status in _PLAIN_CODES and answer.media_type in STATUS_TEXT_TYPES):
         return "error without Status", f"{status} {answer.media_type}: {answer.body[:200]!r}"
     return None
 

@@ -67,6 +67,7 @@ _ACCEPTS = (
         "application/json;q=1e400",
     ),
     *(
+        PROTOBUF,
         "application/json;stream=watch",
         "a/b;c",
         ";",
@@ -143,6 +144,12 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "stdin": ("true", "x"),
     "tty": ("true", "x"),
     "ports": ("80", "x", "70000", "²"),
+    "port": ("80", "1", "x", "0", "70000", "²", "80,81"),
+    "input": ("1", "x"),
+    "output": ("1",),
+    "error": ("1",),
+    "previous": ("true",),
+    "timestamps": ("true",),
     "path": ("/", "a", "../x", "http://a/"),
     "verbose": ("", "1"),
     "exclude": ("ping", "x"),
@@ -226,6 +233,8 @@ _DELETE_OPTIONS: Object = {
     "preconditions": {"uid": "0a0a0a0a-0000-4000-8000-000000000000", "resourceVersion": "1"},
     "dryRun": [],
 }
+# An agent's own.
+_UPGRADING = ("/exec/", "/attach/", "/portForward/")
 # Of a node, a pod or a service: others answer, or nobody.
 _PASSED_ON = ("log", "exec", "attach", "portforward", "proxy")
 _WEBSOCKET = (
@@ -347,7 +356,7 @@ class Sequences:
         """The cases of a sequence."""
         dice = random.Random(f"{self._seed}/{number}")
         first = number * STEPS
-        if dice.random() < 0.06:
+        if not self._corpus.resources or dice.random() < 0.06:
             return [self._case(first + step, self._site(dice), dice) for step in range(STEPS)]
         resource = dice.choice(self._corpus.resources)
         namespace = dice.choice(NAMESPACES) if resource.namespaced else ""
@@ -453,12 +462,15 @@ class Sequences:
         return Request(method="DELETE" if verb == "delete" else "GET", path=path, headers=_accept(dice))
 
     def _site(self, dice: random.Random) -> Request:
+        path = dice.choice(self._corpus.sites)
         request = Request(
-            method="GET",
-            path=dice.choice(self._corpus.sites),
-            headers=_accept(dice),
-            query=_options(dice, "verbose", "exclude", "hash", "timeout"),
+            method="GET", path=path, headers=_accept(dice), query=_options(dice, *self._corpus.site_options)
         )
+        if path.startswith(_UPGRADING) and dice.random() < 0.7:
+            request.method = dice.choice(("GET", "POST"))
+            request.headers += [*_WEBSOCKET, ("Sec-WebSocket-Protocol", dice.choice(_PROTOCOLS))]
+        elif dice.random() < 0.1:
+            request.method, request.body = "POST", as_json(odd_value(dice))
         request.user = _user(dice)
         request.headers[:0] = USERS[request.user]
         if dice.random() < 0.7:
@@ -500,6 +512,8 @@ class Sequences:
             value = self._mutated(value, dice)
         if content_type == PROTOBUF:
             body = as_protobuf(value)
+            # Not every kind has that form, and not every mutant.
+            content_type = PROTOBUF if body.startswith(b"k8s") else JSON
         else:
             body = as_json(value) if content_type == JSON else as_yaml(value, dice)
         return self._finished(method, path, query, content_type, body, dice, wrong=wrong)
@@ -623,11 +637,14 @@ def _usual(resource: Resource) -> tuple[str, ...]:
 
 
 def _user(dice: random.Random) -> str:
-    return dice.choices(tuple(USERS), weights=(75, 10, 8, 5, 2))[0]
+    return dice.choices(tuple(USERS), weights=(80, 9, 7, 3, 1))[0]
 
 
 def _accept(dice: random.Random) -> list[tuple[str, str]]:
-    return [("Accept", dice.choice(_ACCEPTS))] if dice.random() < 0.4 else []
+    """What is understood mostly: the first ones."""
+    if dice.random() > 0.3:
+        return []
+    return [("Accept", dice.choice(_ACCEPTS[:7] if dice.random() < 0.8 else _ACCEPTS))]
 
 
 def _options(dice: random.Random, *names: str) -> list[tuple[str, str]]:

@@ -45,17 +45,23 @@ class Usage(NamedTuple):
 class Target:
     """A server that runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, kubeconfig: Path, port: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: Path, kubeconfig: Path, port: int, *, has_status: bool = True
+    ) -> None:
+        """has_status: whether it tells what is wrong with a Status, not in plain text."""
         self._process = process
         self._log = log
         self.port = port
-        self.kubeconfig = kubeconfig
+        self.has_status = has_status
+        # The API server behind it, if it is not one.
+        self.apiserver: Target | None = None
         self._log_read = 0
-        self.contexts = {False: _context(kubeconfig, certificate=False), True: _context(kubeconfig, certificate=True)}
+        self._anybody = _context(kubeconfig, certificate=False)
+        self._admin = _context(kubeconfig, certificate=True)
 
     def context(self, user: str) -> ssl.SSLContext:
         """TLS as a user."""
-        return self.contexts[user == "admin"]
+        return self._admin if user == "admin" else self._anybody
 
     @property
     def is_alive(self) -> bool:
@@ -93,7 +99,9 @@ class Target:
 def _context(kubeconfig: Path, *, certificate: bool) -> ssl.SSLContext:
     config: dict[str, Any] = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    # Agents have certificates of their own making; who the server is does not matter here.
     context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if certificate:
         with tempfile.NamedTemporaryFile() as both:
             both.write(b64decode(user["client-certificate-data"]) + b64decode(user["client-key-data"]))
@@ -140,3 +148,16 @@ def apiserver(folder: Path) -> Iterator[Target]:
     with _process([*command, "--token-auth-file", str(tokens)], log) as process:
         line = _until(log, process, "ready: ")
         yield Target(process, log, kubeconfig, int(line.rpartition(":")[2]))
+
+
+@contextmanager
+def node(folder: Path) -> Iterator[Target]:
+    """`allot node` with a simulated machine, and the API server that it needs."""
+    kubeconfig, log = folder / "kubeconfig", folder / "node.log"
+    command = ["node", "--runtime", "simulated", "--name", NODE_NAME, "--root-dir", str(folder / "node"), "--port", "0"]
+    command += ["--kubeconfig", str(kubeconfig), "--address", "127.0.0.1", "--node-ip", "127.0.0.1"]
+    with apiserver(folder) as server, _process(command, log) as process:
+        line = _until(log, process, "serving ")
+        target = Target(process, log, kubeconfig, int(line.rpartition(":")[2]), has_status=False)
+        target.apiserver = server
+        yield target

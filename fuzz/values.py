@@ -20,7 +20,27 @@ NUMBERS: tuple[Any, ...] = (
     *(0.5, -0.0, 1e-7, 1e21, 1.7976931348623157e308, 5e-324),
     *(msgspec.Raw(text) for text in (b"1e400", b"-1e400", b"1e-400", b"9223372036854775808", b"18446744073709551616")),
     *(msgspec.Raw(text) for text in (b"-9223372036854775809", b"1E5", b"1.0", b"-0", b"1" * 400, b"1" * 5000)),
-    *(msgspec.Raw(text) for text in (b"NaN", b"Infinity", b"01", b"1.", b"+1", b"0x1f", b".5", b"1e" + b"9" * 30)),
+)
+# What JSON does not know, or nobody should: the whole body is refused for it.
+MALFORMED: tuple[Any, ...] = tuple(
+    msgspec.Raw(text)
+    for text in (
+        *(
+            b"NaN",
+            b"Infinity",
+            b"01",
+            b"1.",
+            b"+1",
+            b"0x1f",
+            b".5",
+            b"1e" + b"9" * 30,
+            b"[1,]",
+            b"{'a':1}",
+            b"[1,/* */2]",
+        ),
+        *(b"[" * NESTED_LEVELS + b"]" * NESTED_LEVELS, b'{"a":' * NESTED_LEVELS + b"1" + b"}" * NESTED_LEVELS),
+        *(b'"\xff\xfe"', b'"\xed\xa0\x80"', b'"\x00"', b"nul", b"\xef\xbb\xbf1"),
+    )
 )
 
 _UNICODE = (
@@ -33,8 +53,6 @@ _SURROGATES = (
     rb'"a\ud83d"',
     rb'"\u0000"',
     rb'"\uD83D\uDE00"',
-    b'"\xff\xfe"',
-    b'"\xed\xa0\x80"',
 )
 TEXTS: tuple[Any, ...] = (
     *(
@@ -234,16 +252,11 @@ CONTAINERS: tuple[Any, ...] = (
         {"items": []},
     ),
     *({".": {}, "f:a": {}}, {"apiVersion": "v1", "kind": "Pod"}, {"kind": "List", "apiVersion": "v1", "items": [{}]}),
-    msgspec.Raw(b"[" * NESTED_LEVELS + b"]" * NESTED_LEVELS),
-    msgspec.Raw(b'{"a":' * NESTED_LEVELS + b"1" + b"}" * NESTED_LEVELS),
     msgspec.Raw(b"[" * 90 + b"]" * 90),
     msgspec.Raw(b'{"a":' * 99 + b"1" + b"}" * 99),
     msgspec.Raw(b'{"a":1,"a":2}'),
     msgspec.Raw(b'{"name":"a","name":["b"]}'),
     msgspec.Raw(b'{"a":1,"A":2,"\\u0061":3}'),
-    msgspec.Raw(b"[1,]"),
-    msgspec.Raw(b"{'a':1}"),
-    msgspec.Raw(b"[1,/* */2]"),
 )
 LITERALS: tuple[Any, ...] = (None, True, False)
 
@@ -321,6 +334,8 @@ def copied(value: Any) -> Any:
 
 def odd_value(dice: random.Random) -> Any:
     """Any value that programs stumble over."""
+    if dice.random() < 0.04:
+        return dice.choice(MALFORMED)
     return copied(dice.choice(dice.choice((NUMBERS, TEXTS, TEXTS, CONTAINERS, LITERALS))))
 
 
