@@ -110,6 +110,7 @@ async def _rounds(
                 campaign.look_at_memory()
     if target.is_alive:
         await campaign.confirm_slow()
+        await campaign.shrink_findings()
 
 
 def _progress(campaign: Campaign, requests: int, objects: int) -> str:

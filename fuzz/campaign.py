@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from fuzz.findings import SLOW_S, Case, Finding, fault
+from fuzz.shrinking import shrunk
 from fuzz.targets import USERS, Target
 from fuzz.wire import Answer, Ask, Link, Malformed, Request
 
@@ -26,6 +27,7 @@ _GROWTH_MAX = 0.05
 # The first samples are of a server that warms up; fewer than these say nothing about growth.
 SAMPLES_MIN = 20
 _FINDINGS_MAX = 200
+_SHRUNK_MAX = 20
 
 
 class Slow(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +91,8 @@ class Campaign:
             wrong = "hang", f"no answer within {_HANG_S:.0f} s"
         except Malformed as error:
             wrong = "malformed answer", str(error)
-        links.pop(case.user).close()
+        if (link := links.pop(case.user, None)) is not None:
+            link.close()
         return Answer(), wrong
 
     async def _exchange(self, case: Case, links: dict[str, Link]) -> Answer:
@@ -212,6 +215,23 @@ class Campaign:
                 self._found("slow", text, suspect.case, suspect.before)
             for link in links.values():
                 link.close()
+
+    async def shrink_findings(self) -> None:
+        """Make what was found smaller, where it happens again without what was sent before."""
+        for position, finding in enumerate(self.findings[:_SHRUNK_MAX]):
+            if not finding.sort.startswith("status "):
+                continue
+
+            async def fails(case: Case, sort: str = finding.sort) -> bool:
+                links: dict[str, Link] = {}
+                _, wrong = await self._answer(case, links)
+                for link in links.values():
+                    link.close()
+                return wrong is not None and wrong[0] == sort
+
+            if await fails(finding.case):
+                smaller = await shrunk(finding.case, fails)
+                self.findings[position] = msgspec.structs.replace(finding, case=smaller, before=())
 
     # --- the whole ---
 

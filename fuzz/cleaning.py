@@ -11,8 +11,8 @@ from fuzz.wire import Ask, Request
 
 _METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _MERGE = [("Content-Type", "application/merge-patch+json")]
-# What the server keeps of history, and a little more; written as objects of the kind that take most memory.
-_HISTORY_BYTES = 300 * 1024 * 1024
+# More than the server keeps decoded, in objects that take as much memory for their size as others do.
+_KEPT_BYTES = 72 * 1024 * 1024
 _LARGE_BYTES = 900 * 1024
 Key = tuple[str, str, str]
 
@@ -76,9 +76,9 @@ class Cleaner:
 
 
 async def fill_caches(ask: Ask) -> None:
-    """Write until the server has as much history as it keeps, so that memory which grows after that is lost for good."""
+    """Write until the server keeps as many objects as it ever does, so that memory which grows after that is lost for good."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACES[1]}/controllerrevisions"
-    for number in range(_HISTORY_BYTES // _LARGE_BYTES + 1):
+    for number in range(_KEPT_BYTES // _LARGE_BYTES + 1):
         items = [f"{number:05}{item:05}" for item in range(_LARGE_BYTES // 13)]
         value = {"metadata": {"name": "large"}, "revision": number, "data": {"items": items}}
         headers = [("Content-Type", "application/json")]
