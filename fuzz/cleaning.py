@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from fuzz.corpus import NAMESPACES, Corpus, Resource, furnish
+from fuzz.corpus import NAMESPACES, Corpus, Object, Resource, furnish
 from fuzz.wire import Ask, Request
 
-_METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+_JSON = [("Content-Type", "application/json")]
 _MERGE = [("Content-Type", "application/merge-patch+json")]
 # More than the server keeps decoded, in objects that take as much memory for their size as others do.
 _KEPT_BYTES = 72 * 1024 * 1024
 _LARGE_BYTES = 900 * 1024
+_KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 Key = tuple[str, str, str]
+
+
+def _key(resource: Resource, item: Object) -> Key:
+    metadata = item["metadata"]
+    return f"{resource.group}/{resource.plural}", metadata.get("namespace", ""), metadata["name"]
 
 
 class Cleaner:
@@ -25,39 +29,47 @@ class Cleaner:
         # Objects that are served in several versions are stored once; what others need goes last.
         listed = [resource for resource in corpus.resources if {"list", "delete"} <= set(resource.verbs)]
         self._resources = sorted(listed, key=lambda each: (each.plural == "namespaces", each.path()))
-        self._first: set[Key] = set()
+        self._first: dict[Key, tuple[Resource, Object]] = {}
 
     async def remember(self) -> None:
         """What is there now stays."""
-        self._first = {key for resource in self._resources for key in await self._keys(resource)}
+        for resource in self._resources:
+            for item in await self._items(resource):
+                metadata = {name: text for name, text in item["metadata"].items() if name in _KEPT_METADATA}
+                self._first[_key(resource, item)] = resource, {**item, "metadata": metadata}
 
     async def clean(self) -> int:
         """Take the rest away and put back what is missing; how many objects there are then."""
         await self._cast_off_policies()
-        count = 0
+        found = set()
         for resource in self._resources:
-            for key in await self._keys(resource):
+            for item in await self._items(resource):
+                key = _key(resource, item)
                 if key in self._first or not await self._delete(resource, key[1], key[2]):
-                    count += 1
+                    found.add(key)
         await furnish(self._ask)
-        return count
+        for key, (resource, item) in self._first.items():
+            if key in found:
+                continue
+            body = msgspec.json.encode(item)
+            made = await self._ask(Request(method="POST", path=resource.path(key[1]), headers=_JSON, body=body))
+            # The furniture has been put back already.
+            if made.status in (201, 409):
+                found.add(key)
+        return len(found)
 
     async def _cast_off_policies(self) -> None:
         """What could refuse everything else goes first."""
         for resource in self._resources:
             if resource.group == "admissionregistration.k8s.io":
-                for _, namespace, name in await self._keys(resource):
+                for item in await self._items(resource):
+                    _, namespace, name = _key(resource, item)
                     await self._delete(resource, namespace, name)
 
-    async def _keys(self, resource: Resource) -> list[Key]:
-        answer = await self._ask(Request(method="GET", path=resource.path(), headers=[("Accept", _METADATA)]))
-        if answer.status != 200:
-            return []
-        items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"]
-        return [
-            (f"{resource.group}/{resource.plural}", each["metadata"].get("namespace", ""), each["metadata"]["name"])
-            for each in items
-        ]
+    async def _items(self, resource: Resource) -> list[Object]:
+        answer = await self._ask(Request(method="GET", path=resource.path()))
+        items: list[Object] = msgspec.json.decode(answer.body)["items"] if answer.status == 200 else []
+        return items
 
     async def _delete(self, resource: Resource, namespace: str, name: str) -> bool:
         path = resource.path(namespace, name)
@@ -66,10 +78,8 @@ class Cleaner:
             return True
         if resource.plural == "namespaces":
             empty = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}}
-            headers = [("Content-Type", "application/json")]
-            await self._ask(
-                Request(method="PUT", path=f"{path}/finalize", headers=headers, body=msgspec.json.encode(empty))
-            )
+            body = msgspec.json.encode(empty)
+            await self._ask(Request(method="PUT", path=f"{path}/finalize", headers=_JSON, body=body))
         body = b'{"metadata":{"finalizers":null}}'
         await self._ask(Request(method="PATCH", path=path, headers=_MERGE, body=body))
         return (await self._ask(Request(method="GET", path=path))).status == 404
@@ -81,7 +91,6 @@ async def fill_caches(ask: Ask) -> None:
     for number in range(_KEPT_BYTES // _LARGE_BYTES + 1):
         items = [f"{number:05}{item:05}" for item in range(_LARGE_BYTES // 13)]
         value = {"metadata": {"name": "large"}, "revision": number, "data": {"items": items}}
-        headers = [("Content-Type", "application/json")]
         # Its data cannot be changed: each is a new one.
-        await ask(Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(value)))
+        await ask(Request(method="POST", path=path, headers=_JSON, body=msgspec.json.encode(value)))
         await ask(Request(method="DELETE", path=f"{path}/large"))
