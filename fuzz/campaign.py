@@ -126,7 +126,7 @@ class Campaign:
             pass
         if case.leaves:
             await link.rest(_LEAVES_S)
-            return Answer()
+            return Answer(pending=True)
         if case.due:
             answer = await link.answer(case.method)
             if answer.status == 101:
@@ -136,7 +136,7 @@ class Campaign:
             async with asyncio.timeout(_UNDUE_S):
                 return await link.answer(case.method)
         except TimeoutError:
-            return Answer()
+            return Answer(pending=True)
 
     def _found(self, sort: str, text: str, case: Case, before: tuple[Case, ...]) -> None:
         if len(self.findings) < _FINDINGS_MAX:

@@ -17,6 +17,9 @@ _UNKNOWN_CODING = b"unsupported transfer encoding"
 _PLAIN_CODES = (400, 408, 413, 431, 501)
 
 
+_END_OF_HEAD = b"\r\n\r\n"
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes to be sent as a user, in pieces."""
 
@@ -48,7 +51,9 @@ def fault(case: Case, answer: Answer, *, has_status: bool) -> tuple[str, str] | 
     """What is wrong with an answer: its sort, and words; None if nothing is. has_status: whether errors are Status objects."""
     status = answer.status
     if status == 0:
-        return ("no answer", "the connection was closed without an answer") if case.due else None
+        if answer.pending or not (case.due or _END_OF_HEAD in b"".join(case.pieces).lstrip(b"\r\n")):
+            return None
+        return "no answer", "the connection was closed without an answer"
     if status < 400 or case.method == "HEAD":
         if status >= 500 and status not in (503, 504):
             return f"status {status}", "to a HEAD request"

@@ -8,7 +8,6 @@ mistreat. Names come from a small set, so that the number of stored objects is b
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,332 +15,28 @@ import msgspec
 from fuzz.bodies import JSON, PROTOBUF, YAML, as_json, as_protobuf, as_yaml
 from fuzz.corpus import NAMESPACES, Corpus, Object, Resource, Subresource
 from fuzz.findings import Case
+from fuzz.framing import FRAMES, RAW
+from fuzz.oddities import (
+    ACCEPTS,
+    DELETE_OPTIONS,
+    HEADERS,
+    METHODS,
+    ODD_SEGMENTS,
+    PASSED_ON,
+    PATCHES,
+    PROTOCOLS,
+    QUERIES,
+    SUBRESOURCE_BODIES,
+    TYPES,
+    UPGRADING,
+    WEBSOCKET,
+)
 from fuzz.targets import NODE_NAME, USERS
 from fuzz.values import CONTAINERS, TEXTS, copied, havoc, mutate, odd_value, places
 from fuzz.wire import Request
 
 STEPS = 10
 NAMES = ("fuzz-0", "fuzz-1", "fuzz-2")
-_PATCHES = {
-    "json": "application/json-patch+json",
-    "merge": "application/merge-patch+json",
-    "strategic": "application/strategic-merge-patch+json",
-    "apply": "application/apply-patch+yaml",
-}
-_TYPES = (
-    *(
-        JSON,
-        YAML,
-        PROTOBUF,
-        *_PATCHES.values(),
-        "text/plain",
-        "",
-        "application/cbor",
-        "application/json; charset=utf-16",
-    ),
-    *(
-        "application/json;;",
-        "*/*",
-        "a",
-        "application/apply-patch+cbor",
-        "APPLICATION/JSON",
-        "application/x-www-form-urlencoded",
-    ),
-)
-_ACCEPTS = (
-    *(
-        "*/*",
-        JSON,
-        YAML,
-        PROTOBUF,
-        "application/json;as=Table;v=v1;g=meta.k8s.io",
-        "application/yaml;as=Table;v=v1;g=meta.k8s.io",
-    ),
-    *(
-        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-    ),
-    *(
-        "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io",
-        "application/json;q=nan",
-        "application/json;q=1e400",
-    ),
-    *(
-        PROTOBUF,
-        "application/json;stream=watch",
-        "a/b;c",
-        ";",
-        ",,,",
-        "application/json;as=Table;v=v9;g=x",
-        "application/cbor",
-        "text/html,*/*;q=0.1",
-    ),
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-)
-_QUERIES: dict[str, tuple[str, ...]] = {
-    "dryRun": ("All", "all", "", "None", "All,All"),
-    "fieldManager": ("fuzz", "", "x" * 129, "a\0b"),
-    "fieldValidation": ("Strict", "Warn", "Ignore", "", "x"),
-    "force": ("true", "false", "x", "1"),
-    "pretty": ("true", "1", "x"),
-    "limit": ("1", "0", "-1", "500", "9223372036854775808", "x", "²"),
-    "continue": (
-        "",
-        "a",
-        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0",
-        "e30",
-        "bnVsbA",
-        "W10",
-        "MQ",
-        "²",
-        "=" * 10,
-    ),
-    "resourceVersion": ("", "0", "1", "999999999", "-1", "x", "9223372036854775808", "²", "1.5"),
-    "resourceVersionMatch": ("Exact", "NotOlderThan", "", "x"),
-    "labelSelector": (
-        "a=b",
-        "a in (b,c)",
-        "!a",
-        "a,,b",
-        "a in (",
-        "a>1",
-        "a>²",
-        "a==b,c!=d",
-        "((",
-        "a notin ()",
-        "=b",
-        "é=é",
-        "a=b" * 300,
-    ),
-    "fieldSelector": (
-        "metadata.name=fuzz-0",
-        "status.phase=Running",
-        "x=y",
-        "metadata.name",
-        "a\\,b=c",
-        "=",
-        "metadata.name!=a,metadata.namespace=b",
-    ),
-    "watch": ("true", "1", "false", "x", ""),
-    "allowWatchBookmarks": ("true", "x"),
-    "sendInitialEvents": ("true", "false", "x"),
-    "timeoutSeconds": ("1", "0", "-1", "9223372036854775808", "x", "1.5"),
-    "timeout": ("1s", "0", "-1s", "x", "1e400s", "9" * 400 + "h", "²s", "1µs", "5", ".s", "1h" * 40, "1ms", "100us"),
-    "includeObject": ("None", "Metadata", "Object", "x"),
-    "gracePeriodSeconds": ("0", "-1", "30", "x", "9223372036854775808"),
-    "propagationPolicy": ("Foreground", "Background", "Orphan", "x"),
-    "orphanDependents": ("true", "false", "x"),
-    "ignoreStoreReadErrorWithClusterBreakingPotential": ("true", "x"),
-    "shardSelector": ("a", "shardRange(object.metadata.uid,'0x0','0x8')"),
-    "container": ("main", "x", "", "a/b"),
-    "follow": ("true", "x"),
-    "tailLines": ("1", "-1", "x", "²"),
-    "sinceSeconds": ("1", "0", "x", "9" * 30),
-    "sinceTime": ("2026-01-01T00:00:00Z", "x"),
-    "limitBytes": ("1", "0", "x"),
-    "stream": ("Stdout", "All", "x"),
-    "command": ("true", ""),
-    "stdin": ("true", "x"),
-    "tty": ("true", "x"),
-    "ports": ("80", "x", "70000", "²"),
-    "port": ("80", "1", "x", "0", "70000", "²", "80,81"),
-    "input": ("1", "x"),
-    "output": ("1",),
-    "error": ("1",),
-    "previous": ("true",),
-    "timestamps": ("true",),
-    "path": ("/", "a", "../x", "http://a/"),
-    "verbose": ("", "1"),
-    "exclude": ("ping", "x"),
-    "hash": ("a", ""),
-    "audiences": ("a",),
-}
-_SUBRESOURCE_BODIES: dict[str, tuple[Object, ...]] = {
-    "eviction": (
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": "fuzz-0"},
-            "deleteOptions": {"gracePeriodSeconds": 0},
-        },
-    ),
-    "binding": (
-        {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": "fuzz-0"},
-            "target": {"kind": "Node", "name": NODE_NAME},
-        },
-    ),
-    "token": (
-        {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {
-                "audiences": ["a"],
-                "expirationSeconds": 600,
-                "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "on-fuzz-node"},
-            },
-        },
-    ),
-    "scale": (
-        {
-            "apiVersion": "autoscaling/v1",
-            "kind": "Scale",
-            "metadata": {"name": "fuzz-0", "namespace": "fuzz-a"},
-            "spec": {"replicas": 2},
-        },
-    ),
-    "finalize": (
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": "fuzz-2"},
-            "spec": {"finalizers": ["kubernetes"]},
-        },
-    ),
-    "resize": (
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "fuzz-0"},
-            "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]},
-        },
-    ),
-    "ephemeralcontainers": (
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "fuzz-0"},
-            "spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1"}]},
-        },
-    ),
-    "approval": (
-        {
-            "apiVersion": "certificates.k8s.io/v1",
-            "kind": "CertificateSigningRequest",
-            "metadata": {"name": "fuzz-0"},
-            "status": {"conditions": [{"type": "Approved", "status": "True", "reason": "a", "message": "b"}]},
-        },
-    ),
-}
-_DELETE_OPTIONS: Object = {
-    "apiVersion": "v1",
-    "kind": "DeleteOptions",
-    "gracePeriodSeconds": 0,
-    "propagationPolicy": "Background",
-    "preconditions": {"uid": "0a0a0a0a-0000-4000-8000-000000000000", "resourceVersion": "1"},
-    "dryRun": [],
-}
-# An agent's own.
-_UPGRADING = ("/exec/", "/attach/", "/portForward/")
-# Of a node, a pod or a service: others answer, or nobody.
-_PASSED_ON = ("log", "exec", "attach", "portforward", "proxy")
-_WEBSOCKET = (
-    ("Connection", "Upgrade"),
-    ("Upgrade", "websocket"),
-    ("Sec-WebSocket-Version", "13"),
-    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-)
-_PROTOCOLS = (
-    "v5.channel.k8s.io",
-    "v4.channel.k8s.io",
-    "channel.k8s.io",
-    "base64.channel.k8s.io",
-    "SPDY/3.1+portforward.k8s.io",
-    "x",
-    "",
-)
-_ODD_SEGMENTS = (
-    *(
-        "%00",
-        "%2F",
-        "..",
-        ".",
-        "%2e%2e",
-        "%",
-        "%zz",
-        "%ff",
-        "%c0%af",
-        "%ED%A0%80",
-        "a%0d%0aX: 1",
-        ";a=b",
-        "+",
-        "*",
-        "~",
-        "@",
-        "%20",
-    ),
-    *(
-        "a" * 254,
-        "a" * 9000,
-        "é",
-        "%F0%9F%98%80",
-        "\u202e",
-        "x:443",
-        "https:fuzz-0:443",
-        "fuzz-0:²",
-        "-",
-        "_",
-        "A",
-        "namespaces",
-        "watch",
-        "status",
-    ),
-)
-_METHODS = (
-    "GET",
-    "POST",
-    "PUT",
-    "PATCH",
-    "DELETE",
-    "HEAD",
-    "OPTIONS",
-    "TRACE",
-    "CONNECT",
-    "get",
-    "LIST",
-    "WATCH",
-    "X" * 300,
-    "PRI",
-)
-_HEADERS: tuple[tuple[str, str], ...] = (
-    ("Accept-Encoding", "gzip"),
-    ("Accept-Encoding", "gzip;q=0, br"),
-    ("Content-Encoding", "gzip"),
-    ("Content-Encoding", "deflate"),
-    ("Expect", "100-continue"),
-    ("Connection", "close"),
-    ("Connection", "Upgrade"),
-    ("Upgrade", "h2c"),
-    ("Upgrade", "websocket"),
-    ("Upgrade", "SPDY/3.1"),
-    ("If-None-Match", '"a"'),
-    ("Range", "bytes=0-"),
-    ("Host", "evil.example.com"),
-    ("Authorization", "Basic YTpi"),
-    ("Authorization", "Bearer "),
-    ("Authorization", "Bearer a.b.c"),
-    ("Authorization", "Bearer é\u0301"),
-    ("Authorization", "Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOlsxXSwiZXhwIjoiYSIsInN1YiI6MX0.AAAA"),
-    ("Impersonate-User", "fuzz-editor"),
-    ("Impersonate-User", ""),
-    ("Impersonate-Group", "system:masters"),
-    ("Impersonate-Uid", "a"),
-    ("Impersonate-Extra-a%2fb", "c"),
-    ("Impersonate-Extra-%zz", "c"),
-    ("X-Remote-User", "admin"),
-    ("X-Forwarded-For", "127.0.0.1"),
-    ("X-Stream-Protocol-Version", "v4.channel.k8s.io"),
-    ("Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.YWJj, v4.channel.k8s.io"),
-    ("Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.²"),
-    ("User-Agent", "é" * 300),
-    ("User-Agent", "curl/8"),
-    ("User-Agent", "x" * 5000),
-    ("Audit-ID", "a b"),
-    ("Cookie", "a=b"),
-    ("Traceparent", "00-x-y-01"),
-)
 
 
 class Sequences:
@@ -407,7 +102,7 @@ class Sequences:
                         path=path,
                         query=_options(dice, "gracePeriodSeconds", "propagationPolicy", "dryRun"),
                     )
-                options = {key: copied(item) for key, item in _DELETE_OPTIONS.items() if dice.random() < 0.6}
+                options = {key: copied(item) for key, item in DELETE_OPTIONS.items() if dice.random() < 0.6}
                 return self._with_body("DELETE", path, options, dice, wrong=wrong)
             case "get":
                 return Request(
@@ -427,7 +122,7 @@ class Sequences:
                 ]
                 headers = _accept(dice)
                 if dice.random() < 0.1:
-                    headers += _WEBSOCKET
+                    headers += WEBSOCKET
                 return Request(method="GET", path=all_, query=query, headers=headers)
         query = _options(
             dice, "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector"
@@ -438,18 +133,18 @@ class Sequences:
         self, resource: Resource, part: Subresource, namespace: str, name: str, dice: random.Random, *, wrong: bool
     ) -> Request:
         verb = dice.choice(part.verbs)
-        if part.name in _PASSED_ON:
+        if part.name in PASSED_ON:
             name = dice.choice((name, "on-fuzz-node", "on-no-such-node", NODE_NAME, "none"))
             path = f"{resource.path(namespace, name)}/{part.name}"
             if part.name == "proxy" and dice.random() < 0.5:
                 path += dice.choice(("/", "/healthz", "/a/b?c=d", "/%2e%2e/x"))
-            headers = [*_WEBSOCKET, ("Sec-WebSocket-Protocol", dice.choice(_PROTOCOLS))] if dice.random() < 0.4 else []
+            headers = [*WEBSOCKET, ("Sec-WebSocket-Protocol", dice.choice(PROTOCOLS))] if dice.random() < 0.4 else []
             query = _options(
                 dice, "container", "command", "stdin", "tty", "follow", "tailLines", "sinceTime", "ports", "path"
             )
             return Request(method="POST" if verb == "create" else "GET", path=path, query=query, headers=headers)
         path = f"{resource.path(namespace, name)}/{part.name}"
-        value: Object = copied(dice.choice(_SUBRESOURCE_BODIES.get(part.name, ({},))))
+        value: Object = copied(dice.choice(SUBRESOURCE_BODIES.get(part.name, ({},))))
         if not value:
             value = self._object(resource, namespace, name, dice)
             if part.name == "status" or dice.random() < 0.3:
@@ -466,9 +161,9 @@ class Sequences:
         request = Request(
             method="GET", path=path, headers=_accept(dice), query=_options(dice, *self._corpus.site_options)
         )
-        if path.startswith(_UPGRADING) and dice.random() < 0.7:
+        if path.startswith(UPGRADING) and dice.random() < 0.7:
             request.method = dice.choice(("GET", "POST"))
-            request.headers += [*_WEBSOCKET, ("Sec-WebSocket-Protocol", dice.choice(_PROTOCOLS))]
+            request.headers += [*WEBSOCKET, ("Sec-WebSocket-Protocol", dice.choice(PROTOCOLS))]
         elif dice.random() < 0.1:
             request.method, request.body = "POST", as_json(odd_value(dice))
         request.user = _user(dice)
@@ -519,7 +214,7 @@ class Sequences:
         return self._finished(method, path, query, content_type, body, dice, wrong=wrong)
 
     def _patch(self, path: str, value: Any, dice: random.Random, *, wrong: bool) -> Request:
-        sort = dice.choice(tuple(_PATCHES))
+        sort = dice.choice(tuple(PATCHES))
         query = _options(dice, "dryRun", "fieldValidation", "force")
         if sort == "apply" or dice.random() < 0.3:
             query.append(("fieldManager", dice.choice(("fuzz", "other", ""))))
@@ -534,7 +229,7 @@ class Sequences:
         if wrong:
             value = self._mutated(value, dice)
         body = as_yaml(value, dice) if sort == "apply" else as_json(value)
-        return self._finished("PATCH", path, query, _PATCHES[sort], body, dice, wrong=wrong)
+        return self._finished("PATCH", path, query, PATCHES[sort], body, dice, wrong=wrong)
 
     def _operations(self, value: Any, dice: random.Random) -> list[Object]:
         pointers = _pointers(value)
@@ -565,7 +260,7 @@ class Sequences:
         if wrong and dice.random() < 0.1:
             body = havoc(body, dice)
         if wrong and dice.random() < 0.05:
-            content_type = dice.choice(_TYPES)
+            content_type = dice.choice(TYPES)
         headers = [("Content-Type", content_type), *_accept(dice)]
         return Request(method=method, path=path, query=query, headers=headers, body=body)
 
@@ -573,9 +268,9 @@ class Sequences:
 
     def _odd_query(self, request: Request, dice: random.Random) -> None:
         for _ in range(dice.choice((1, 1, 2, 5))):
-            name = dice.choice(tuple(_QUERIES))
+            name = dice.choice(tuple(QUERIES))
             request.query.append(
-                (name, dice.choice(_QUERIES[name]) if dice.random() < 0.8 else dice.choice(self._texts)[:3000])
+                (name, dice.choice(QUERIES[name]) if dice.random() < 0.8 else dice.choice(self._texts)[:3000])
             )
 
     def _odd_path(self, request: Request, dice: random.Random) -> None:
@@ -583,9 +278,9 @@ class Sequences:
         at = dice.randrange(len(segments))
         match dice.randrange(5):
             case 0:
-                segments[at] = dice.choice(_ODD_SEGMENTS)
+                segments[at] = dice.choice(ODD_SEGMENTS)
             case 1:
-                segments.insert(at, dice.choice(_ODD_SEGMENTS))
+                segments.insert(at, dice.choice(ODD_SEGMENTS))
             case 2:
                 del segments[at]
             case 3:
@@ -602,20 +297,20 @@ class Sequences:
 
     def _odd_headers(self, request: Request, dice: random.Random) -> None:
         for _ in range(dice.choice((1, 1, 2, 4))):
-            name, text = dice.choice(_HEADERS)
+            name, text = dice.choice(HEADERS)
             if name == "Accept-Encoding" or dice.random() < 0.9:
                 request.headers.append((name, text))
             else:
                 request.headers.append((name, text * dice.choice((2, 50))))
 
     def _odd_method(self, request: Request, dice: random.Random) -> None:
-        request.method = dice.choice(_METHODS)
+        request.method = dice.choice(METHODS)
 
     # --- bytes ---
 
     def _case(self, number: int, request: Request, dice: random.Random) -> Case:
         upgrades = any(name.lower() in ("upgrade", "connection", "expect") for name, _ in request.headers)
-        waits = any(f"/{part}" in request.path for part in _PASSED_ON)
+        waits = any(f"/{part}" in request.path for part in PASSED_ON)
         case = Case(
             number=number,
             user=request.user,
@@ -625,9 +320,9 @@ class Sequences:
             waits=waits,
         )
         if dice.random() < 0.04:
-            return dice.choice(_RAW)(case, request, dice)
+            return dice.choice(RAW)(case, request, dice)
         if upgrades and dice.random() < 0.5:
-            return msgspec.structs.replace(case, pieces=(*case.pieces, dice.choice(_FRAMES)))
+            return msgspec.structs.replace(case, pieces=(*case.pieces, dice.choice(FRAMES)))
         return case
 
 
@@ -644,13 +339,13 @@ def _accept(dice: random.Random) -> list[tuple[str, str]]:
     """What is understood mostly: the first ones."""
     if dice.random() > 0.3:
         return []
-    return [("Accept", dice.choice(_ACCEPTS[:7] if dice.random() < 0.8 else _ACCEPTS))]
+    return [("Accept", dice.choice(ACCEPTS[:7] if dice.random() < 0.8 else ACCEPTS))]
 
 
 def _options(dice: random.Random, *names: str) -> list[tuple[str, str]]:
     """Valid values mostly: the first ones."""
     return [
-        (name, _QUERIES[name][0] if dice.random() < 0.7 else dice.choice(_QUERIES[name]))
+        (name, QUERIES[name][0] if dice.random() < 0.7 else dice.choice(QUERIES[name]))
         for name in names
         if dice.random() < 0.15
     ]
@@ -668,171 +363,3 @@ def _pointers(value: Any) -> list[str]:
             if isinstance(item, dict | list):
                 waiting.append((pointer, item))
     return found
-
-
-# --- HTTP itself ---
-
-_FRAMES = (
-    *(
-        b"\x81\x85\0\0\0\0hello",
-        b"\x82\x81\0\0\0\0\x00",
-        b"\x88\x80\0\0\0\0",
-        b"\x89\x80\0\0\0\0",
-        b"\x81\xfe\xff\xff" + b"\0" * 100,
-    ),
-    *(
-        b"\x82\xff" + b"\xff" * 8 + b"\0" * 50,
-        b"\x01\x80\0\0\0\0" * 50,
-        b"\x00\x00",
-        b"\xff" * 20,
-        b'\x82\x84\0\0\0\0\x04{"w',
-        b"\x80\x03\0\x01\0\0\0\x0c" + b"\0" * 12,
-    ),
-)
-
-
-def _replaced(case: Case, *pieces: bytes, due: int = 0) -> Case:
-    return msgspec.structs.replace(case, pieces=pieces, due=due, fresh=True)
-
-
-def _half(case: Case, request: Request, dice: random.Random) -> Case:
-    raw = request.raw()
-    return msgspec.structs.replace(_replaced(case, raw[: dice.randrange(1, len(raw) + 1)]), leaves=True)
-
-
-def _dripping(case: Case, request: Request, dice: random.Random) -> Case:
-    raw = request.raw()
-    cuts = sorted(dice.randrange(len(raw)) for _ in range(3))
-    return _replaced(case, *(raw[a:b] for a, b in zip((0, *cuts), (*cuts, len(raw)), strict=True)), due=1)
-
-
-def _pipelined(case: Case, request: Request, dice: random.Random) -> Case:
-    return _replaced(case, request.raw() * dice.choice((2, 3)), due=1)
-
-
-def _byte_havoc(case: Case, request: Request, dice: random.Random) -> Case:
-    return _replaced(case, havoc(request.head(), dice) + b"\r\n\r\n" + (request.body or b""))
-
-
-def _chunked(case: Case, request: Request, dice: random.Random) -> Case:
-    body = request.body or b"{}"
-    head = msgspec.structs.replace(request, body=None).head() + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
-    middle = len(body) // 2
-    whole = b"%x\r\n%b\r\n%x;ext=1\r\n%b\r\n0\r\nX-Trailer: a\r\n\r\n" % (
-        middle or len(body),
-        body[:middle] or body,
-        len(body) - middle if middle else 0,
-        body[middle:] if middle else b"",
-    )
-    if not middle:
-        whole = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    if dice.random() < 0.5:
-        return _replaced(case, head + whole, due=1)
-    if dice.random() < 0.5:
-        return _replaced(case, head + havoc(whole, dice))
-    odd = (
-        b"-1\r\n",
-        b"0x5\r\nhello\r\n",
-        b"ffffffffffffffff\r\n",
-        "²\r\n".encode(),
-        b"\r\n",
-        b"5\nhello\n",
-        b"0\r\n" + b"A: b\r\n" * 3000,
-        b" 5\r\nhello\r\n",
-        b"5\r\nhelloXX0\r\n\r\n",
-    )
-    return _replaced(case, head + dice.choice(odd) + b"\r\n")
-
-
-_ODD_LINES = (
-    *(
-        b"Content-Length: -1",
-        "Content-Length: ²".encode(),
-        b"Content-Length: 1, 1",
-        b"Content-Length: 99999999999999999999",
-        b"Content-Length: 0x5",
-        b"Content-Length: +5",
-    ),
-    *(
-        b"Content-Length: 4000000",
-        b"Transfer-Encoding: gzip, chunked",
-        b"Transfer-Encoding: identity",
-        b"Transfer-Encoding:\x0bchunked",
-        b"Transfer-Encoding : chunked",
-    ),
-    *(
-        b"Transfer-Encoding: chunked\r\nContent-Length: 5",
-        b" folded: a",
-        b": empty",
-        b"no colon",
-        b"A: \x00",
-        b"A: \xff\xfe",
-        b"A: b\nC: d",
-        b"A: b\rC: d",
-        b"\xff: a",
-        b"A" * 70_000 + b": b",
-    ),
-    *(
-        b"A: " + b"b" * 66_000,
-        b"\r\n".join(b"A%d: b" % number for number in range(3000)),
-        b"Host: a\r\nHost: b",
-        b"Content-Length: 5\r\nContent-Length: 6",
-        b"Expect: 200-ok",
-        b"Connection: keep-alive, close",
-    ),
-)
-
-
-def _odd_line(case: Case, request: Request, dice: random.Random) -> Case:
-    head = request.head()
-    lines = head.split(b"\r\n")
-    lines.insert(dice.randrange(1, len(lines) + 1), dice.choice(_ODD_LINES))
-    return _replaced(case, b"\r\n".join(lines) + b"\r\n\r\n" + (request.body or b""))
-
-
-def _odd_request_line(case: Case, request: Request, dice: random.Random) -> Case:
-    first, rest, tail = request.raw().partition(b"\r\n")
-    method, _, target = first.rpartition(b" ")[0].partition(b" ")
-    lines = (
-        *(
-            method + b" " + target,
-            method + b" " + target + b" HTTP/2.0",
-            method + b"\t" + target + b" HTTP/1.1",
-            b" " + first,
-            first + b" ",
-            method + b"  " + target + b" HTTP/1.1",
-        ),
-        *(
-            method + b" " + target + b" HTTP/1.0",
-            method + b" " + target + b" HTTP/1.9",
-            method + b" " + target + b"\0 HTTP/1.1",
-            method + b" " + target + b"\xff HTTP/1.1",
-            b"\x16\x03\x01\0\x05hello",
-        ),
-        *(
-            b"PRI * HTTP/2.0",
-            method + b" http://[::1 HTTP/1.1",
-            method + b" //a/b HTTP/1.1",
-            method + b" * HTTP/1.1",
-            method + b" /" + b"a" * 70_000 + b" HTTP/1.1",
-            b"",
-            b"\r\n\r\n" + first,
-        ),
-    )
-    return _replaced(case, dice.choice(lines) + rest + tail)
-
-
-_RAW: tuple[Callable[[Case, Request, random.Random], Case], ...] = (
-    *(
-        _half,
-        _dripping,
-        _pipelined,
-        _byte_havoc,
-        _byte_havoc,
-        _chunked,
-        _chunked,
-        _odd_line,
-        _odd_line,
-        _odd_request_line,
-    ),
-)

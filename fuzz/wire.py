@@ -51,6 +51,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     # Whether another request may follow on the connection.
     keeps: bool = False
+    # Whether it was not waited for any longer: the server may want to hear more.
+    pending: bool = False
 
     @property
     def media_type(self) -> str:
