@@ -73,7 +73,7 @@ async def _fuzz_apiserver(target: Target, campaign: Campaign, requests: int, see
         cleaner = Cleaner(ask, known)
         await cleaner.remember()
         if requests >= SAMPLES_MIN * ROUND_REQUESTS:
-            await fill_caches(ask)
+            await fill_caches(ask, known)
             campaign.look_at_memory()
         await _rounds(target, campaign, Sequences(known, seed), requests, cleaner.clean)
 

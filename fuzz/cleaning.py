@@ -9,9 +9,10 @@ from fuzz.wire import Ask, Request
 
 _JSON = [("Content-Type", "application/json")]
 _MERGE = [("Content-Type", "application/merge-patch+json")]
-# More than the server keeps decoded, in objects that take as much memory for their size as others do.
+# More than the server keeps decoded.
 _KEPT_BYTES = 72 * 1024 * 1024
 _LARGE_BYTES = 900 * 1024
+_DONOR_BYTES_MAX = 8 * 1024
 _KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 Key = tuple[str, str, str]
 
@@ -85,12 +86,16 @@ class Cleaner:
         return (await self._ask(Request(method="GET", path=path))).status == 404
 
 
-async def fill_caches(ask: Ask) -> None:
+async def fill_caches(ask: Ask, corpus: Corpus) -> None:
     """Write until the server keeps as many objects as it ever does, so that memory which grows after that is lost for good."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACES[1]}/controllerrevisions"
+    # As much memory for its size as other objects take: it is made of them.
+    items = [donor for donor in corpus.donors if len(msgspec.json.encode(donor)) < _DONOR_BYTES_MAX]
+    items *= 1 + _LARGE_BYTES // len(msgspec.json.encode(items))
+    while len(msgspec.json.encode(items)) > _LARGE_BYTES:
+        del items[-10:]
     for number in range(_KEPT_BYTES // _LARGE_BYTES + 1):
-        items = [f"{number:05}{item:05}" for item in range(_LARGE_BYTES // 13)]
-        value = {"metadata": {"name": "large"}, "revision": number, "data": {"items": items}}
         # Its data cannot be changed: each is a new one.
+        value = {"metadata": {"name": "large"}, "revision": number, "data": {"items": items}}
         await ask(Request(method="POST", path=path, headers=_JSON, body=msgspec.json.encode(value)))
         await ask(Request(method="DELETE", path=f"{path}/large"))
