@@ -9,8 +9,8 @@ from fuzz.wire import Ask, Request
 
 _JSON = [("Content-Type", "application/json")]
 _MERGE = [("Content-Type", "application/merge-patch+json")]
-# More than the server keeps decoded.
-_KEPT_BYTES = 72 * 1024 * 1024
+# More than the server keeps of history; what it keeps decoded is less.
+_KEPT_BYTES = 300 * 1024 * 1024
 _LARGE_BYTES = 900 * 1024
 _DONOR_BYTES_MAX = 8 * 1024
 _KEPT_METADATA = ("name", "namespace", "labels", "annotations")

@@ -38,6 +38,7 @@ def _answer(status: int, **body: object) -> Answer:
     ("answer", "sort"),
     [
         (_answer(500, reason="InternalError"), "status 500"),
+        (_answer(500, reason="InternalError", message='Internal error occurred: failed calling webhook "w"'), None),
         (_answer(502, reason="x"), "status 502"),
         (_answer(503, reason="ServiceUnavailable", message="later"), None),
         (_answer(503), "status 503"),
