@@ -18,7 +18,7 @@ from rich.table import Table
 
 from fuzz import corpus, findings, targets
 from fuzz.campaign import ROUND_REQUESTS, SAMPLES_MIN, Campaign
-from fuzz.cleaning import Cleaner, fill_caches
+from fuzz.cleaning import HISTORY_BYTES, HISTORY_SLACK_BYTES, Cleaner, fill_history
 from fuzz.sequences import STEPS, Sequences
 from fuzz.targets import Target
 from fuzz.wire import Link
@@ -72,10 +72,18 @@ async def _fuzz_apiserver(target: Target, campaign: Campaign, requests: int, see
         )
         cleaner = Cleaner(ask, known)
         await cleaner.remember()
-        if requests >= SAMPLES_MIN * ROUND_REQUESTS:
-            await fill_caches(ask, known)
+        judges_memory = requests >= SAMPLES_MIN * ROUND_REQUESTS
+        if judges_memory:
+            await fill_history(ask, known, HISTORY_BYTES)
             campaign.look_at_memory()
-        await _rounds(target, campaign, Sequences(known, seed), requests, cleaner.clean)
+
+        async def clean() -> int:
+            count = await cleaner.clean()
+            if judges_memory:
+                await fill_history(ask, known, HISTORY_SLACK_BYTES)
+            return count
+
+        await _rounds(target, campaign, Sequences(known, seed), requests, clean)
 
 
 async def _fuzz_node(target: Target, campaign: Campaign, requests: int, seed: int) -> None:

@@ -9,8 +9,9 @@ from fuzz.wire import Ask, Request
 
 _JSON = [("Content-Type", "application/json")]
 _MERGE = [("Content-Type", "application/merge-patch+json")]
-# More than the server keeps of history; what it keeps decoded is less.
-_KEPT_BYTES = 300 * 1024 * 1024
+# More than the server keeps of history (what it keeps decoded is less), and more than by how much it lets that grow and shrink.
+HISTORY_BYTES = 300 * 1024 * 1024
+HISTORY_SLACK_BYTES = 30 * 1024 * 1024
 _LARGE_BYTES = 900 * 1024
 _DONOR_BYTES_MAX = 8 * 1024
 _KEPT_METADATA = ("name", "namespace", "labels", "annotations")
@@ -86,16 +87,16 @@ class Cleaner:
         return (await self._ask(Request(method="GET", path=path))).status == 404
 
 
-async def fill_caches(ask: Ask, corpus: Corpus) -> None:
-    """Write until the server keeps as many objects as it ever does, so that memory which grows after that is lost for good."""
+async def fill_history(ask: Ask, corpus: Corpus, size_bytes: int) -> None:
+    """Write so much that the server keeps as many objects as it ever does: memory which grows all the same is lost for good."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACES[1]}/controllerrevisions"
     # As much memory for its size as other objects take: it is made of them.
     items = [donor for donor in corpus.donors if len(msgspec.json.encode(donor)) < _DONOR_BYTES_MAX]
     items *= 1 + _LARGE_BYTES // len(msgspec.json.encode(items))
     while len(msgspec.json.encode(items)) > _LARGE_BYTES:
         del items[-10:]
-    for number in range(_KEPT_BYTES // _LARGE_BYTES + 1):
-        # Its data cannot be changed: each is a new one.
+    for number in range(size_bytes // (2 * _LARGE_BYTES) + 1):
+        # Its data cannot be changed: each is a new one. Its end is in history too.
         value = {"metadata": {"name": "large"}, "revision": number, "data": {"items": items}}
         await ask(Request(method="POST", path=path, headers=_JSON, body=msgspec.json.encode(value)))
         await ask(Request(method="DELETE", path=f"{path}/large"))
