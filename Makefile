@@ -101,9 +101,10 @@ bench-compare: $(READY)
 	@test -n "$(REF)" || { echo "error: name the commit to compare with: make bench-compare REF=..." >&2; exit 2; }
 	@$(BIN)/python benchmarks/compare.py $(REF) --pairs $(PAIRS) -o $(OUTPUT)
 
-N := 60000
-SEED := 1
-TARGET := apiserver
+N ?= 60000
+SEED ?= 1
+TARGET ?= apiserver
+
 fuzz: $(READY)
 	$(BIN)/python -m fuzz --requests $(N) --seed $(SEED) --target $(TARGET) $(if $(REPLAY),--replay $(REPLAY))
 

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fuzz import corpus, findings, targets
-from fuzz.campaign import ROUND_REQUESTS, SAMPLES_MIN, Campaign
+from fuzz.campaign import MEMORY_REQUESTS_MIN, ROUND_REQUESTS, Campaign
 from fuzz.cleaning import HISTORY_BYTES, HISTORY_SLACK_BYTES, Cleaner, fill_history
 from fuzz.sequences import STEPS, Sequences
 from fuzz.targets import Target
@@ -72,18 +72,22 @@ async def _fuzz_apiserver(target: Target, campaign: Campaign, requests: int, see
         )
         cleaner = Cleaner(ask, known)
         await cleaner.remember()
-        judges_memory = requests >= SAMPLES_MIN * ROUND_REQUESTS
-        if judges_memory:
+        plan = Sequences(known, seed)
+        if requests < MEMORY_REQUESTS_MIN:
+            await _rounds(target, campaign, plan, requests, cleaner.clean)
+        else:
             await fill_history(ask, known, HISTORY_BYTES)
-            campaign.look_at_memory()
 
-        async def clean() -> int:
-            count = await cleaner.clean()
-            if judges_memory:
+            async def clean() -> int:
+                count = await cleaner.clean()
                 await fill_history(ask, known, HISTORY_SLACK_BYTES)
-            return count
+                return count
 
-        await _rounds(target, campaign, Sequences(known, seed), requests, clean)
+            await _rounds(target, campaign, plan, requests, clean)
+            # What was sent before is sent again: whatever can be loaded or kept once is there by now.
+            campaign.is_warm()
+            await _rounds(target, campaign, plan, requests // 2, clean)
+    await _end(target, campaign)
 
 
 async def _fuzz_node(target: Target, campaign: Campaign, requests: int, seed: int) -> None:
@@ -95,7 +99,12 @@ async def _fuzz_node(target: Target, campaign: Campaign, requests: int, seed: in
 
     async with behind.asking() as ask:
         await corpus.furnish(ask)
-    await _rounds(target, campaign, Sequences(corpus.of_agent(), seed), requests, nothing_to_clean)
+    plan = Sequences(corpus.of_agent(), seed)
+    await _rounds(target, campaign, plan, requests, nothing_to_clean)
+    if requests >= MEMORY_REQUESTS_MIN:
+        campaign.is_warm()
+        await _rounds(target, campaign, plan, requests // 2, nothing_to_clean)
+    await _end(target, campaign)
 
 
 async def _rounds(
@@ -116,6 +125,9 @@ async def _rounds(
             if target.is_alive:
                 objects = await clean()
                 campaign.look_at_memory()
+
+
+async def _end(target: Target, campaign: Campaign) -> None:
     if target.is_alive:
         await campaign.confirm_slow()
         await campaign.shrink_findings()
@@ -160,7 +172,9 @@ def _summary(campaign: Campaign) -> None:
         first, middle, last = campaign.memory[0], campaign.memory[len(campaign.memory) // 2], campaign.memory[-1]
         told = ", ".join(f"{size / 2**20:.0f} MiB after {sent}" for sent, size in (first, middle, last))
         growth = campaign.growth()
-        verdict = "too few requests to judge" if growth is None else f"{growth:+.1%} over the second half"
+        verdict = (
+            "too few requests to judge" if growth is None else f"{growth:+.1%} while the first half was sent again"
+        )
         _console.print(f"memory: {told}; {verdict}")
 
 

@@ -24,8 +24,8 @@ _HANG_S = 20.0
 _UNDUE_S = 0.2
 _LEAVES_S = 0.01
 _GROWTH_MAX = 0.05
-# The first samples are of a server that warms up; fewer than these say nothing about growth.
-SAMPLES_MIN = 20
+# With fewer requests nothing is said about memory.
+MEMORY_REQUESTS_MIN = 20_000
 _FINDINGS_MAX = 200
 _SHRUNK_MAX = 20
 
@@ -58,6 +58,7 @@ class Campaign:
         self.suspects: list[Slow] = []
         # Memory after each round: requests so far, bytes.
         self.memory: list[tuple[int, int]] = []
+        self._warm: int | None = None
         self._flying: dict[int, Case] = {}
         self._began = time.monotonic()
 
@@ -240,16 +241,19 @@ class Campaign:
         """Requests per second."""
         return self.sent / max(time.monotonic() - self._began, 1e-6)
 
+    def is_warm(self) -> None:
+        """From here on nothing new is sent: memory must not grow any more."""
+        self._warm = len(self.memory) - 1
+
     def growth(self) -> float | None:
-        """By which part memory grew over the second half of the samples, by a straight line through them; None if they are too
-        few."""
-        if len(self.memory) < SAMPLES_MIN:
+        """By which part memory grew since the server was warm, by a straight line through the samples; None if it never was."""
+        if self._warm is None or len(self.memory) < self._warm + 3:
             return None
-        half = self.memory[len(self.memory) // 2 :]
-        mean_x = sum(x for x, _ in half) / len(half)
-        mean_y = sum(y for _, y in half) / len(half)
-        slope = sum((x - mean_x) * (y - mean_y) for x, y in half) / sum((x - mean_x) ** 2 for x, _ in half)
-        return slope * (half[-1][0] - half[0][0]) / mean_y
+        samples = self.memory[self._warm :]
+        mean_x = sum(x for x, _ in samples) / len(samples)
+        mean_y = sum(y for _, y in samples) / len(samples)
+        slope = sum((x - mean_x) * (y - mean_y) for x, y in samples) / sum((x - mean_x) ** 2 for x, _ in samples)
+        return slope * (samples[-1][0] - samples[0][0]) / mean_y
 
     @property
     def grows(self) -> bool:

@@ -37,6 +37,7 @@ from fuzz.wire import Request
 
 STEPS = 10
 NAMES = ("fuzz-0", "fuzz-1", "fuzz-2")
+_NAMED_BY_CONTENT = ("customresourcedefinitions", "apiservices", "ipaddresses")
 
 
 class Sequences:
@@ -177,7 +178,7 @@ class Sequences:
     def _object(self, resource: Resource, namespace: str, name: str, dice: random.Random) -> Object:
         value = resource.example(dice)
         metadata = value.setdefault("metadata", {})
-        if "name" in metadata and resource.plural not in ("customresourcedefinitions", "apiservices"):
+        if "name" in metadata and resource.plural not in _NAMED_BY_CONTENT:
             metadata["name"] = name
         if namespace and dice.random() < 0.7:
             metadata["namespace"] = namespace
