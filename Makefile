@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint escapes bench bench-compare docs site format wheel lock clean
+.PHONY: help setup demo test check lint escapes bench bench-compare fuzz docs site format wheel lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -28,6 +28,7 @@ help:
 	@echo "make escapes try 10,000 times each to lead the node agent out of its folders by links"
 	@echo "make bench   measure speed and memory"
 	@echo "make bench-compare REF=commit  processor time per pod against another commit, in turn (PAIRS=10, OUTPUT=text|json)"
+	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
 	@echo "make docs    write the present output of commands into the documentation"
 	@echo "make site    build the documentation site into build/site"
 	@echo "make setup   only prepare the virtual environment .venv"
@@ -99,6 +100,13 @@ OUTPUT ?= text
 bench-compare: $(READY)
 	@test -n "$(REF)" || { echo "error: name the commit to compare with: make bench-compare REF=..." >&2; exit 2; }
 	@$(BIN)/python benchmarks/compare.py $(REF) --pairs $(PAIRS) -o $(OUTPUT)
+
+N ?= 60000
+SEED ?= 1
+TARGET ?= apiserver
+
+fuzz: $(READY)
+	$(BIN)/python -m fuzz --requests $(N) --seed $(SEED) --target $(TARGET) $(if $(REPLAY),--replay $(REPLAY))
 
 docs: $(READY)
 	$(BIN)/python docs/console.py

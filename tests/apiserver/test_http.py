@@ -155,6 +155,16 @@ async def test_health_version_and_metrics(server: LiveServer) -> None:
     assert b'apiserver_request_total{code="200"' in (await server.get("/metrics")).raw
 
 
+async def test_what_clients_make_up_is_not_counted_by_name(server: LiveServer) -> None:
+    """Each name would be kept for good, and need not even be that of somebody who may do anything."""
+    for path in (PODS, f"{PODS}/p/madeup", "/api/v1/madeups", "/version"):
+        await server.request("MADEUP", path)
+        await server.get(path)
+    metrics = (await server.get("/metrics")).raw.decode()
+    assert "madeup" not in metrics.lower()
+    assert 'verb="other"' in metrics
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -188,6 +198,12 @@ async def test_paths_that_lead_nowhere(server: LiveServer, method: str, path: st
 
 
 # --- bad input ---
+
+
+async def test_a_refusal_tells_bytes_that_are_no_characters_as_go_does(server: LiveServer) -> None:
+    answer = await server.get(f"{MAPS}?timeout=1s%FF")
+    assert answer.status == 400
+    assert answer.json["message"].endswith('invalid duration "1s\ufffd"')
 
 
 async def test_huge_bodies_are_refused(server: LiveServer) -> None:

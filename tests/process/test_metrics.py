@@ -12,7 +12,7 @@ def test_what_is_counted_is_rendered() -> None:
     registry = CollectorRegistry()
     counter = Counter(registry, "things", "Things.", ("kind",))
     histogram = Histogram(registry, "wait_seconds", "Waits.", ("queue",), buckets=(0.1, 1, 10))
-    Gauge(registry, "pending", "Pending.", ("queue",), lambda: {("active",): 3.0})
+    gauge = Gauge(registry, "pending", "Pending.", ("queue",), lambda: {("active",): 3.0})
     counter.add("good")
     counter.add("good", amount=2)
     for value in (0.1, 0.5, 100):
@@ -27,6 +27,8 @@ def test_what_is_counted_is_rendered() -> None:
     assert samples["wait_seconds_bucket", "10.0"] == 4
     assert samples["wait_seconds_bucket", "+Inf"] == samples["wait_seconds_count", None] == 5
     assert samples["wait_seconds_sum", None] == 110.6
+    told = "".join(line for each in (counter, histogram, gauge) for line in each.lines())
+    assert told == render(registry).decode()
     assert histogram.count("a") == 5
     assert histogram.count("b") == 0
 

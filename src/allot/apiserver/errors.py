@@ -48,7 +48,17 @@ class StatusError(Exception):
         if self.details is not None:
             body["details"] = self.details
         body["code"] = self.code
-        return body
+        told: dict[str, Any] = _as_text(body)
+        return told
+
+
+def _as_text(value: Any) -> Any:
+    """A value that JSON can carry: bytes of a request that are no characters are told as U+FFFD, as Go does."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {name: _as_text(item) for name, item in value.items()}
+    return [_as_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _qualified(group: str, resource: str) -> str:

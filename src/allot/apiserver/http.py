@@ -29,7 +29,6 @@ from allot.apiserver.errors import (
     timeout,
     too_large,
 )
-from allot.apiserver.heads import BadHead, Head, first_values, parse_query
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.negotiation import Format, negotiate, wants_pretty
 from allot.apiserver.nodeproxy import upstream
@@ -45,6 +44,7 @@ from allot.apiserver.tunnel import pass_through, wanted_protocol
 from allot.apiserver.watch import ObjectWatch
 from allot.core.access.attributes import MASTERS_GROUP, selected_name
 from allot.process.clock import Clock
+from allot.process.heads import BadHead, Head, first_values, parse_query
 from allot.process.supervise import answer_or_none
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
@@ -58,6 +58,24 @@ _WARNING_LENGTH_MAX = 4096
 # Only counted: nobody hears it.
 _CLIENT_LEFT = 499
 _BODILESS = ("GET", "HEAD")
+_COUNTED_VERBS = frozenset(
+    (
+        "GET",
+        "HEAD",
+        "POST",
+        "PUT",
+        "OPTIONS",
+        "LIST",
+        "WATCH",
+        "CREATE",
+        "UPDATE",
+        "PATCH",
+        "DELETE",
+        "DELETECOLLECTION",
+    )
+)
+# As kube-apiserver has it.
+_OTHER_VERB = "other"
 _UPGRADING = ("exec", "attach", "portforward")
 _READING = ("get", "list", "watch")
 _HEALTH = (("healthz",), ("livez",), ("readyz",))
@@ -415,14 +433,19 @@ class _Exchange:
     # --- counting ---
 
     def _labels(self) -> tuple[str, str, str, str, str, str]:
+        """What is counted; never a text of the client's choice, which would be kept for good."""
         found = self._target
+        verb = self._head.method if found is None else found.verb.upper()
+        if verb not in _COUNTED_VERBS:
+            verb = _OTHER_VERB
         if found is None:
-            return self._head.method, "", "", "", "", ""
+            return verb, "", "", "", "", ""
         served = self._server.parts.registry.find(found.group, found.version, found.resource)
         if served is None:
-            return found.verb.upper(), "", "", "", "", ""
+            return verb, "", "", "", "", ""
         scope = "resource" if found.name else "namespace" if found.namespace else "cluster"
-        return found.verb.upper(), found.group, found.version, found.resource, found.subresource[:64], scope
+        subresource = found.subresource if found.subresource in served.resource.subresources else ""
+        return verb, found.group, found.version, found.resource, subresource, scope
 
     def _count(self, status: int) -> None:
         labels = self._labels()

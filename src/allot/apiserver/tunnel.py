@@ -17,7 +17,7 @@ from allot.apiserver.access.authentication import without_websocket_token
 from allot.apiserver.connections import Connection
 from allot.apiserver.dialing import CONNECT_S, Dialler, Upstream
 from allot.apiserver.errors import bad_request
-from allot.apiserver.heads import BadHead, Head, Headers, answer_head, parse_answer_head
+from allot.process.heads import BadHead, Head, Headers, answer_head, parse_answer_head
 
 _CHUNK_BYTES = 64 * 1024
 _BUFFERED_CHUNKS_MAX = 64

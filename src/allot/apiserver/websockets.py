@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from allot.apiserver.access.authentication import without_websocket_token
 from allot.apiserver.connections import Connection
 from allot.apiserver.errors import bad_request
-from allot.apiserver.heads import Head, answer_head
+from allot.process.heads import Head, answer_head
 
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10

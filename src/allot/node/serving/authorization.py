@@ -66,7 +66,8 @@ class Authorization:
             groups = (*subject.get("organizationName", ()), "system:authenticated")
             return Asker(subject["commonName"][-1], groups)
         kind, _, token = request.header("authorization").partition(" ")
-        if kind.lower() != "bearer" or not token:
+        # Tokens are ASCII; what is not need not be asked about.
+        if kind.lower() != "bearer" or not token or not token.isascii():
             return None
         key = hashlib.sha256(token.encode()).digest()
         now = self._clock.monotonic()

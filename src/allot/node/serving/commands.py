@@ -234,6 +234,8 @@ class _SpdyChannels:
 
 # --- ports ---
 
+_PORT_MAX = 65535
+
 
 class _SocketPipe:
     """SPDY inside the messages of a WebSocket."""
@@ -257,14 +259,23 @@ class _SocketPipe:
         await self._socket.send(data)
 
 
+def _port(text: str) -> int | None:
+    """The number of a port; None if it is none."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
+    return number if 0 < number <= _PORT_MAX else None
+
+
 async def forward_ports(request: Request, connect: Connect) -> None:
     """Connect a client with ports of a pod, for as long as it stays."""
     if wants_websocket(request):
+        texts = [each for value in request.all("port") for each in value.split(",")]
+        ports = [port for port in map(_port, texts) if port is not None]
+        if len(ports) != len(texts):
+            raise HttpError(400, f"invalid port: expected numbers from 1 to {_PORT_MAX}")
         socket = await WebSocket.accept(request, (_TUNNEL, *_COMMAND_PROTOCOLS))
         if socket.protocol == _TUNNEL:
             await _forward(_SocketPipe(socket), connect)
         else:
-            ports = [int(each) for value in request.all("port") for each in value.split(",") if each.isdigit()]
             await _forward_channels(socket, ports, connect)
         return
     if not request.header("upgrade").lower().startswith("spdy/3.1"):
@@ -302,8 +313,11 @@ async def _refuse(data: SpdyStream, errors: SpdyStream, port: str, error: Runtim
 
 async def _forward_one(session: SpdySession, data: SpdyStream, errors: SpdyStream, connect: Connect) -> None:
     port = data.headers.get("port", "")
+    number = _port(port)
     try:
-        streams = await connect(int(port) if port.isdigit() else 0)
+        if number is None:
+            raise RuntimeFailure("PortForwardError", f"expected a number from 1 to {_PORT_MAX}")
+        streams = await connect(number)
     except RuntimeFailure as error:
         await _refuse(data, errors, port, error)
         return

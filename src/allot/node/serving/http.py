@@ -6,21 +6,23 @@ The API server opens a connection per request and scrapers do well with that, so
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
-_log = logging.getLogger("allot.node")
+from allot.process.heads import HEAD_BYTES_MAX, BadHead, chunk_size, parse_head, parse_query
+from allot.process.supervise import answer_or_none
 
-HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 1024 * 1024
 _HEAD_S = 30.0
 _WRITE_S = 60.0
 _CLOSE_S = 5.0
+_LINGER_S = 1.0
+_TRAILERS_MAX = 100
+_CLIENT_HAS_GONE = (ConnectionError, TimeoutError, asyncio.IncompleteReadError, ssl.SSLError)
 _TRUE = ("1", "true", "True", "TRUE", "t")
 
 
@@ -44,10 +46,10 @@ class Request:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        parts = urlsplit(target)
+        path, _, query = target.partition("?")
         self.method = method
-        self.path = unquote(parts.path)
-        self.query = parse_qsl(parts.query, keep_blank_values=True)
+        self.path = unquote(path)
+        self.query = parse_query(query)
         self.headers = headers
         self.body = body
         self.reader = reader
@@ -132,8 +134,8 @@ async def serving(host: str, port: int, context: ssl.SSLContext, handler: Handle
         tasks.add(task)
         try:
             await _serve(reader, writer, handler)
-        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, ssl.SSLError):
-            pass  # the client has gone
+        except _CLIENT_HAS_GONE:
+            pass
         except asyncio.CancelledError:
             pass  # the server stops; whoever waits for the task need not hear of it
         finally:
@@ -154,39 +156,85 @@ async def serving(host: str, port: int, context: ssl.SSLContext, handler: Handle
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
+    # What has not been read is a request for whoever is to be told about it.
+    request = Request("GET", "/", {}, b"", reader, writer)
     try:
         async with asyncio.timeout(_HEAD_S):
             request = await _read(reader, writer)
     except HttpError as error:
-        writer.write(f"HTTP/1.1 {error.status} Bad Request\r\nConnection: close\r\n\r\n{error}".encode())
+        await request.answer(error.status, _encoded(error))
+        await _pass_over(reader)
         return
-    try:
-        await handler(request)
-    except HttpError as error:
-        if not request.is_answered:
-            await request.answer(error.status, str(error).encode())
+    # A fault of ours in one request is reported, and answered.
+    if await answer_or_none(f"{request.method} {request.path}", lambda: _handled(request, handler)) is None:
+        if request.is_answered:
+            writer.transport.abort()
+            return
+        await request.answer(500, b"the request could not be handled")
     async with asyncio.timeout(_CLOSE_S):
         await writer.drain()
 
 
+async def _handled(request: Request, handler: Handler) -> bool:
+    """True when there is nothing more to say."""
+    try:
+        await handler(request)
+    except HttpError as error:
+        if not request.is_answered:
+            await request.answer(error.status, _encoded(error))
+    except _CLIENT_HAS_GONE:
+        request.writer.transport.abort()
+    return True
+
+
+def _encoded(error: HttpError) -> bytes:
+    """Names that are no text are told as far as they are."""
+    return str(error).encode(errors="replace")
+
+
+async def _pass_over(reader: asyncio.StreamReader) -> None:
+    """Let a client read its answer before it learns that nobody reads the rest of what it says."""
+    try:
+        async with asyncio.timeout(_LINGER_S):
+            while await reader.read(HEAD_BYTES_MAX):
+                pass
+    except TimeoutError:
+        pass
+
+
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request:
     try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        head = parse_head((await reader.readuntil(b"\r\n\r\n"))[:-4])
+        body = await _chunks(reader) if head.chunked else await _bytes(reader, head.length)
     except asyncio.LimitOverrunError:
         raise HttpError(431, "the head of the request is too long") from None
-    first, *lines = head.rstrip("\r\n").split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise HttpError(400, "not a request")
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise HttpError(400, "not a header")
-        key = name.strip().lower()
-        headers[key] = f"{headers[key]},{value.strip()}" if key in headers else value.strip()
-    length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+    except BadHead as error:
+        raise HttpError(error.code, str(error)) from None
+    target = f"{head.path}?{head.query}" if head.query else head.path
+    headers = {name: head.get(name) for name, _ in head.headers.items}
+    return Request(head.method, target, headers, body, reader, writer)
+
+
+async def _bytes(reader: asyncio.StreamReader, length: int) -> bytes:
+    if length > BODY_BYTES_MAX:
         raise HttpError(413, "the body of the request is too long")
-    body = await reader.readexactly(int(length))
-    return Request(words[0], words[1], headers, body, reader, writer)
+    return await reader.readexactly(length)
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
+    while size := chunk_size(await _line(reader)):
+        if len(body) + size > BODY_BYTES_MAX:
+            raise HttpError(413, "the body of the request is too long")
+        data = await reader.readexactly(size + 2)
+        if data[-2:] != b"\r\n":
+            raise BadHead(400, "malformed chunk")
+        body += data[:-2]
+    for _ in range(_TRAILERS_MAX):
+        if not await _line(reader):
+            return bytes(body)
+    raise BadHead(431, "the trailers of the request are too long")
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    return (await reader.readuntil(b"\r\n"))[:-2]

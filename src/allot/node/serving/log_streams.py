@@ -9,6 +9,9 @@ from allot.core.lifecycle.times import seconds_of
 from allot.node.logs import LogOptions, read_log
 from allot.node.serving.http import HttpError, Request
 
+# As long as a number of 64 bits can be at all.
+_DIGITS_MAX = 18
+
 
 async def stream_log(
     request: Request, path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]
@@ -33,7 +36,7 @@ def log_options(request: Request, now: float) -> LogOptions:
         text = request.get(name)
         if not text:
             return None
-        if not text.isdigit() or int(text) < least:
+        if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX or int(text) < least:
             raise HttpError(400, f'invalid {name}: "{text}"')
         return int(text)
 

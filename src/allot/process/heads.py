@@ -153,6 +153,17 @@ def _framing(values: Mapping[str, str]) -> tuple[int, bool]:
     return int(length), False
 
 
+_CHUNK_DIGITS_MAX = 8
+
+
+def chunk_size(line: bytes) -> int:
+    """How long the chunk is that a line announces; BadHead if it is not such a line."""
+    digits = line.partition(b";")[0].strip(b" \t")
+    if not 0 < len(digits) <= _CHUNK_DIGITS_MAX or digits.strip(b"0123456789abcdefABCDEF"):
+        raise BadHead(400, "malformed chunk")
+    return int(digits, 16)
+
+
 # --- queries ---
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.apiserver.heads import BadHead, answer_head, first_values, parse_head, parse_query
+from allot.process.heads import BadHead, answer_head, first_values, parse_head, parse_query
 
 
 def test_a_head_says_what_is_asked_and_how() -> None:
