@@ -26,7 +26,7 @@ class BenchFailed(CommandError):
     exit_code = 1
 
 
-@click.group(short_help="Measure the control plane.")
+@click.group()
 def bench() -> None:
     """Measure the control plane.
 

@@ -49,7 +49,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     terminated_pod_gc_threshold: int
 
 
-@click.command(short_help="Run the controllers.")
+@click.command()
 @controllers_option
 @click.option(
     "--beside-kube-controller-manager",

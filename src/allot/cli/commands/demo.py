@@ -28,7 +28,7 @@ _DEFAULT = "one-gpu"
 _WIDTH = 110
 
 
-@click.command(short_help="Show what dynamic resource allocation does, step by step.")
+@click.command()
 @click.argument("name", default=_DEFAULT, metavar="[NAME]")
 @click.option("--list", "lists", is_flag=True, help="Show which demonstrations there are, and exit.")
 @click.option("--pause", "pauses", is_flag=True, help="Wait for Enter before each step.")

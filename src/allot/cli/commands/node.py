@@ -131,7 +131,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     return Periods(**found)
 
 
-@click.command(short_help="Run the agent of a node.")
+@click.command()
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
