@@ -2,7 +2,7 @@
 
     python benchmarks/claims.py [--quick]
 
-A DeviceManager with its state file on this disk, an API server in memory in the same process, and a driver in another process that
+A ClaimPreparer with its state file on this disk, an API server in memory in the same process, and a driver in another process that
 answers at once: what is measured is the agent, not a driver. One cycle is prepare and unprepare of one pod with one claim; at
 once: so many pods at a time. Numbers depend on the machine, above all on how fast its disk confirms writes.
 """
@@ -23,7 +23,7 @@ import uvloop
 from allot.apiserver.assembly import Running, Settings, running
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import ADMINISTRATOR
-from allot.node.dra.manager import DeviceManager
+from allot.node.dra.claim_preparer import ClaimPreparer
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
@@ -131,7 +131,7 @@ async def make_pods(server: Running, count: int) -> list[dict[str, Any]]:
     return made
 
 
-async def measure(manager: DeviceManager, pods: list[dict[str, Any]], at_once: int) -> None:
+async def measure(preparer: ClaimPreparer, pods: list[dict[str, Any]], at_once: int) -> None:
     """All pods, so many at a time."""
     waiting = iter(pods)
     took: list[float] = []
@@ -139,9 +139,9 @@ async def measure(manager: DeviceManager, pods: list[dict[str, Any]], at_once: i
     async def work() -> None:
         for pod in waiting:
             started = time.perf_counter()
-            await manager.prepare(pod)
+            await preparer.prepare(pod)
             took.append(time.perf_counter() - started)
-            await manager.unprepare(pod)
+            await preparer.unprepare(pod)
 
     wall, processor = time.perf_counter(), time.process_time()
     await asyncio.gather(*(work() for _ in range(at_once)))
@@ -160,14 +160,14 @@ async def main() -> None:
             try:
                 async with running(Settings(directory=root / "pki", port=0), MemoryStore()) as server:
                     client = client_of(server, ADMINISTRATOR)
-                    manager = DeviceManager(client, NODE, root, SystemClock(), SystemIds(), active_pods=lambda: None)
+                    preparer = ClaimPreparer(client, NODE, root, SystemClock(), SystemIds(), active_pods=lambda: None)
                     pods = await make_pods(server, COUNT)
                     async with asyncio.TaskGroup() as tasks:
-                        task = tasks.create_task(manager.run())
-                        while not manager.plugins.is_usable(DRIVER):
+                        task = tasks.create_task(preparer.run())
+                        while not preparer.plugins.is_usable(DRIVER):
                             await asyncio.sleep(0.05)
                         for at_once in (1, 8, 32):
-                            await measure(manager, pods, at_once)
+                            await measure(preparer, pods, at_once)
                         task.cancel()
             finally:
                 driver.kill()

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.apiserver.websockets import BadFrame, frame, take_frame
+from allot.apiserver.websockets import BadFrame, take_frame
+from allot.process.websocket_frames import frame
 from apiserver.live import LiveServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"

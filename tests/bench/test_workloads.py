@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from allot.bench.cases import AllocateClaims, CreateObjects, CreatePods, steps_of
-from allot.bench.workloads import WORKLOADS, UnknownWorkload, Workload, find_workloads
+from allot.bench.workloads import UnknownWorkload, Workload, find_workloads, workloads
 from vectors import vectors_dir
 
+WORKLOADS = workloads()
 _NAMES = {workload.full_name: workload for workload in WORKLOADS}
 # Of the parameters in Kubernetes' files, those that its steps fix, or that say nothing.
 _PARAMETERS = {

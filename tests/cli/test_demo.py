@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from allot.cli.demos.catalogue import DEMOS
+from allot.cli.demos.catalogue import demos
 from allot.cli.demos.script import Demo, Run, Show
 from allot.cli.demos.stage import MANIFESTS
 from allot.cli.main import run
 from allot.devices.catalogue import find_profile
 
-NAMES = [demo.name for demo in DEMOS]
+NAMES = list(demos())
 # These depend on how much there is; the others can be played on one cluster that has everything.
 ALONE = ("one-gpu", "mig", "gang")
 NODES = {
@@ -111,7 +111,7 @@ def test_an_unknown_demonstration_names_those_that_there_are(capsys: pytest.Capt
     assert "expected one of one-gpu" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("demo", DEMOS, ids=NAMES)
+@pytest.mark.parametrize("demo", demos().values(), ids=NAMES)
 def test_a_demonstration_names_nodes_files_and_objects_that_there_are(demo: Demo) -> None:
     for node in demo.nodes:
         assert find_profile(str(node["profile"]))

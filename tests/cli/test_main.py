@@ -192,3 +192,14 @@ def test_a_terminal_that_cannot_show_a_character_gets_an_escape() -> None:
 def test_help_names_every_command() -> None:
     listed = re.findall(r"^  (\w+) ", allot("--help").stdout, re.MULTILINE)
     assert set(cli.list_commands(click.Context(cli))) <= set(listed)
+
+
+@pytest.mark.slow
+def test_listing_the_commands_imports_none_of_them() -> None:
+    code = (
+        "import sys; from allot.cli.main import run; code = run(['--help'])\n"
+        "print([name for name in sys.modules if name.startswith('allot.cli.commands.')], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert "Commands:" in done.stdout
+    assert done.stderr == "[]\n"

@@ -1,4 +1,4 @@
-"""Sockets have upstream's names, turns are taken one at a time, devices are declared in plain values, overlaps are found."""
+"""Sockets have upstream's names, operations take one lock, devices are declared in plain values, overlaps are found."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from allot.driver.checkpoint import Phase, Record, RecordedDevice
 from allot.driver.declare import attribute
 from allot.driver.health import cut_message
 from allot.driver.inventory import Inventory
+from allot.driver.operation_lock import OperationLock
 from allot.driver.overlap import find_overlap
 from allot.driver.plugin import as_pools
 from allot.driver.publishing import dropped_fields
@@ -25,7 +26,6 @@ from allot.driver.sockets import (
     remove_dead_sockets,
     service_socket,
 )
-from allot.driver.turns import Turns
 from allot.process.clock import SystemClock
 
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
@@ -65,32 +65,34 @@ def test_sockets_of_dead_instances_are_removed_and_no_others(tmp_path: Path) -> 
         listener.close()
 
 
-async def test_turns_are_taken_one_at_a_time_across_instances(tmp_path: Path) -> None:
+async def test_operations_of_all_instances_take_one_lock(tmp_path: Path) -> None:
     taken_over: list[str] = []
-    turns = [Turns(tmp_path / "lock", name, SystemClock(), lambda n=name: taken_over.append(n)) for name in "ab"]  # type: ignore[misc]
-    for each in turns:
+    locks = [
+        OperationLock(tmp_path / "lock", name, SystemClock(), lambda n=name: taken_over.append(n)) for name in "ab"
+    ]  # type: ignore[misc]
+    for each in locks:
         each.open()
     inside = 0
 
-    async def work(turns: Turns) -> None:
+    async def work(lock: OperationLock) -> None:
         nonlocal inside
         for _ in range(20):
-            async with turns.turn():
+            async with lock.held():
                 inside += 1
                 assert inside == 1
                 await asyncio.sleep(0)
                 inside -= 1
 
-    await asyncio.gather(*(work(each) for each in turns), work(turns[0]))
+    await asyncio.gather(*(work(each) for each in locks), work(locks[0]))
     assert set(taken_over) == {"a", "b"}
     taken_over.clear()
-    async with turns[0].turn():
+    async with locks[0].held():
         pass
     taken_over.clear()
-    async with turns[0].turn():
+    async with locks[0].held():
         pass
     assert taken_over == []
-    for each in turns:
+    for each in locks:
         each.close()
 
 

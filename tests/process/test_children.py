@@ -83,7 +83,7 @@ asyncio.run(Child("child", ["sh", "-c", "echo $$; exec sleep 100"], SystemClock(
 
 
 def test_a_program_that_is_not_there_is_told() -> None:
-    command = [sys.executable, "-m", "allot.process.leash", str(os.getpid()), "/nowhere/program"]
+    command = [sys.executable, "-m", "allot.process.parent_death", str(os.getpid()), "/nowhere/program"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     assert done.returncode == 127
     assert done.stderr == "error: /nowhere/program: no such file or directory\n"

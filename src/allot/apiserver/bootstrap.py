@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from allot.apiserver.access.default_policy import default_objects
 from allot.apiserver.errors import StatusError
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
-from allot.core.access.default_policy import default_objects
 from allot.core.lifecycle.accounts import account_object, root_ca_object
 
 Object = dict[str, Any]

@@ -6,21 +6,26 @@ What clients say is read as far as needed to answer pings and to notice the end.
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 from collections.abc import Mapping
 
 from allot.apiserver.access.authentication import without_websocket_token
 from allot.apiserver.connections import Connection
 from allot.apiserver.errors import bad_request
 from allot.process.heads import Head, answer_head
+from allot.process.websocket_frames import (
+    BINARY,
+    CLOSE,
+    MASKED,
+    NORMAL_CLOSURE,
+    PING,
+    PONG,
+    accept_value,
+    frame,
+    unmasked,
+)
 
-_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
-_FINAL, _MASKED = 0x80, 0x80
 _SAID_BYTES_MAX = 64 * 1024
 _CONTROL_BYTES_MAX = 125
-_NORMAL = (1000).to_bytes(2, "big")
 _CLOSING_S = 5.0
 
 
@@ -28,22 +33,12 @@ class BadFrame(Exception):
     """A client that does not keep to the protocol."""
 
 
-def frame(code: int, said: bytes) -> bytes:
-    """A frame of a server."""
-    length = len(said)
-    if length < 126:
-        return bytes((_FINAL | code, length)) + said
-    if length < 2**16:
-        return bytes((_FINAL | code, 126)) + length.to_bytes(2, "big") + said
-    return bytes((_FINAL | code, 127)) + length.to_bytes(8, "big") + said
-
-
 def take_frame(data: bytearray) -> tuple[int, bytes] | None:
     """Take the first frame of a client out of what has come: its code and what it says; None if it is not all there."""
     if len(data) < 2:
         return None
     length, start = data[1] & 0x7F, 2
-    if not data[1] & _MASKED:
+    if not data[1] & MASKED:
         raise BadFrame("clients mask what they say")
     if length >= 126:
         start += 2 if length == 126 else 8
@@ -57,7 +52,7 @@ def take_frame(data: bytearray) -> tuple[int, bytes] | None:
         return None
     code, mask, said = data[0] & 0x0F, data[start : start + 4], data[start + 4 : end]
     del data[:end]
-    return code, bytes(byte ^ mask[position % 4] for position, byte in enumerate(said))
+    return code, unmasked(bytes(said), bytes(mask))
 
 
 class WebSocket(asyncio.Protocol):
@@ -78,9 +73,9 @@ class WebSocket(asyncio.Protocol):
         try:
             while not self.closed.is_set() and (found := take_frame(self._data)) is not None:
                 code, said = found
-                if code == _PING:
-                    self._send(_PONG, said[:_CONTROL_BYTES_MAX])
-                elif code == _CLOSE:
+                if code == PING:
+                    self._send(PONG, said[:_CONTROL_BYTES_MAX])
+                elif code == CLOSE:
                     self._end()
         except BadFrame:
             self._end()
@@ -115,18 +110,18 @@ class WebSocket(asyncio.Protocol):
     def _say_goodbye(self) -> None:
         if not self._said_goodbye:
             self._said_goodbye = True
-            self._send(_CLOSE, _NORMAL)
+            self._send(CLOSE, NORMAL_CLOSURE)
 
     async def send(self, said: bytes) -> None:
         """A message; ConnectionError if the client has gone."""
         if self.closed.is_set():
             raise ConnectionResetError("the client has left")
-        self._send(_BINARY, said)
+        self._send(BINARY, said)
         await self._writable.wait()
 
     def ping(self) -> None:
         """Let the network notice whether the client is there."""
-        self._send(_PING, b"")
+        self._send(PING, b"")
 
     async def close(self) -> None:
         """Say goodbye, and wait a moment for the client to do so too."""
@@ -148,7 +143,7 @@ def accept(connection: Connection, head: Head, headers: Mapping[str, str]) -> We
         **headers,
         "Upgrade": "websocket",
         "Connection": "Upgrade",
-        "Sec-WebSocket-Accept": base64.b64encode(hashlib.sha1(key + _MAGIC).digest()).decode(),
+        "Sec-WebSocket-Accept": accept_value(key),
     }
     # Browsers insist on one of the protocols that they offer.
     offered = without_websocket_token(head.get("sec-websocket-protocol")).partition(",")[0]

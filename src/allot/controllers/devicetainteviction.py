@@ -1,4 +1,4 @@
-"""The device taint eviction controller: pods that use devices with NoExecute taints go (`core.lifecycle.evictions`), and
+"""The device taint eviction controller: pods that use devices with NoExecute taints go (`core.lifecycle.device_taint_evictions`), and
 DeviceTaintRules tell how far that is (`.taint_rules`).
 
 Keeps, beside the caches, which claims have to be given up: as long as there are none, a change costs a look at its devices.
@@ -14,7 +14,7 @@ from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers, Delete, Write
 from allot.core.lifecycle.claim_owners import claim_keys, group_name, is_group, is_pod, key_of
-from allot.core.lifecycle.evictions import (
+from allot.core.lifecycle.device_taint_evictions import (
     Eviction,
     PoolName,
     PoolTaints,

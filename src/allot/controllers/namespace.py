@@ -16,8 +16,8 @@ from allot.client.discovery import Discovery
 from allot.client.errors import ApiError, Conflict, MethodNotAllowed, NotFound
 from allot.client.informer import Change, Informer
 from allot.client.workqueue import RateLimiter, WorkQueue
-from allot.controllers.neighbours import is_allot
 from allot.controllers.runner import Services
+from allot.controllers.upstream_detection import is_allot
 from allot.core.lifecycle import namespaces
 from allot.core.lifecycle.actions import Resource
 from allot.core.lifecycle.namespaces import Leftover, Sweep

@@ -8,7 +8,7 @@ from allot.client.errors import ApiError
 from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers, Update, Write
-from allot.core.lifecycle.pools import reconcile_request
+from allot.core.lifecycle.pool_status_requests import reconcile_request
 from allot.core.model.resource_v1 import DeviceTaintRule, ResourceClaim, ResourcePoolStatusRequest, ResourceSlice
 from allot.process.metrics import Counter, Histogram, exponential
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers
-from allot.core.lifecycle.slices import is_candidate, reconcile_slice
+from allot.core.lifecycle.orphaned_slices import is_candidate, reconcile_slice
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import ResourceSlice
 

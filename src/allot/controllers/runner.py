@@ -21,7 +21,7 @@ from allot.client.events import EventRecorder
 from allot.client.informer import Informer
 from allot.client.informers import Informers
 from allot.client.workqueue import RateLimiter, WorkQueue
-from allot.controllers.apply import Hand
+from allot.controllers.action_executor import ActionExecutor
 from allot.controllers.metrics import ControllerMetrics
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.actions import Action, Answers, Create, Emit, LookUp, RequeueAfter, Retry, Write
@@ -98,7 +98,7 @@ class Controller(Generic[K]):
         self._concurrency = concurrency
         self._on_written = on_written
         self._background = tuple(background)
-        self._hand = Hand(services.client)
+        self._executor = ActionExecutor(services.client)
         limiter: RateLimiter[K] = RateLimiter(
             clock, max_s=_RETRY_MAX_S, per_second=_RETRIES_PER_SECOND, burst=_RETRIES_BURST
         )
@@ -183,13 +183,13 @@ class Controller(Generic[K]):
                 assert not any(isinstance(action, LookUp) for action in actions), f"{key}: asked again after the answer"
                 return actions
             for question in questions:
-                answers[question] = await self._hand.look_up(question)
+                answers[question] = await self._executor.look_up(question)
             actions = self._reconcile(key, answers)
         raise AssertionError(f"controller {self._name}: {key}: still asking after {_ROUNDS_MAX} rounds")
 
     async def _write(self, action: Write, before: dict[str, Any] | None) -> dict[str, Any] | None:
         try:
-            after = await self._hand.write(action, before)
+            after = await self._executor.write(action, before)
         except ApiError as error:
             if self._on_written is not None:
                 self._on_written(action, None, error)

@@ -9,8 +9,8 @@ from allot.client.errors import ApiError
 from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers, Delete, RequeueAfter, Write
+from allot.core.lifecycle.node_taint_evictions import no_execute, reconcile
 from allot.core.lifecycle.podgc import BY_NODE, node_of
-from allot.core.lifecycle.taintevictions import no_execute, reconcile
 from allot.core.model.core_v1 import Node, Pod
 from allot.process.metrics import Counter
 

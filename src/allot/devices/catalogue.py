@@ -11,22 +11,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allot.devices.profiles.gpus import MODELS
+from allot.devices.profiles.gpus import gpu_models
 from allot.devices.profiles.machines import Machine, UnknownMachine, find_machine, machine_names
 from allot.devices.profiles.tpus import TpuMachine, UnknownTpuMachine, find_tpu_machine, tpu_machine_names
 from allot.devices.tpu.topology import single_host_topology
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-_GKE_ACCELERATORS = {
-    "t4": "nvidia-tesla-t4",
-    "l4": "nvidia-l4",
-    "a100-40": "nvidia-tesla-a100",
-    "a100-80": "nvidia-a100-80gb",
-    "h100": "nvidia-h100-80gb",
-    "h200": "nvidia-h200-141gb",
-    "b200": "nvidia-b200",
-    "gb200": "nvidia-gb200",
-}
 _NEAREST_MAX = 3
 
 
@@ -77,7 +67,7 @@ def find_profile(name: str) -> Profile:
 
 def profile_names() -> tuple[str, ...]:
     """All profiles with a name of their own; besides them there are models with a number, such as h100x8 and v6ex4."""
-    return (*MODELS, *machine_names(), *tpu_machine_names())
+    return (*gpu_models(), *machine_names(), *tpu_machine_names())
 
 
 def _nearest(name: str) -> tuple[str, ...]:
@@ -90,7 +80,7 @@ def _of_machine(machine: Machine) -> Profile:
     if machine.gpus:
         labels["nvidia.com/gpu.present"] = "true"
         if machine.cloud == "gke":
-            labels["cloud.google.com/gke-accelerator"] = _GKE_ACCELERATORS[machine.gpus[0].model.key]
+            labels["cloud.google.com/gke-accelerator"] = machine.gpus[0].model.gke_accelerator
             labels["cloud.google.com/gke-nvidia-gpu-dra-driver"] = "true"
             labels["gke-no-default-nvidia-gpu-device-plugin"] = "true"
         elif machine.cloud == "aks":

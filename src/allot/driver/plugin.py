@@ -35,6 +35,7 @@ from allot.driver.health import HealthBoard
 from allot.driver.inventory import Inventory
 from allot.driver.metadata import MetadataFiles
 from allot.driver.metrics import DriverMetrics
+from allot.driver.operation_lock import OperationLock
 from allot.driver.preparing import ClaimName, Outcome, Preparer
 from allot.driver.publishing import REPAIR_DELAY_S, Publish, SlicePublisher
 from allot.driver.service import (
@@ -49,7 +50,6 @@ from allot.driver.service import (
 )
 from allot.driver.sockets import SocketPathError, is_served, registration_socket, remove_dead_sockets, service_socket
 from allot.driver.status import StatusWriter
-from allot.driver.turns import Turns
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.owner_only import owner_only
@@ -126,7 +126,7 @@ class Plugin:
         self._cdi = CdiFiles(options.cdi_directory, f"k8s.{driver.name}/{driver.cdi_class}")
         self._metadata = MetadataFiles(driver.name, data, options.cdi_directory) if driver.has_device_metadata else None
         token = options.pod_uid or ids.new_uid()
-        self._turns = Turns(data / "serialize.lock", token, clock, self.checkpoint.reload)
+        self._operation_lock = OperationLock(data / "serialize.lock", token, clock, self.checkpoint.reload)
         self.publisher = SlicePublisher(
             client,
             driver.name,
@@ -203,12 +203,12 @@ class Plugin:
             for folder in own:
                 folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             cdi.mkdir(parents=True, exist_ok=True)
-            self._turns.open()
+            self._operation_lock.open()
         except OSError as error:
             raise DriverFailed(f"driver {self.driver.name}: {error.filename}: {error.strerror}".lower()) from error
         self.driver.node = self
         async with AsyncExitStack() as stack:
-            stack.callback(self._turns.close)
+            stack.callback(self._operation_lock.close)
             await self._restore()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             background = self._start_tasks(tasks)
@@ -228,7 +228,7 @@ class Plugin:
     async def _restore(self) -> None:
         """Bring memory, files and driver to what the checkpoint says."""
         try:
-            async with self._turns.turn():
+            async with self._operation_lock.held():
                 earlier = self.checkpoint.open()
                 self._cdi.open()
                 if earlier:
@@ -281,7 +281,7 @@ class Plugin:
             cdi=self._cdi,
             common_cdi_ids=common_ids,
             metadata=self._metadata,
-            turns=self._turns,
+            operation_lock=self._operation_lock,
             fetch=self._fetch,
             inventory=lambda: self._inventory,
             rescan=self._rescan,

@@ -35,8 +35,8 @@ from allot.driver.driver import Driver
 from allot.driver.inventory import Inventory
 from allot.driver.metadata import MetadataFiles
 from allot.driver.metrics import DriverMetrics
+from allot.driver.operation_lock import OperationLock
 from allot.driver.overlap import find_overlap
-from allot.driver.turns import Turns
 from allot.process.clock import Clock
 from allot.process.supervise import answer_or_failure
 
@@ -81,7 +81,7 @@ class Preparer:
         cdi: CdiFiles,
         common_cdi_ids: tuple[str, ...],
         metadata: MetadataFiles | None,
-        turns: Turns,
+        operation_lock: OperationLock,
         fetch: FetchClaim,
         inventory: Callable[[], Inventory],
         rescan: Callable[[], Awaitable[None]],
@@ -95,7 +95,7 @@ class Preparer:
         self._cdi = cdi
         self._common_cdi_ids = common_cdi_ids
         self._metadata = metadata
-        self._turns = turns
+        self._operation_lock = operation_lock
         self._fetch = fetch
         self._inventory = inventory
         self._rescan = rescan
@@ -182,14 +182,14 @@ class Preparer:
         object_ = await self._fetched(name)
         if object_ is None:
             # The API server cannot be asked; what is prepared stays so.
-            async with self._turns.turn():
+            async with self._operation_lock.held():
                 record = self._completed(name.uid)
                 if record is None:
                     raise Failure(f"{name}: the API server cannot be reached")
                 return record.devices
         results = _own_results(self._driver.name, name, object_)
         devices = await self._allocated(name, object_, results)
-        async with self._turns.turn():
+        async with self._operation_lock.held():
             record = self._completed(name.uid)
             if record is not None:
                 if _is_for(record, devices):
@@ -200,7 +200,7 @@ class Preparer:
             if self._driver.serialize:
                 return await self._carry_out(name, object_, devices, begun)
         answer = await self._ask(name, object_, devices, begun)
-        async with self._turns.turn():
+        async with self._operation_lock.held():
             return self._finish(name, object_, devices, answer)
 
     async def _fetched(self, name: ClaimName) -> ResourceClaim | None:
@@ -384,7 +384,7 @@ class Preparer:
     # --- unpreparing ---
 
     async def _unprepare(self, name: ClaimName) -> Outcome:
-        async with self._turns.turn():
+        async with self._operation_lock.held():
             record = self._checkpoint.get(name.uid)
             if record is None:
                 if name.uid not in self._checkpoint.unreadable:

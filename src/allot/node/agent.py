@@ -221,7 +221,7 @@ class NodeAgent:
         for uid in self._volumes.uids():
             if uid not in self._workers:
                 await asyncio.to_thread(self._volumes.tear_down, uid)
-        # Drivers register a moment after the agent has started; what fails now the device manager tries again.
+        # Drivers register a moment after the agent has started; what fails now the claim preparer tries again.
         for pause in _RECONCILE_PAUSES_S:
             await self._clock.sleep(pause)
             await self._devices.reconcile()

@@ -1,4 +1,4 @@
-"""The devices of simulated nodes: real drivers and a device manager for each node, but only while somebody needs them.
+"""The devices of simulated nodes: real drivers and a claim preparer for each node, but only while somebody needs them.
 
 What a node's drivers publish is known without them, so a node costs nothing but its objects in the API until the first claim on it
 is to be prepared. Then its drivers are started, register on sockets below the node's folder and are called as on any other node. They
@@ -25,7 +25,7 @@ from allot.core.model.resource_v1 import DeviceClass
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.devices import PrepareFailed
 from allot.node.dra.checkpoint import CLAIMS_FILE, CheckpointCorrupt
-from allot.node.dra.manager import DeviceManager, Periods
+from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import answer_or_failure
@@ -89,17 +89,17 @@ class _Asleep(Exception):
 
 
 class _NodeDevices:
-    """The drivers and the device manager of one node. root, state: as for `Drivers.running`."""
+    """The drivers and the claim preparer of one node. root, state: as for `Drivers.running`."""
 
     def __init__(
-        self, name: str, root: Path, state: Path, drivers: Drivers, make_manager: Callable[[Path], DeviceManager]
+        self, name: str, root: Path, state: Path, drivers: Drivers, make_preparer: Callable[[Path], ClaimPreparer]
     ) -> None:
         self.name = name
         self.root = root
         self.state = state
         self.drivers = drivers
-        self._make_manager = make_manager
-        self._manager: DeviceManager | None = None
+        self._make_preparer = make_preparer
+        self._preparer: ClaimPreparer | None = None
         self.registry = CdiRegistry((state / "cdi",))
         self.life: asyncio.Task[None] | None = None
         self.is_awake = asyncio.Event()
@@ -109,16 +109,16 @@ class _NodeDevices:
         self.used_at = 0.0
 
     @property
-    def manager(self) -> DeviceManager:
+    def preparer(self) -> ClaimPreparer:
         """That of this life, or asleep the one of the last; CheckpointCorrupt."""
-        if self._manager is None:
-            self._manager = self._make_manager(self.root)
-        return self._manager
+        if self._preparer is None:
+            self._preparer = self._make_preparer(self.root)
+        return self._preparer
 
-    def renew_manager(self) -> DeviceManager:
+    def renew_preparer(self) -> ClaimPreparer:
         """A new one, which knows what the last one wrote."""
-        self._manager = None
-        return self.manager
+        self._preparer = None
+        return self.preparer
 
 
 class SimulatedDevices:
@@ -164,21 +164,21 @@ class SimulatedDevices:
         if not _has_claims(pod):
             return
         async with self._with_drivers(_node_of(pod)) as node:
-            await node.manager.prepare(pod)
+            await node.preparer.prepare(pod)
 
     async def unprepare(self, pod: Mapping[str, Any]) -> None:
         """Give the devices back; PrepareFailed."""
         if not _has_claims(pod):
             return
         async with self._with_drivers(_node_of(pod)) as node:
-            await node.manager.unprepare(pod)
+            await node.preparer.unprepare(pod)
 
     def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
         """The qualified CDI names for a container; PrepareFailed."""
         if not _has_claims(pod):
             return ()
         try:
-            return self._node(_node_of(pod)).manager.cdi_devices(pod, container_name)
+            return self._node(_node_of(pod)).preparer.cdi_devices(pod, container_name)
         except CheckpointCorrupt as error:
             raise PrepareFailed(f"prepare dynamic resources: {error}") from error
 
@@ -187,7 +187,7 @@ class SimulatedDevices:
         node = self._nodes.get(_node_of(pod))
         if node is None or not node.is_awake.is_set() or not _has_claims(pod):
             return {}
-        return node.manager.health(pod)
+        return node.preparer.health(pod)
 
     async def health_changes(self) -> AsyncIterator[str]:
         """The uid of a pod each time the health of its devices has changed."""
@@ -235,7 +235,7 @@ class SimulatedDevices:
         if node.failure and self._clock.monotonic() - node.used_at < IDLE_S:
             return
         try:
-            if has_faults or node.manager.records:
+            if has_faults or node.preparer.records:
                 self._wake(node)
         except CheckpointCorrupt as error:
             self._failed(node, str(error))
@@ -248,7 +248,7 @@ class SimulatedDevices:
         )
         too_many = self._awake - self._awake_max
         for number, node in enumerate(idle):
-            if number < too_many or (now - node.used_at > IDLE_S and not node.manager.records):
+            if number < too_many or (now - node.used_at > IDLE_S and not node.preparer.records):
                 node.sleep.set()
 
     @asynccontextmanager
@@ -313,13 +313,13 @@ class SimulatedDevices:
         _log.error("node %s: %s", node.name, why)
 
     async def _run_drivers(self, node: _NodeDevices) -> None:
-        manager = node.renew_manager()
+        preparer = node.renew_preparer()
         publish = partial(self._publish, node.name)
         drivers = node.drivers.running(node.name, node.root, node.state, self._client, self._clock, self._ids, publish)
         async with drivers, asyncio.TaskGroup() as tasks:
             # The drivers are there before anybody looks for them: they are found at the first look.
-            running = [tasks.create_task(manager.run()), tasks.create_task(self._follow_health(manager))]
-            while not all(manager.plugins.is_usable(name) for name in node.drivers.names):
+            running = [tasks.create_task(preparer.run()), tasks.create_task(self._follow_health(preparer))]
+            while not all(preparer.plugins.is_usable(name) for name in node.drivers.names):
                 await self._clock.sleep(_USABLE_LOOK_S)
             node.used_at = self._clock.monotonic()
             node.is_awake.set()
@@ -328,8 +328,8 @@ class SimulatedDevices:
             for task in running:
                 task.cancel()
 
-    async def _follow_health(self, manager: DeviceManager) -> None:
-        async with aclosing(manager.health_changes()) as changes:
+    async def _follow_health(self, preparer: ClaimPreparer) -> None:
+        async with aclosing(preparer.health_changes()) as changes:
             async for uid in changes:
                 self._changes.put_nowait(uid)
 
@@ -345,8 +345,8 @@ class SimulatedDevices:
             if name not in self._drivers:
                 raise PrepareFailed(f"prepare dynamic resources: node {name} is not simulated here")
 
-            def make_manager(root: Path) -> DeviceManager:
-                return DeviceManager(
+            def make_preparer(root: Path) -> ClaimPreparer:
+                return ClaimPreparer(
                     self._client,
                     name,
                     root,
@@ -359,7 +359,7 @@ class SimulatedDevices:
                 )
 
             node = self._nodes[name] = _NodeDevices(
-                name, self.short_root / folder_name(name), self.folder(name), self._drivers[name], make_manager
+                name, self.short_root / folder_name(name), self.folder(name), self._drivers[name], make_preparer
             )
         return node
 

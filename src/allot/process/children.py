@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 
 from allot.process.clock import Clock
-from allot.process.leash import on_leash
+from allot.process.parent_death import ending_with_parent
 
 _log = logging.getLogger("allot.process")
 
@@ -71,7 +71,7 @@ class Child:
         reading, writing = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *on_leash(self._command),
+                *ending_with_parent(self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,

@@ -1,6 +1,6 @@
 """Keeps a background task of a process alive: when it fails, it is reported and started again after a pause.
 
-The one place that catches every exception; elsewhere the narrowest class is caught, or none.
+The one place besides `cli/main.py` that catches every exception; elsewhere the narrowest class is caught, or none.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allot.apiserver.access.authorizer import WATCHED, Authorizer
+from allot.apiserver.access.default_policy import default_objects
 from allot.apiserver.access.escalation import check_rbac_write
 from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.impersonation import impersonated
@@ -23,7 +24,6 @@ from allot.apiserver.access.reviews import (
 )
 from allot.apiserver.errors import StatusError
 from allot.apiserver.request import ANONYMOUS, ApiRequest, Attributes, User
-from allot.core.access.default_policy import default_objects
 from allot.process.clock import ManualClock
 from allot.store.memory import MemoryStore
 from allot.store.port import Entry, Event, EventType

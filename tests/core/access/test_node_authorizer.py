@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from allot.apiserver.access.default_policy import node_rules
 from allot.core.access.attributes import NO_OPINION, Attributes, Decision, User
-from allot.core.access.default_policy import node_rules
 from allot.core.access.node_authorizer import NodeAuthorizer
 from allot.core.access.node_graph import NodeGraph
 

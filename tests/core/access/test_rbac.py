@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allot.apiserver.access.default_policy import default_objects
 from allot.core.access.attributes import ANONYMOUS, Attributes, User, refusal
-from allot.core.access.default_policy import default_objects
 from allot.core.access.rbac import Policy, RoleMissing
 
 GROUP = "rbac.authorization.k8s.io"

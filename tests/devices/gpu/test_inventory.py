@@ -25,7 +25,7 @@ from allot.devices.gpu.inventory import (
     pool,
     semantic_version,
 )
-from allot.devices.profiles.gpus import MODELS
+from allot.devices.profiles.gpus import gpu_models
 from allot.devices.profiles.mig import MigProfile, Placement, placements
 from devices.gpu.world import DYNAMIC, NODE, claim, mig_request, request, simulated
 
@@ -194,7 +194,7 @@ def _fits(chosen: tuple[tuple[MigProfile, Placement], ...]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [key for key, model in MODELS.items() if model.mig_profiles])
+@pytest.mark.parametrize("key", [key for key, model in gpu_models().items() if model.mig_profiles])
 def test_counters_admit_exactly_what_fits_on_a_card(tmp_path: Path, key: str) -> None:
     (card,) = gpus(tmp_path, f"{key}x1", {0: ()})
     offered = [offer for offer in offers((card,), DYNAMIC) if offer.profile is not None]
@@ -222,7 +222,7 @@ def test_counters_admit_exactly_what_fits_on_a_card(tmp_path: Path, key: str) ->
 
 
 def test_every_profile_has_the_number_of_places_that_nvidia_lists() -> None:
-    for key, model in MODELS.items():
+    for key, model in gpu_models().items():
         counts = {profile.id: len(list(placements(profile))) for profile in model.mig_profiles}
         assert not counts or counts == {19: 7, 20: 7, 15: 4, 14: 3, 9: 2, 5: 1, 0: 1}, key
 

@@ -19,8 +19,7 @@ from allot.devices.gpu.driver_files import driver_edits
 from allot.devices.gpu.hardware import ComputeMode, Fault, FaultKind, HardwareError, MpsSettings
 from allot.devices.gpu.inventory import DRIVER_NAME, offers, pool
 from allot.devices.gpu.nvml_hardware import NvmlHardware, numa_node, pcie_root
-from allot.devices.profiles import mig
-from allot.devices.profiles.mig import Placement
+from allot.devices.profiles.mig import Placement, mig_tables
 from allot.driver import Edits
 from devices.gpu.world import DYNAMIC, NODE, api_client, claim, driver_world, mig_request, opaque, request
 
@@ -115,7 +114,7 @@ def test_cards_are_what_nvml_says(hardware: NvmlHardware) -> None:
 
 def test_mig_profiles_of_nvml_are_those_of_the_tables(hardware: NvmlHardware) -> None:
     found = {profile.id: profile for profile in hardware.gpus()[0].mig_profiles}
-    assert found == {profile.id: profile for profile in mig.H100_80GB}
+    assert found == {profile.id: profile for profile in mig_tables()["h100-80gb"]}
 
 
 def test_slices_of_real_cards_are_accepted_and_one_without_mig_is_whole(hardware: NvmlHardware) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allot.devices.profiles.gpus import MODELS
+from allot.devices.profiles.gpus import gpu_models
 from allot.devices.profiles.machines import Machine, UnknownMachine, find_machine, machine_names
 
 
@@ -59,8 +59,8 @@ def test_an_unknown_machine_is_refused_with_what_there_is(name: str) -> None:
 
 
 def test_only_cards_since_ampere_for_data_centres_have_mig() -> None:
-    assert [key for key, model in MODELS.items() if not model.mig_profiles] == ["t4", "l4"]
-    assert [key for key, model in MODELS.items() if model.mig_mode_needs_reset] == [
+    assert [key for key, model in gpu_models().items() if not model.mig_profiles] == ["t4", "l4"]
+    assert [key for key, model in gpu_models().items() if model.mig_mode_needs_reset] == [
         "a100-40",
         "a100-80",
         "a100-80-pcie",

@@ -13,7 +13,7 @@ from allot.client.api import Client
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import load_kubeconfig
 from allot.node.devices import PrepareFailed
-from allot.node.dra.manager import DeviceManager, Periods
+from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 
@@ -23,21 +23,21 @@ async def main(root: Path, kubeconfig: Path, pods: list[dict[str, Any]]) -> None
     clock, ids = SystemClock(), SystemIds()
     connection = load_kubeconfig([kubeconfig], must_exist=True).connection()
     client = Client(HttpTransport(connection, clock, ids))
-    manager = DeviceManager(
+    preparer = ClaimPreparer(
         client, "node-1", root, clock, ids, active_pods=lambda: None, periods=Periods(registration_s=0.02)
     )
 
     async def live(pod: dict[str, Any], pause_s: float) -> None:
         while True:
             try:
-                await manager.prepare(pod)
+                await preparer.prepare(pod)
                 await asyncio.sleep(pause_s)
-                await manager.unprepare(pod)
+                await preparer.unprepare(pod)
             except PrepareFailed:
                 await asyncio.sleep(0.01)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(manager.run())
+        tasks.create_task(preparer.run())
         for number, pod in enumerate(pods):
             tasks.create_task(live(pod, 0.003 * number))
 

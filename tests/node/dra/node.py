@@ -1,4 +1,4 @@
-"""A node for tests: the real API server in this process, a DeviceManager with short periods, and short ways to make pods."""
+"""A node for tests: the real API server in this process, a ClaimPreparer with short periods, and short ways to make pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from allot.controlplane.clients import client_of
 from allot.controlplane.users import node_user
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model.resource_v1 import ResourceClaim
-from allot.node.dra.manager import DeviceManager, Periods
+from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import SystemIds
 from allot.process.metrics import render
@@ -61,10 +61,10 @@ class Node:
         """With the rights of this node's agent."""
         return client_of(self.cluster.server, node_user(NODE))
 
-    def manager(self, periods: Periods = QUICK, clock: Clock | None = None) -> DeviceManager:
-        """A manager on this node's folder that does not run yet."""
+    def preparer(self, periods: Periods = QUICK, clock: Clock | None = None) -> ClaimPreparer:
+        """A preparer on this node's folder that does not run yet."""
         self.metrics = CollectorRegistry()
-        return DeviceManager(
+        return ClaimPreparer(
             self.client,
             NODE,
             self.root,
@@ -77,13 +77,13 @@ class Node:
         )
 
     @asynccontextmanager
-    async def running(self, periods: Periods = QUICK, clock: Clock | None = None) -> AsyncIterator[DeviceManager]:
-        """A manager that runs, and is killed in the end: nothing is said to anybody."""
-        manager = self.manager(periods, clock)
+    async def running(self, periods: Periods = QUICK, clock: Clock | None = None) -> AsyncIterator[ClaimPreparer]:
+        """A preparer that runs, and is killed in the end: nothing is said to anybody."""
+        preparer = self.preparer(periods, clock)
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(manager.run())
+            task = tasks.create_task(preparer.run())
             try:
-                yield manager
+                yield preparer
             finally:
                 task.cancel()
 
@@ -209,7 +209,12 @@ async def until(what: Callable[[], Any], timeout_s: float = 10.0) -> Any:
             await asyncio.sleep(0.005)
 
 
-async def registered(manager: DeviceManager, *drivers: str) -> None:
+async def registered(preparer: ClaimPreparer, *drivers: str) -> None:
     """Wait until drivers are registered and connected."""
     for driver in drivers or ("gpu.example.com",):
-        await until(lambda driver=driver: manager.plugins.is_usable(driver))
+        await until(lambda driver=driver: preparer.plugins.is_usable(driver))
+
+
+def has_records(preparer: ClaimPreparer, pod: Any) -> bool:
+    """Whether something is still recorded for a pod."""
+    return any(pod["metadata"]["uid"] in record.pod_uids for record in preparer.records.values())

@@ -83,7 +83,7 @@ async def test_a_damaged_file_is_told_with_what_to_do(tmp_path: Path, content: b
         path = here.root / "dra_manager_state"
         path.write_bytes(content)
         with pytest.raises(CheckpointCorrupt, match="checkpoint is corrupted") as caught:
-            here.manager()
+            here.preparer()
         assert why in str(caught.value)
         assert str(path) in str(caught.value)
         assert f"drain the node, make sure that its drivers hold no claims, remove {path}" in caught.value.hint

@@ -53,6 +53,6 @@ async def test_nothing_is_prepared_that_a_killed_agent_does_not_know(tmp_path: P
                 assert all(each.name in known[uid] for uid in each.prepared)
         here.active = set()
         driver.around = second.around = None
-        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as manager:
-            await until(lambda: not manager.records)
+        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as preparer:
+            await until(lambda: not preparer.records)
         assert (driver.prepared, second.prepared, here.state()) == (set(), set(), [])

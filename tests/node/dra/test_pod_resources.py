@@ -24,9 +24,9 @@ async def ask(path: Path, method: str, request: Any, answer: Any, service: str =
 
 
 async def test_devices_of_claims_are_told_by_container(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
         uid = await here.uid_of("a")
         driver.devices[uid] = [
@@ -39,13 +39,13 @@ async def test_devices_of_claims_are_told_by_container(tmp_path: Path) -> None:
             {"name": "init", "image": "x", **uses},
             {"name": "sidecar", "image": "x", "restartPolicy": "Always", **uses},
         ]
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         path = here.root / "pod-resources" / "kubelet.sock"
         # What an agent that was killed has left does not matter.
         path.parent.mkdir()
         path.touch()
         service = PodResources(
-            lambda: [pod], manager, SystemClock(), allocatable=Allocatable(cpu_ids=(0, 1), memory_bytes=4096)
+            lambda: [pod], preparer, SystemClock(), allocatable=Allocatable(cpu_ids=(0, 1), memory_bytes=4096)
         )
         async with service.serving(path):
             listed = await ask(path, "List", wire.ListPodResourcesRequest(), wire.ListPodResourcesResponse)
@@ -93,7 +93,7 @@ async def test_a_pod_that_is_not_prepared_has_no_devices(tmp_path: Path) -> None
     async with node(tmp_path) as here:
         pod = await here.pod("p", "a")
         path = here.root / "kubelet.sock"
-        async with PodResources(lambda: [pod], here.manager(), SystemClock()).serving(path):
+        async with PodResources(lambda: [pod], here.preparer(), SystemClock()).serving(path):
             listed = await ask(path, "List", wire.ListPodResourcesRequest(), wire.ListPodResourcesResponse)
             assert not listed.pod_resources[0].containers[0].dynamic_resources
 
@@ -102,7 +102,7 @@ async def test_who_asks_too_often_is_refused(tmp_path: Path) -> None:
     clock = ManualClock()
     async with node(tmp_path) as here:
         path = here.root / "kubelet.sock"
-        async with PodResources(list, here.manager(), clock, burst=3).serving(path):
+        async with PodResources(list, here.preparer(), clock, burst=3).serving(path):
             for _ in range(3):
                 await ask(path, "List", wire.ListPodResourcesRequest(), wire.ListPodResourcesResponse)
             with pytest.raises(grpc.aio.AioRpcError, match="rejected by rate limit"):

@@ -20,7 +20,7 @@ from allot.node.dra.registration import (
     next_failure,
     plan_registrations,
 )
-from node.dra.node import QUICK, node, registered, until
+from node.dra.node import QUICK, has_records, node, registered, until
 from node.dra.plugin import CountedSocket, DriverOnSockets
 
 PREPARE = "NodePrepareResources"
@@ -73,73 +73,73 @@ def test_only_sockets_that_are_not_hidden_count_also_in_folders() -> None:
 
 
 async def test_a_driver_is_asked_who_it_is_and_told_that_it_is_registered(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         await until(lambda: driver.statuses)
         assert (driver.infos, driver.statuses) == (1, [(True, "")])
-        assert manager.plugins.choose(driver.name).service == "v1.DRAPlugin"
+        assert preparer.plugins.choose(driver.name).service == "v1.DRAPlugin"
 
 
 async def test_drivers_are_found_again_after_a_restart_of_the_agent(tmp_path: Path) -> None:
     async with node(tmp_path) as here:
         driver = await here.driver()
         for round_ in (1, 2):
-            async with here.running() as manager:
-                await registered(manager)
+            async with here.running() as preparer:
+                await registered(preparer)
                 await until(lambda round_=round_: driver.statuses == [(True, "")] * round_)
 
 
 async def test_a_driver_that_restarts_is_registered_anew(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         await driver.stop()
-        await until(lambda: not manager.plugins.drivers())
+        await until(lambda: not preparer.plugins.drivers())
         await driver.start()
-        await registered(manager)
+        await registered(preparer)
         await until(lambda: len(driver.statuses) == 2)
-        await manager.unprepare(pod)
+        await preparer.unprepare(pod)
         assert driver.prepared == set()
 
 
 async def test_a_socket_that_is_replaced_at_once_is_registered_anew(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         first = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         await first.stop_registration()
         await first.start_registration()
         await until(lambda: first.statuses == [(True, ""), (True, "")])
-        assert len(manager.plugins.instances()) == 1
+        assert len(preparer.plugins.instances()) == 1
 
 
 async def test_a_driver_whose_info_fails_is_asked_again(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = DriverOnSockets(here.root)
         driver.info_failures = 2
         here.drivers.append(await driver.start())
-        await registered(manager)
+        await registered(preparer)
         await until(lambda: driver.statuses == [(True, "")])
         assert driver.infos == 3
-        await until(lambda: not manager.registry.failing)
+        await until(lambda: not preparer.registry.failing)
 
 
 async def test_a_driver_that_cannot_be_told_is_forgotten_and_asked_again(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = DriverOnSockets(here.root)
         driver.notify_failures = 1
         here.drivers.append(await driver.start())
         await until(lambda: len(driver.statuses) == 2)
-        await registered(manager)
+        await registered(preparer)
         assert driver.statuses == [(True, ""), (True, "")]
-        assert len(manager.plugins.instances()) == 1
+        assert len(preparer.plugins.instances()) == 1
 
 
 @pytest.mark.parametrize("common_socket", [False, True])
 async def test_registration_may_come_before_the_service(tmp_path: Path, common_socket: bool) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = DriverOnSockets(here.root, common_socket=common_socket)
         here.drivers.append(driver)
         await driver.start_registration()
@@ -147,10 +147,10 @@ async def test_registration_may_come_before_the_service(tmp_path: Path, common_s
         pod = await here.pod("p", "a")
         if not common_socket:
             with pytest.raises(PrepareFailed, match="code = Unavailable"):
-                await manager.prepare(pod)
+                await preparer.prepare(pod)
             await driver.start_service()
-        await registered(manager)
-        await manager.prepare(pod)
+        await registered(preparer)
+        await preparer.prepare(pod)
         assert driver.prepared == {await here.uid_of("a")}
 
 
@@ -172,7 +172,7 @@ async def test_registration_may_come_before_the_service(tmp_path: Path, common_s
     ],
 )
 async def test_a_plugin_that_cannot_be_used_is_told_why(tmp_path: Path, change: dict[str, Any], text: str) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = DriverOnSockets(here.root)
         for name, value in change.items():
             setattr(driver, name, value)
@@ -180,22 +180,22 @@ async def test_a_plugin_that_cannot_be_used_is_told_why(tmp_path: Path, change: 
         await driver.start_registration()
         await until(lambda: len(driver.statuses) > 1)
         assert all(not is_registered and text in error for is_registered, error in driver.statuses)
-        await until(lambda: manager.registry.failing)
-        assert not manager.plugins.drivers()
+        await until(lambda: preparer.registry.failing)
+        assert not preparer.plugins.drivers()
 
 
 async def test_the_plugins_own_order_of_versions_decides(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver(versions=("v1beta1.DRAPlugin", "v1.DRAPlugin"))
-        await registered(manager)
-        await manager.prepare(await here.pod("p", "a"))
+        await registered(preparer)
+        await preparer.prepare(await here.pod("p", "a"))
         assert [version for version, _, _ in driver.calls] == ["v1beta1.DRAPlugin"]
 
 
 async def test_nobody_takes_the_place_of_an_instance(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         second = DriverOnSockets(here.root, instance="-2", endpoint=driver.endpoint)
         here.drivers.append(second)
         await second.start_registration()
@@ -203,7 +203,7 @@ async def test_nobody_takes_the_place_of_an_instance(tmp_path: Path) -> None:
         text = f"endpoint {driver.endpoint} already registered for DRA driver plugin gpu.example.com"
         assert second.statuses[0] == (False, f"RegisterPlugin error -- plugin registration failed with err: {text}")
         # The first one is not disturbed, and the second takes over when it is gone.
-        assert manager.plugins.is_usable(driver.name)
+        assert preparer.plugins.is_usable(driver.name)
         await driver.stop_registration()
         await until(lambda: (True, "") in second.statuses)
 
@@ -214,60 +214,60 @@ async def test_a_socket_where_nobody_listens_holds_up_nobody_else(tmp_path: Path
         (here.root / "plugins_registry").mkdir()
         stale.bind(str(here.root / "plugins_registry" / "a-reg.sock"))
         stale.close()
-        async with here.running() as manager:
+        async with here.running() as preparer:
             await here.driver()
-            await registered(manager)
+            await registered(preparer)
 
 
 async def test_a_plugin_that_answers_with_garbage_is_asked_again(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = DriverOnSockets(here.root)
         # Not UTF-8, which a name has to be.
         driver.raw_info = b"\x12\x02\xff\xfe"
         here.drivers.append(await driver.start())
         await until(lambda: driver.infos > 1)
-        assert "failed to get plugin info using RPC GetInfo" in next(iter(manager.registry.failing.values())).why
+        assert "failed to get plugin info using RPC GetInfo" in next(iter(preparer.registry.failing.values())).why
         driver.raw_info = None
-        await registered(manager)
+        await registered(preparer)
 
 
 async def test_names_of_sockets_may_have_any_letters(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver(instance=" ü%20?#")
-        await registered(manager)
-        await manager.prepare(await here.pod("p", "a"))
+        await registered(preparer)
+        await preparer.prepare(await here.pod("p", "a"))
         assert len(driver.calls) == 1
 
 
 @pytest.mark.slow
 async def test_a_plugin_that_answers_late_is_asked_again(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = DriverOnSockets(here.root)
         driver.info_delay_s = 1.5
         here.drivers.append(await driver.start())
-        await until(lambda: manager.registry.failing)
-        assert "context deadline exceeded" in next(iter(manager.registry.failing.values())).why
+        await until(lambda: preparer.registry.failing)
+        assert "context deadline exceeded" in next(iter(preparer.registry.failing.values())).why
         driver.info_delay_s = 0.0
-        await registered(manager)
+        await registered(preparer)
 
 
 # --- several instances ---
 
 
 async def test_a_rolling_update_moves_calls_to_the_newer_instance(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         old = await here.driver(instance="-old")
-        await registered(manager)
+        await registered(preparer)
         first, second, third = [await here.pod(name, name) for name in ("a", "b", "c")]
-        await manager.prepare(first)
+        await preparer.prepare(first)
         new = await here.driver(instance="-new")
-        await until(lambda: len(manager.plugins.instances()) == 2)
-        await until(lambda: all(each.is_connected for each in manager.plugins.instances()))
-        await manager.prepare(second)
+        await until(lambda: len(preparer.plugins.instances()) == 2)
+        await until(lambda: all(each.is_connected for each in preparer.plugins.instances()))
+        await preparer.prepare(second)
         await old.stop()
-        await until(lambda: len(manager.plugins.instances()) == 1)
-        await manager.prepare(third)
-        await manager.unprepare(first)
+        await until(lambda: len(preparer.plugins.instances()) == 1)
+        await preparer.prepare(third)
+        await preparer.unprepare(first)
         assert (len(old.calls), [operation for _, operation, _ in new.calls]) == (
             1,
             [PREPARE, PREPARE, "NodeUnprepareResources"],
@@ -275,21 +275,21 @@ async def test_a_rolling_update_moves_calls_to_the_newer_instance(tmp_path: Path
 
 
 async def test_a_failed_update_leaves_calls_with_the_older_instance(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         old = await here.driver(instance="-old")
-        await registered(manager)
+        await registered(preparer)
         new = await here.driver(instance="-new")
-        await until(lambda: sum(each.is_connected for each in manager.plugins.instances()) == 2)
+        await until(lambda: sum(each.is_connected for each in preparer.plugins.instances()) == 2)
         await new.stop_service()
-        await until(lambda: sum(each.is_connected for each in manager.plugins.instances()) == 1)
-        await manager.prepare(await here.pod("p", "a"))
+        await until(lambda: sum(each.is_connected for each in preparer.plugins.instances()) == 1)
+        await preparer.prepare(await here.pod("p", "a"))
         assert (len(old.calls), len(new.calls)) == (1, 0)
 
 
 async def test_an_instance_that_goes_may_finish_what_it_was_asked(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running(msgspec.structs.replace(QUICK, call_s=5.0)) as manager:
+    async with node(tmp_path) as here, here.running(msgspec.structs.replace(QUICK, call_s=5.0)) as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         asked, go_on = asyncio.Event(), asyncio.Event()
 
         async def slow(_: str, __: Any, answer: Any) -> Any:
@@ -300,28 +300,28 @@ async def test_an_instance_that_goes_may_finish_what_it_was_asked(tmp_path: Path
         driver.around = slow
         pod = await here.pod("p", "a")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(manager.prepare(pod))
+            tasks.create_task(preparer.prepare(pod))
             await asked.wait()
             await driver.stop_registration()
-            await until(lambda: not manager.plugins.drivers())
+            await until(lambda: not preparer.plugins.drivers())
             go_on.set()
-        assert manager.uses_claims(pod["metadata"]["uid"])
-        assert len(manager.cdi_devices(pod, "c")) == 1
+        assert has_records(preparer, pod)
+        assert len(preparer.cdi_devices(pod, "c")) == 1
 
 
 async def test_an_instance_is_connected_to_once_for_everything(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = DriverOnSockets(here.root, versions=("v1.DRAPlugin", "v1.DRAResourceHealth"))
         here.drivers.append(driver)
         await driver.start_service()
         async with CountedSocket(driver) as counted:
             await driver.start_registration()
-            await registered(manager)
+            await registered(preparer)
             await until(lambda: driver.health_streams)
             for name in ("first", "second"):
                 pod = await here.pod(name, name)
-                await manager.prepare(pod)
-                await manager.unprepare(pod)
+                await preparer.prepare(pod)
+                await preparer.unprepare(pod)
             assert (counted.connections, len(driver.calls)) == (1, 4)
             await driver.stop_registration()
-            await until(lambda: not manager.plugins.drivers())
+            await until(lambda: not preparer.plugins.drivers())

@@ -31,9 +31,9 @@ async def test_a_new_agent_deletes_the_slices_of_its_own_node_only(tmp_path: Pat
 
 @pytest.mark.slow
 async def test_slices_go_some_time_after_their_driver(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running(SOON) as manager:
+    async with node(tmp_path) as here, here.running(SOON) as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         await here.slice("gone")
         await here.slice("stays", driver="other.example.com")
         await driver.stop()
@@ -42,11 +42,11 @@ async def test_slices_go_some_time_after_their_driver(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_slices_of_a_driver_that_registers_and_never_serves_go(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running(SOON) as manager:
+    async with node(tmp_path) as here, here.running(SOON) as preparer:
         driver = DriverOnSockets(here.root)
         here.drivers.append(driver)
         await driver.start_registration()
-        await until(lambda: manager.plugins.drivers())
+        await until(lambda: preparer.plugins.drivers())
         await here.slice("idle")
         await until(lambda: _are(here, []))
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from allot.apiserver.access.default_policy import node_rules
 from allot.apiserver.errors import StatusError, forbidden
 from allot.core.access.attributes import MASTERS_GROUP, Attributes, Decision, User, refusal
-from allot.core.access.default_policy import node_rules
 from allot.core.access.node_authorizer import NodeAuthorizer
 from allot.core.access.node_graph import NodeGraph
 from allot.core.access.rbac import GROUP, Policy

@@ -69,7 +69,6 @@ class Identity(msgspec.Struct, frozen=True):
 
 ADMIN = Identity("kubernetes-admin", (MASTERS_GROUP,))
 SCHEDULER = Identity("system:kube-scheduler")
-CONTROLLER_MANAGER = Identity("system:kube-controller-manager")
 # The server itself, towards kubelets. It may use their API (system:kubelet-api-admin) and nothing of the server's.
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client")
 

@@ -22,7 +22,6 @@ from allot.process.clock import Clock
 Object = dict[str, Any]
 
 AUTHORIZATION = "authorization.k8s.io"
-AUTHENTICATION = "authentication.k8s.io"
 _SPEC_DEPTH_MAX = 8
 
 _Spec = TypeVar("_Spec", bound=msgspec.Struct)

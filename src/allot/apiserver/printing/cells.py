@@ -192,3 +192,8 @@ def condition(object_: Object, type_: str) -> Object | None:
 def is_true(found: Object | None) -> bool:
     """Whether a condition holds."""
     return found is not None and found.get("status") == "True"
+
+
+def is_default(class_: Object, annotation: str) -> bool:
+    """Whether a class is marked as the one to use where none is named."""
+    return members(class_, "metadata", "annotations").get(annotation) == "true"

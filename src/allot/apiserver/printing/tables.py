@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from allot.apiserver.kinds.versions import to_storage
-from allot.apiserver.printing import core, devices, others, pods, workloads
+from allot.apiserver.printing import administration, core, devices, networking, pods, storage, workloads
 from allot.apiserver.printing.cells import (
     AGE,
     NAME,
@@ -62,7 +62,9 @@ _PRINTERS: Mapping[tuple[str, str], Printer] = {
     **core.PRINTERS,
     **workloads.PRINTERS,
     **devices.PRINTERS,
-    **others.PRINTERS,
+    **networking.PRINTERS,
+    **storage.PRINTERS,
+    **administration.PRINTERS,
 }
 
 

@@ -29,7 +29,7 @@ def _features(_context: click.Context, _parameter: click.Parameter, value: str |
     return None if value is None else parse_features(value)
 
 
-@click.command(short_help="Which devices do claims get, and if none, why not?")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--node", metavar="NAME", help="Only this node. Otherwise each in turn, the first that fits.")
 @click.option(

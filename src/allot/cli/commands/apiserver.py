@@ -24,7 +24,7 @@ from allot.process.interpreter import settle
 from allot.process.signals import stop_on_signals
 
 
-@click.command(short_help="Run the API server.")
+@click.command()
 @server_options
 def apiserver(**arguments: Any) -> None:
     """Run a Kubernetes API server that kubectl and every Kubernetes client can use.

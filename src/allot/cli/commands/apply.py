@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EXIT_REFUSED = 1
 
 
-@click.command(short_help="Convert what is safe, lint, then apply.")
+@click.command()
 @click.option(
     "-f",
     "--filename",

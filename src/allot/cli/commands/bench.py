@@ -12,7 +12,8 @@ import msgspec
 
 from allot.bench.child import Failed, Options, run_in_child
 from allot.bench.run import TIMEOUT_S, Outcome
-from allot.bench.workloads import LABELS, UnknownWorkload, Workload, find_workloads
+from allot.bench.workloads import UnknownWorkload, Workload, find_workloads
+from allot.bench.workloads import labels as all_labels
 from allot.cli.errors import CommandError
 from allot.cli.output import OutputFormat, talk, write, write_table
 
@@ -25,7 +26,7 @@ class BenchFailed(CommandError):
     exit_code = 1
 
 
-@click.group(short_help="Measure the control plane.")
+@click.group()
 def bench() -> None:
     """Measure the control plane.
 
@@ -38,7 +39,9 @@ def bench() -> None:
 @bench.command(short_help="Run Kubernetes' scheduler benchmark.")
 @click.argument("patterns", nargs=-1, metavar="[WORKLOAD]...")
 @click.option("--list", "lists", is_flag=True, help="Only list the workloads.")
-@click.option("-l", "--label", "labels", multiple=True, type=click.Choice(LABELS), help="Only those with this label.")
+@click.option(
+    "-l", "--label", "labels", multiple=True, type=click.Choice(all_labels()), help="Only those with this label."
+)
 @click.option(
     "-o",
     "--output",

@@ -47,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True):
     decided_by: str = ""
 
 
-@click.command(short_help="What does a device selector cost, and which devices does it select?")
+@click.command()
 @click.argument("expression", required=False)
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="ResourceSlices to try it on; may be repeated."

@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 from allot.cli.main import COMPLETION_VARIABLE
 
 
-@click.command(short_help="Print the completion of a shell.")
+@click.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
     """Print a script that lets a shell complete the commands and options of allot.

@@ -21,12 +21,12 @@ from allot.cli.output import talk
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.controllers.metrics import ControllerMetrics
-from allot.controllers.neighbours import has_controller_manager, server_version
-from allot.controllers.neighbours import is_allot_version as is_ours
 from allot.controllers.nodelifecycle import NodeLifecycle
 from allot.controllers.podgc import PodGarbageCollector
 from allot.controllers.runner import Runnable, Services
 from allot.controllers.table import CONTROLLERS, Row, select
+from allot.controllers.upstream_detection import has_controller_manager, server_version
+from allot.controllers.upstream_detection import is_allot_version as is_ours
 from allot.core.features import FeatureGates
 from allot.core.lifecycle.nodes import NodeSettings
 from allot.core.lifecycle.podgc import TERMINATED_MAX
@@ -49,7 +49,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     terminated_pod_gc_threshold: int
 
 
-@click.command(short_help="Run the controllers.")
+@click.command()
 @controllers_option
 @click.option(
     "--beside-kube-controller-manager",

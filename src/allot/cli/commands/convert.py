@@ -17,7 +17,7 @@ _STDIN = "stdin"
 _JSON = "json"
 
 
-@click.command(short_help="Manifests of any API generation as Kubernetes takes them today.")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--write", "writes", is_flag=True, help="Change the files themselves, if everything can be converted.")
 @click.option("--diff", "diffs", is_flag=True, help="Print what would change instead of the result.")

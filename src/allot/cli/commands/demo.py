@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from allot.cli.demos.catalogue import DEMOS, ONE_GPU
+from allot.cli.demos.catalogue import demos
 from allot.cli.demos.script import Demo
 from allot.cli.errors import Unreadable
 from allot.cli.output import OutputFormat, output_option, write_table, write_value, yaml_text
@@ -24,12 +24,12 @@ from allot.cli.output import OutputFormat, output_option, write_table, write_val
 if TYPE_CHECKING:
     from rich.console import Console
 
-_BY_NAME = {demo.name: demo for demo in DEMOS}
+_DEFAULT = "one-gpu"
 _WIDTH = 110
 
 
-@click.command(short_help="Show what dynamic resource allocation does, step by step.")
-@click.argument("name", default=ONE_GPU.name, metavar="[NAME]")
+@click.command()
+@click.argument("name", default=_DEFAULT, metavar="[NAME]")
 @click.option("--list", "lists", is_flag=True, help="Show which demonstrations there are, and exit.")
 @click.option("--pause", "pauses", is_flag=True, help="Wait for Enter before each step.")
 @click.option("--keep", is_flag=True, help="Leave everything as it is at the end, and say how to use it.")
@@ -67,10 +67,10 @@ def demo(
     if lists:
         _list(output)
         return
-    chosen = _BY_NAME.get(name)
+    chosen = demos().get(name)
     if chosen is None:
         raise Unreadable(
-            f"demonstration {name!r}: expected one of {', '.join(_BY_NAME)}", "allot demo --list shows them"
+            f"demonstration {name!r}: expected one of {', '.join(demos())}", "allot demo --list shows them"
         )
     # Imported late: it takes longer than most commands run.
     from rich.console import Console
@@ -98,9 +98,9 @@ def _save(console: Console, record: Path, title: str) -> None:
 
 def _list(output: OutputFormat) -> None:
     if output is OutputFormat.TABLE:
-        write_table(("NAME", "WHAT IT SHOWS"), [[each.name, each.title] for each in DEMOS])
+        write_table(("NAME", "WHAT IT SHOWS"), [[each.name, each.title] for each in demos().values()])
     else:
-        for each in DEMOS:
+        for each in demos().values():
             write_value({"name": each.name, "title": each.title}, output)
 
 
@@ -203,8 +203,8 @@ def _end(chosen: Demo, console: Console, kept: Path | None) -> None:
     if kept is not None:
         console.print(f"export KUBECONFIG={kept / 'kubeconfig'}", soft_wrap=True)
         console.print(f"allot down --data-dir {kept / 'data'}   ends the cluster", soft_wrap=True)
-    place = DEMOS.index(chosen) + 1
-    following = DEMOS[place % len(DEMOS)]
+    every = list(demos().values())
+    following = every[(every.index(chosen) + 1) % len(every)]
     rows = (
         (f"allot demo {following.name}", following.title),
         ("allot demo --list", "all demonstrations"),

@@ -11,7 +11,7 @@ from allot.cli.serving import data_dir_option
 from allot.cli.up.ending import end_cluster
 
 
-@click.command(short_help="Stop the cluster on this machine.")
+@click.command()
 @data_dir_option
 def down(data_dir: Path) -> None:
     """Stop the cluster of a data directory, in the background or in another terminal, and wait until it has ended.

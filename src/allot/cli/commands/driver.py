@@ -28,7 +28,7 @@ from allot.store.memory import MemoryStore
 _COLOURS = {Verdict.PASS.value: "green", Verdict.FAIL.value: "red", Verdict.SKIP.value: "yellow"}
 
 
-@click.group(short_help="Begin a driver, and test it.")
+@click.group()
 def driver() -> None:
     """Write drivers for devices: begin one, and test any that is written with allot.driver.
 

@@ -28,7 +28,7 @@ _output = click.option(
 )
 
 
-@click.group(short_help="Every single device, what it is and who has it.")
+@click.group()
 def get() -> None:
     """What kubectl cannot list: the devices inside of resource slices, and the pools they are published in.
 

@@ -55,7 +55,7 @@ def _known_rules(_context: click.Context, _parameter: click.Parameter, values: t
     return frozenset(names)
 
 
-@click.command(short_help="What is wrong with these manifests, before a cluster sees them?")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--against",

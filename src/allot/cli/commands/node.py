@@ -31,7 +31,7 @@ from allot.devices.simulation import DRIVER_POD
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
-from allot.node.dra.manager import DeviceManager, Periods
+from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_machine
 from allot.node.pod_folders import PODS
 from allot.node.pod_resources import SOCKET, Allocatable, PodResources
@@ -131,7 +131,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     return Periods(**found)
 
 
-@click.command(short_help="Run the agent of a node.")
+@click.command()
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -308,7 +308,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
     informers = Informers(component.client, component.clock, component.ids)
     agent: NodeAgent | None = None
     try:
-        devices = DeviceManager(
+        devices = ClaimPreparer(
             component.client,
             options.name,
             root,

@@ -59,7 +59,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{name} {value}" for name, values in named for value in values]
 
 
-@click.command(short_help="How many more of this fit, and what if there were other nodes?")
+@click.command()
 @click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
 @click.option("--add", multiple=True, metavar="PROFILE=N", help="What if there were N more nodes of this profile (h100x8), "
               "or those of a file of nodes? May be repeated.")  # fmt: skip

@@ -15,7 +15,7 @@ from allot.cli.up.instance import Instance
 from allot.cli.up.kubeconfigs import remove_context
 
 
-@click.command(short_help="Stop the cluster and remove its data.")
+@click.command()
 @data_dir_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset(data_dir: Path, yes: bool) -> None:

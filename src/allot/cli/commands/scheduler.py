@@ -32,7 +32,7 @@ _WRITING_MAX = 64
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-@click.command(short_help="Run the scheduler.")
+@click.command()
 @click.option(
     "--config",
     "config",

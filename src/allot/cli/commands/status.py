@@ -19,7 +19,7 @@ from allot.core.model.core_v1 import Node, Pod
 from allot.process.clock import rfc3339
 
 
-@click.command(short_help="Tell how the cluster on this machine is doing.")
+@click.command()
 @data_dir_option
 @output_option
 def status(data_dir: Path, output: OutputFormat) -> int:

@@ -29,7 +29,7 @@ Row = TypeVar("Row")
 _Key = Callable[[Any], Any]
 
 
-@click.group(short_help="What of the devices is free, in use, and by whom?")
+@click.group()
 def top() -> None:
     """What of the cluster's devices is free, in use, by whom, and out of reach.
 

@@ -34,7 +34,7 @@ _KINDS = {
 _COLOURS = {"device": "green", "claim": "cyan"}
 
 
-@click.command(short_help="From a pod to its claims, devices and node, and back.")
+@click.command()
 @click.argument("subject", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace.  [default: that of the context]")
 @snapshot_options

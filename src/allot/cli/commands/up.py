@@ -53,7 +53,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
         context.exit()
 
 
-@click.command(short_help="Start a cluster on this machine.", cls=_CountsBelongToNodes)
+@click.command(cls=_CountsBelongToNodes)
 @click.option(
     "--node",
     "specs",

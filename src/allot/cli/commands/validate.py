@@ -64,7 +64,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         return Surroundings(whole, namespaces)
 
 
-@click.command(short_help="Would the API server take these objects?")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--feature-gates",

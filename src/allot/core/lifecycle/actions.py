@@ -1,4 +1,4 @@
-"""What a reconciler wants done, as data. `allot.controllers.apply` carries it out; nothing here knows how.
+"""What a reconciler wants done, as data. `allot.controllers.action_executor` carries it out; nothing here knows how.
 
 Actions of one answer are carried out in order, and the first that fails ends the sequence: the reconciler is asked again
 later and decides anew from what is there by then. So every sequence must be safe to break off after any of its steps.

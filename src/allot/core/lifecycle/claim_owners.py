@@ -1,6 +1,6 @@
 """Which claim belongs to whom: the claim behind an entry of a pod or PodGroup, who made it, who may use it, who is done.
 
-Pure look-ups over objects as they are; the reconcilers (`templates`, `claims`, `evictions`) and their indexes build on them.
+Pure look-ups over objects as they are; the reconcilers (`templates`, `claims`, `device_taint_evictions`) and their indexes build on them.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from allot.core.features import FeatureGates
-from allot.core.lifecycle import evictions
+from allot.core.lifecycle import device_taint_evictions
 from allot.core.lifecycle.actions import Action, Apply, RequeueAfter, resource_of
-from allot.core.lifecycle.evictions import PoolName, PoolTaints
+from allot.core.lifecycle.device_taint_evictions import PoolName, PoolTaints
 from allot.core.lifecycle.times import seconds_of, time_of
 from allot.core.model.core_v1 import Pod
 from allot.core.model.meta import Condition
@@ -33,7 +33,7 @@ CONDITION = "EvictionInProgress"
 STATUS_PERIOD_S = 10.0
 
 
-class View(evictions.View, Protocol):
+class View(device_taint_evictions.View, Protocol):
     """What is known, as far as the status of a rule is about it."""
 
     def allocated_claims(self) -> Iterable[ResourceClaim]:
@@ -136,13 +136,13 @@ def _affected(rule: DeviceTaintRule, view: View, gates: FeatureGates) -> tuple[i
     alone = _OneRule(rule, view)
     found: dict[str, str] = {}
     for claim in view.allocated_claims():
-        if evictions.claim_eviction(claim, alone) is None:
+        if device_taint_evictions.claim_eviction(claim, alone) is None:
             continue
         for pod in view.consumers(claim):
             if (
                 pod.metadata.uid not in found
                 and pod.metadata.deletion_timestamp is None
-                and evictions.pod_eviction(pod, alone, gates) is not None
+                and device_taint_evictions.pod_eviction(pod, alone, gates) is not None
             ):
                 found[pod.metadata.uid] = pod.metadata.namespace
     return len(found), len(dict.fromkeys(found.values()))
@@ -164,7 +164,7 @@ def _published(rule: DeviceTaintRule, view: View) -> int:
 
 def _allocated(rule: DeviceTaintRule, view: View) -> int:
     return sum(
-        evictions.matches(rule, result)
+        device_taint_evictions.matches(rule, result)
         for claim in view.allocated_claims()
         if claim.status.allocation is not None
         for result in claim.status.allocation.devices.results

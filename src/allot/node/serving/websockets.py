@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 from collections.abc import AsyncIterator, Sequence
 
 from allot.node.serving.http import HttpError, Request
+from allot.process.websocket_frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    FINAL,
+    MASKED,
+    NORMAL_CLOSURE,
+    PING,
+    PONG,
+    TEXT,
+    accept_value,
+    frame,
+    unmasked,
+)
 
-_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
-_FINAL, _MASKED = 0x80, 0x80
 _MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 _WRITE_S = 60.0
 
@@ -40,7 +49,7 @@ class WebSocket:
         protocol = next((each for each in protocols if each in offered), "")
         if offered and not protocol:
             raise HttpError(403, f"unable to upgrade: none of {', '.join(offered)} is supported")
-        headers = {"Sec-WebSocket-Accept": base64.b64encode(hashlib.sha1(key + _MAGIC).digest()).decode()}
+        headers = {"Sec-WebSocket-Accept": accept_value(key)}
         if protocol:
             headers["Sec-WebSocket-Protocol"] = protocol
         await request.upgrade("websocket", headers)
@@ -54,12 +63,12 @@ class WebSocket:
                 final, code, data = await self._frame()
             except (asyncio.IncompleteReadError, ConnectionError, ValueError):
                 return
-            if code == _PING:
-                await self._send(_PONG, data)
-            elif code == _CLOSE:
+            if code == PING:
+                await self._send(PONG, data)
+            elif code == CLOSE:
                 await self.close()
                 return
-            elif code in (_TEXT, _BINARY, _CONTINUATION):
+            elif code in (TEXT, BINARY, CONTINUATION):
                 parts += data
                 if len(parts) > _MESSAGE_BYTES_MAX:
                     return
@@ -74,27 +83,20 @@ class WebSocket:
             length = int.from_bytes(await self._reader.readexactly(2), "big")
         elif length == 127:
             length = int.from_bytes(await self._reader.readexactly(8), "big")
-        if not second & _MASKED or length > _MESSAGE_BYTES_MAX:
+        if not second & MASKED or length > _MESSAGE_BYTES_MAX:
             raise ValueError("a frame that clients do not send")
         mask = await self._reader.readexactly(4)
         data = await self._reader.readexactly(length)
-        return bool(first & _FINAL), first & 0x0F, _unmasked(data, mask)
+        return bool(first & FINAL), first & 0x0F, unmasked(data, mask)
 
     async def send(self, data: bytes) -> None:
         """A binary message; ConnectionError if the client has gone."""
-        await self._send(_BINARY, data)
+        await self._send(BINARY, data)
 
     async def _send(self, code: int, data: bytes) -> None:
         if self._is_closed or self._writer.is_closing():
             raise ConnectionResetError("the client has left")
-        length = len(data)
-        if length < 126:
-            head = bytes((_FINAL | code, length))
-        elif length < 2**16:
-            head = bytes((_FINAL | code, 126)) + length.to_bytes(2, "big")
-        else:
-            head = bytes((_FINAL | code, 127)) + length.to_bytes(8, "big")
-        self._writer.write(head + data)
+        self._writer.write(frame(code, data))
         async with asyncio.timeout(_WRITE_S):
             await self._writer.drain()
 
@@ -102,16 +104,7 @@ class WebSocket:
         """Say goodbye."""
         if not self._is_closed:
             try:
-                await self._send(_CLOSE, (1000).to_bytes(2, "big"))
+                await self._send(CLOSE, NORMAL_CLOSURE)
             except (ConnectionError, TimeoutError):
                 pass
             self._is_closed = True
-
-
-def _unmasked(data: bytes, mask: bytes) -> bytes:
-    """As one large number: byte by byte would take a hundred times as long."""
-    length = len(data)
-    if not length:
-        return b""
-    long_mask = (mask * (length // 4 + 1))[:length]
-    return (int.from_bytes(data, "big") ^ int.from_bytes(long_mask, "big")).to_bytes(length, "big")

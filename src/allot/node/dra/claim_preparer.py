@@ -76,7 +76,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
     redial_s: float = REDIAL_S
 
 
-class DeviceManager:
+class ClaimPreparer:
     """The claims of one node. Run it, or no driver can register.
 
     root: the kubelet's folder, with `plugins_registry` and the state files. active_pods: uids of pods that may still use
@@ -196,10 +196,6 @@ class DeviceManager:
             return whole_claims_of_container(self._records, pod, container)
         except Refused:
             return ()
-
-    def uses_claims(self, pod_uid: str) -> bool:
-        """Whether something is still recorded for a pod: then it has not ended, whatever else has."""
-        return any(pod_uid in record.pod_uids for record in self._records.values())
 
     def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
         """allocatedResourcesStatus of the containers of a pod, by their names; those without claims are left out."""

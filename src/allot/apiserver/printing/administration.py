@@ -1,4 +1,4 @@
-"""Rows of the remaining groups: networking, storage, access control, certificates, admission, flow control and so on."""
+"""Rows of what administrators look after: access control, certificates, leases, admission, flow control, migration, evictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from allot.apiserver.printing.cells import (
     condition,
     count,
     duration,
-    flag,
     given,
     integer,
     is_true,
@@ -23,107 +22,10 @@ from allot.apiserver.printing.cells import (
     members,
     name_of,
     number,
-    scalar,
     selector,
     shortened,
     text,
-    texts,
 )
-from allot.apiserver.printing.core import balancer_addresses
-
-# --- networking.k8s.io, discovery.k8s.io ---
-
-
-def _ingress(ingress: Object, now: Moment) -> Cells:
-    spec = members(ingress, "spec")
-    hosts = [text(rule, "host") for rule in items(spec, "rules") if text(rule, "host")]
-    return [
-        name_of(ingress),
-        text(spec, "ingressClassName") or NONE,
-        shortened(hosts) if hosts else "*",
-        ",".join(balancer_addresses(ingress)),
-        "80, 443" if items(spec, "tls") else "80",
-        now.age(ingress),
-    ]
-
-
-def _is_default(object_: Object, annotation: str) -> bool:
-    return members(object_, "metadata", "annotations").get(annotation) == "true"
-
-
-def _ingress_class(class_: Object, now: Moment) -> Cells:
-    default = _is_default(class_, "ingressclass.kubernetes.io/is-default-class")
-    parameters = members(class_, "spec", "parameters")
-    shown = NONE
-    if parameters:
-        group = text(parameters, "apiGroup")
-        shown = f"{text(parameters, 'kind')}{f'.{group}' if group else ''}/{text(parameters, 'name')}"
-    name = f"{name_of(class_)} (default)" if default else name_of(class_)
-    return [name, text(class_, "spec", "controller"), shown, now.age(class_)]
-
-
-def _address(address: Object, _: Moment) -> Cells:
-    parent = members(address, "spec", "parentRef")
-    shown = NONE
-    if parent:
-        group, namespace = text(parent, "group"), text(parent, "namespace")
-        resource = f"{text(parent, 'resource')}.{group}" if group else text(parent, "resource")
-        shown = f"{resource.lower()}{f'/{namespace}' if namespace else ''}/{text(parent, 'name')}"
-    return [name_of(address), shown]
-
-
-def _endpoint_slice(slice_: Object, now: Moment) -> Cells:
-    ports = [scalar(port.get("port")) or text(port, "name") or "*" for port in items(slice_, "ports")]
-    addresses = [address for endpoint in items(slice_, "endpoints") for address in texts(endpoint, "addresses")]
-    return [
-        name_of(slice_),
-        text(slice_, "addressType"),
-        shortened(ports) if ports else UNSET,
-        shortened(addresses) if addresses else UNSET,
-        now.age(slice_),
-    ]
-
-
-# --- storage.k8s.io ---
-
-
-def _storage_class(class_: Object, now: Moment) -> Cells:
-    default = _is_default(class_, "storageclass.kubernetes.io/is-default-class")
-    return [
-        f"{name_of(class_)} (default)" if default else name_of(class_),
-        text(class_, "provisioner"),
-        text(class_, "reclaimPolicy") or "Delete",
-        text(class_, "volumeBindingMode") or "Immediate",
-        flag(class_, "allowVolumeExpansion"),
-        now.age(class_),
-    ]
-
-
-def _attachment(attachment: Object, now: Moment) -> Cells:
-    spec = members(attachment, "spec")
-    source = text(spec, "source", "persistentVolumeName")
-    attached = flag(attachment, "status", "attached")
-    return [name_of(attachment), text(spec, "attacher"), source, text(spec, "nodeName"), attached, now.age(attachment)]
-
-
-def _csi_driver(driver: Object, now: Moment) -> Cells:
-    spec = members(driver, "spec")
-    audiences = ",".join(text(item, "audience") for item in items(spec, "tokenRequests"))
-    return [
-        name_of(driver),
-        spec.get("attachRequired") is not False,
-        flag(spec, "podInfoOnMount"),
-        flag(spec, "storageCapacity"),
-        audiences if given(spec, "tokenRequests") else UNSET,
-        flag(spec, "requiresRepublish"),
-        ",".join(texts(spec, "volumeLifecycleModes")) or NONE,
-        now.age(driver),
-    ]
-
-
-def _capacity(capacity: Object, _: Moment) -> Cells:
-    return [name_of(capacity), text(capacity, "storageClassName"), scalar(capacity.get("capacity"), UNSET)]
-
 
 # --- rbac.authorization.k8s.io, certificates.k8s.io ---
 
@@ -198,6 +100,7 @@ def _policy_binding(binding: Object, now: Moment) -> Cells:
 
 _POLICY_BINDING = Printer(columns("Name|PolicyName|ParamRef|Age"), _policy_binding)
 _WEBHOOKS = Printer(columns("Name|Webhooks#|Age"), lambda o, now: [name_of(o), count(o, "webhooks"), now.age(o)])
+
 
 # --- flow control, aggregation, migration, lifecycle ---
 
@@ -328,32 +231,6 @@ def _responder(current: Object | None, reported: Object | None, now: Moment) -> 
 _RBAC_BINDING = Printer(columns("Name|Role|Age|Users+|Groups+|ServiceAccounts+"), _binding)
 
 PRINTERS: dict[tuple[str, str], Printer] = {
-    ("networking.k8s.io", "Ingress"): Printer(columns("Name|Class|Hosts|Address|Ports|Age"), _ingress),
-    ("networking.k8s.io", "IngressClass"): Printer(columns("Name|Controller|Parameters|Age"), _ingress_class),
-    ("networking.k8s.io", "NetworkPolicy"): Printer(
-        columns("Name|Pod-Selector|Age"),
-        lambda o, now: [name_of(o), selector(members(o, "spec").get("podSelector")), now.age(o)],
-    ),
-    ("networking.k8s.io", "ServiceCIDR"): Printer(
-        columns("Name|CIDRs|Age"), lambda o, now: [name_of(o), ",".join(texts(o, "spec", "cidrs")), now.age(o)]
-    ),
-    ("networking.k8s.io", "IPAddress"): Printer(columns("Name|ParentRef"), _address),
-    ("discovery.k8s.io", "EndpointSlice"): Printer(columns("Name|AddressType|Ports|Endpoints|Age"), _endpoint_slice),
-    ("storage.k8s.io", "StorageClass"): Printer(
-        columns("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"), _storage_class
-    ),
-    ("storage.k8s.io", "VolumeAttributesClass"): Printer(
-        columns("Name|DriverName|Age"), lambda o, now: [name_of(o), text(o, "driverName"), now.age(o)]
-    ),
-    ("storage.k8s.io", "VolumeAttachment"): Printer(columns("Name|Attacher|PV|Node|Attached?|Age"), _attachment),
-    ("storage.k8s.io", "CSINode"): Printer(
-        columns("Name|Drivers#|Age"), lambda o, now: [name_of(o), count(o, "spec", "drivers"), now.age(o)]
-    ),
-    ("storage.k8s.io", "CSIDriver"): Printer(
-        columns("Name|AttachRequired?|PodInfoOnMount?|StorageCapacity?|TokenRequests|RequiresRepublish?|Modes|Age"),
-        _csi_driver,
-    ),
-    ("storage.k8s.io", "CSIStorageCapacity"): Printer(columns("Name|StorageClassName|Capacity"), _capacity),
     ("rbac.authorization.k8s.io", "RoleBinding"): _RBAC_BINDING,
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _RBAC_BINDING,
     ("certificates.k8s.io", "CertificateSigningRequest"): Printer(

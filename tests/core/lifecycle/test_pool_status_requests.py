@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from allot.core.lifecycle.actions import Delete, Emit, LookUp, RemoveFinalizer, RequeueAfter, Retry, Update, resource_of
+from allot.core.lifecycle.orphaned_slices import is_candidate, reconcile_slice
 from allot.core.lifecycle.pod_groups import active_member_of, reconcile_pod_group
-from allot.core.lifecycle.pools import pool_statuses, reconcile_request
-from allot.core.lifecycle.slices import is_candidate, reconcile_slice
+from allot.core.lifecycle.pool_status_requests import pool_statuses, reconcile_request
 from allot.core.lifecycle.times import time_of
 from allot.core.model.core_v1 import Node
 from allot.core.model.meta import Condition, ObjectMeta, OwnerReference

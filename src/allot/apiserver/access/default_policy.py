@@ -1,23 +1,20 @@
-"""The RBAC objects that a cluster starts with, made from the tables in `default_roles` and `controller_roles`.
+"""The RBAC objects that a cluster starts with, made from the tables in default_policy.yaml.
 
 Labels and annotations mark them as Kubernetes does. Roles whose rules all hang on feature gates that are off are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
-from allot.core.access.controller_roles import CONTROLLER_ROLES
-from allot.core.access.default_roles import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    NAMESPACE_ROLE_BINDINGS,
-    NAMESPACE_ROLES,
-)
+import msgspec
+
 from allot.core.access.rbac import GROUP, Policy
 from allot.core.access.rules import Rule
 from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.process.data_files import read_data_file
 
 Object = dict[str, Any]
 
@@ -36,6 +33,28 @@ _ADDED_TO = {
     "system:aggregate-to-view": "view",
 }
 _AGGREGATED = ("admin", "edit", "view")
+
+
+class _RoleBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A binding in a namespace. role: name of a role there."""
+
+    role: str
+    subjects: tuple[str, ...]
+
+
+class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """default_policy.yaml, which says what is in them. Rules are a text with a line for each; `parse_rules` reads it."""
+
+    cluster_roles: Mapping[str, str]
+    controller_roles: Mapping[str, str]
+    roles: Mapping[str, Mapping[str, str]]
+    cluster_role_bindings: Mapping[str, tuple[str, ...]]
+    role_bindings: Mapping[str, Mapping[str, _RoleBinding]]
+
+
+@cache
+def _tables() -> _Tables:
+    return read_data_file(__package__, "default_policy.yaml", _Tables)
 
 
 def parse_rules(text: str, gates: FeatureGates) -> tuple[Rule, ...]:
@@ -61,7 +80,7 @@ def _rule(line: str) -> Rule:
 
 def node_rules(gates: FeatureGates = DEFAULT_GATES) -> tuple[Rule, ...]:
     """What every node may do, apart from what is decided object by object."""
-    return parse_rules(CLUSTER_ROLES["system:node"], gates)
+    return parse_rules(_tables().cluster_roles["system:node"], gates)
 
 
 def default_objects(gates: FeatureGates = DEFAULT_GATES) -> tuple[tuple[str, Object], ...]:
@@ -71,8 +90,10 @@ def default_objects(gates: FeatureGates = DEFAULT_GATES) -> tuple[tuple[str, Obj
 
 
 def _cluster_roles(gates: FeatureGates) -> Iterable[tuple[str, Object]]:
-    roles = {name: parse_rules(text, gates) for name, text in CLUSTER_ROLES.items()}
-    roles |= {f"system:controller:{name}": parse_rules(text, gates) for name, text in CONTROLLER_ROLES.items()}
+    roles = {name: parse_rules(text, gates) for name, text in _tables().cluster_roles.items()}
+    roles |= {
+        f"system:controller:{name}": parse_rules(text, gates) for name, text in _tables().controller_roles.items()
+    }
     found = {name: _cluster_role(name, rules) for name, rules in roles.items() if rules}
     found |= {name: _cluster_role(name, ()) for name in _AGGREGATED}
     policy = Policy()
@@ -95,14 +116,15 @@ def _cluster_role(name: str, rules: tuple[Rule, ...]) -> Object:
 
 
 def _namespace_roles(gates: FeatureGates) -> Iterable[tuple[str, Object]]:
-    for (namespace, name), text in NAMESPACE_ROLES.items():
-        rules = [rule.as_object() for rule in parse_rules(text, gates)]
-        yield "roles", _object("Role", namespace, name) | {"rules": rules}
+    for namespace, roles in _tables().roles.items():
+        for name, text in roles.items():
+            rules = [rule.as_object() for rule in parse_rules(text, gates)]
+            yield "roles", _object("Role", namespace, name) | {"rules": rules}
 
 
 def _cluster_bindings(roles: set[str]) -> Iterable[tuple[str, Object]]:
-    subjects = dict(CLUSTER_ROLE_BINDINGS)
-    for name in CONTROLLER_ROLES:
+    subjects = dict(_tables().cluster_role_bindings)
+    for name in _tables().controller_roles:
         if f"system:controller:{name}" in roles:
             subjects[f"system:controller:{name}"] = (f"ServiceAccount kube-system/{name}",)
     for name in sorted(subjects):
@@ -110,8 +132,9 @@ def _cluster_bindings(roles: set[str]) -> Iterable[tuple[str, Object]]:
 
 
 def _namespace_bindings() -> Iterable[tuple[str, Object]]:
-    for (namespace, name), (role, subjects) in NAMESPACE_ROLE_BINDINGS.items():
-        yield "rolebindings", _binding("RoleBinding", namespace, name, "Role", role, subjects)
+    for namespace, bindings in _tables().role_bindings.items():
+        for name, binding in bindings.items():
+            yield "rolebindings", _binding("RoleBinding", namespace, name, "Role", binding.role, binding.subjects)
 
 
 def _binding(kind: str, namespace: str, name: str, role_kind: str, role: str, subjects: tuple[str, ...]) -> Object:

@@ -1,4 +1,4 @@
-"""Who may prepare and unprepare now: one at a time in this process, and one process at a time on this node.
+"""The lock of prepare and unprepare: one operation at a time in this process, and one process at a time on this node.
 
 During a rolling update two instances of a driver share a folder. Each takes the lock on a file there for the time of an
 operation; a token in the file tells who had it last, and thereby whether the checkpoint has to be read again.
@@ -20,8 +20,8 @@ _PAUSE_MAX_S = 0.1
 _TOKEN_BYTES_MAX = 128
 
 
-class Turns:
-    """Takes turns with other tasks and other processes. on_taken_over: another process had the turn in between."""
+class OperationLock:
+    """Held by one task of one process. on_taken_over: another process held it in between."""
 
     def __init__(self, path: Path, token: str, clock: Clock, on_taken_over: Callable[[], None]) -> None:
         self._path = path
@@ -36,14 +36,14 @@ class Turns:
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def close(self) -> None:
-        """Let go."""
+        """Close the file, which releases the lock."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Alone on this node."""
+    async def held(self) -> AsyncIterator[None]:
+        """Hold it: no other operation runs on this node."""
         async with self._lock:
             await self._lock_file()
             try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allot.client.api import Client
-from allot.controllers.neighbours import has_controller_manager, is_allot, is_allot_version
+from allot.controllers.upstream_detection import has_controller_manager, is_allot, is_allot_version
 from allot.process.clock import SystemClock
 from allot.store.memory import MemoryStore
 from apiserver.live import live_server

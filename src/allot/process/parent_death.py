@@ -1,4 +1,4 @@
-"""`python -m allot.process.leash PARENT COMMAND...`: becomes the command, and ends when its parent does, however that ends.
+"""`python -m allot.process.parent_death PARENT COMMAND...`: becomes the command, and ends when its parent does, however that ends.
 
 The kernel sends SIGTERM to whoever asked for it when the parent is gone; the request outlives the change into another program, so
 that programs of others can be held this way too. Where the kernel knows no such request (only Linux does), the command runs without.
@@ -17,7 +17,7 @@ EXIT_NOT_FOUND = 127
 EXIT_NOT_RUNNABLE = 126
 
 
-def on_leash(command: Sequence[str]) -> list[str]:
+def ending_with_parent(command: Sequence[str]) -> list[str]:
     """The command line that runs a command so that it ends together with this process."""
     return [sys.executable, "-m", __name__, str(os.getpid()), *command]
 

@@ -14,27 +14,27 @@ import pytest
 
 from allot.core.features import ALL_GATES
 from allot.node.devices import PrepareFailed
-from allot.node.dra.manager import DeviceManager
+from allot.node.dra.claim_preparer import ClaimPreparer
 from allot.wire import dra_v1_pb2
 from controllers.cluster import by_name, from_template
 from controllers.cluster import pod as pod_object
 from node.dra.misbehaviour import HANG_TEXT, MISBEHAVIOURS, hang
-from node.dra.node import NODE, QUICK, Node, node, registered, until
+from node.dra.node import NODE, QUICK, Node, has_records, node, registered, until
 
 PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
 
 
-async def refused(manager: DeviceManager, pod: Any) -> str:
+async def refused(preparer: ClaimPreparer, pod: Any) -> str:
     """Why a pod does not get its claims."""
     with pytest.raises(PrepareFailed) as caught:
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
     return str(caught.value)
 
 
-async def kept(manager: DeviceManager, pod: Any) -> str:
+async def kept(preparer: ClaimPreparer, pod: Any) -> str:
     """Why the claims of a pod are not given back."""
     with pytest.raises(PrepareFailed) as caught:
-        await manager.unprepare(pod)
+        await preparer.unprepare(pod)
     return str(caught.value)
 
 
@@ -42,41 +42,41 @@ async def kept(manager: DeviceManager, pod: Any) -> str:
 
 
 async def test_a_claim_is_prepared_once_and_given_back_once(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
         uid = await here.uid_of("a")
-        await manager.prepare(pod)
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
+        await preparer.prepare(pod)
         assert driver.asked(PREPARE) == [(uid,)]
-        assert manager.cdi_devices(pod, "c") == (f"gpu.example.com/claim={uid}-0",)
-        await manager.unprepare(pod)
-        await manager.unprepare(pod)
+        assert preparer.cdi_devices(pod, "c") == (f"gpu.example.com/claim={uid}-0",)
+        await preparer.unprepare(pod)
+        await preparer.unprepare(pod)
         assert driver.asked(UNPREPARE) == [(uid,)]
         assert here.state() == []
-        assert not manager.uses_claims(pod["metadata"]["uid"])
+        assert not has_records(preparer, pod)
 
 
 async def test_a_pod_without_claims_needs_no_driver_and_leaves_nothing(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         pod = await here.pod("p")
-        await manager.prepare(pod)
-        assert manager.cdi_devices(pod, "c") == ()
-        await manager.unprepare(pod)
-        assert not manager.records
+        await preparer.prepare(pod)
+        assert preparer.cdi_devices(pod, "c") == ()
+        await preparer.unprepare(pod)
+        assert not preparer.records
 
 
 @pytest.mark.parametrize("versions", [("v1.DRAPlugin",), ("v1beta1.DRAPlugin",), ("v1.DRAPlugin", "v1beta1.DRAPlugin")])
 async def test_each_driver_is_called_once_with_all_claims(tmp_path: Path, versions: Sequence[str]) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         drivers = [await here.driver(name, versions=versions) for name in ("one.example.com", "two.example.com")]
         names = [driver.name for driver in drivers]
-        await registered(manager, *names)
+        await registered(preparer, *names)
         pod = await here.pod("p", "a", "b", drivers=names)
         uids = {await here.uid_of(name) for name in ("a", "b")}
-        await manager.prepare(pod)
-        await manager.unprepare(pod)
+        await preparer.prepare(pod)
+        await preparer.unprepare(pod)
         for driver in drivers:
             assert [(version, operation, set(asked)) for version, operation, asked in driver.calls] == [
                 (versions[0], PREPARE, uids),
@@ -85,38 +85,38 @@ async def test_each_driver_is_called_once_with_all_claims(tmp_path: Path, versio
 
 
 async def test_a_claim_that_is_prepared_is_not_prepared_again_for_another_pod(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         first = await here.pod("first", "shared")
-        await manager.prepare(first)
+        await preparer.prepare(first)
         second = await here.pod("second", "shared", "own")
-        await manager.prepare(second)
+        await preparer.prepare(second)
         shared, own = await here.uid_of("shared"), await here.uid_of("own")
         assert driver.asked(PREPARE) == [(shared,), (own,)]
         # Only who used it last gives it back.
-        await manager.unprepare(first)
+        await preparer.unprepare(first)
         assert driver.asked(UNPREPARE) == []
-        await manager.unprepare(second)
+        await preparer.unprepare(second)
         assert sorted(driver.asked(UNPREPARE)[0]) == sorted((shared, own))
         assert here.state() == []
 
 
 async def test_a_claim_is_prepared_though_no_container_uses_it(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
         pod = {**pod, "spec": {**pod["spec"], "containers": [{"name": "c", "image": "x"}]}}
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         assert len(driver.asked(PREPARE)) == 1
-        assert manager.cdi_devices(pod, "c") == ()
+        assert preparer.cdi_devices(pod, "c") == ()
 
 
 async def test_containers_get_the_devices_of_the_requests_that_they_name(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
         uid = await here.uid_of("a")
         driver.devices[uid] = [
@@ -129,8 +129,8 @@ async def test_containers_get_the_devices_of_the_requests_that_they_name(tmp_pat
         claims |= {"none": [], "sub": [{"name": "a", "request": "two/sub"}]}
         containers = [{"name": name, "image": "x", "resources": {"claims": used}} for name, used in claims.items()]
         pod = {**pod, "spec": {**pod["spec"], "containers": containers}}
-        await manager.prepare(pod)
-        numbers = {name: [id_.rpartition("-")[2] for id_ in manager.cdi_devices(pod, name)] for name in (*claims,)}
+        await preparer.prepare(pod)
+        numbers = {name: [id_.rpartition("-")[2] for id_ in preparer.cdi_devices(pod, name)] for name in (*claims,)}
         assert numbers == {
             "one": ["0", "2"],
             "all": ["0", "1", "2"],
@@ -143,9 +143,9 @@ async def test_containers_get_the_devices_of_the_requests_that_they_name(tmp_pat
 
 
 async def test_extended_resources_are_served_by_their_own_claim(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "extended")
         uid = await here.uid_of("extended")
         driver.devices[uid] = [
@@ -176,13 +176,13 @@ async def test_extended_resources_are_served_by_their_own_claim(tmp_path: Path) 
                 }
             },
         }
-        await manager.prepare(pod)
-        assert [manager.cdi_devices(pod, name) for name in ("first", "second", "zero")] == [
+        await preparer.prepare(pod)
+        assert [preparer.cdi_devices(pod, name) for name in ("first", "second", "zero")] == [
             (f"gpu.example.com/claim={uid}-0",),
             (f"gpu.example.com/claim={uid}-1",),
             (),
         ]
-        await manager.unprepare(pod)
+        await preparer.unprepare(pod)
         assert driver.prepared == set()
 
 
@@ -190,50 +190,50 @@ async def test_extended_resources_are_served_by_their_own_claim(tmp_path: Path) 
 
 
 async def test_a_pod_that_fails_a_check_is_told_why_and_leaves_nothing(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         await here.driver()
-        await registered(manager)
+        await registered(preparer)
         prefix = "prepare dynamic resources: "
         pod = await here.pod("waits", "a")
         made = {**pod, "spec": {**pod["spec"], "resourceClaims": [from_template("a", "t")]}}
-        assert await refused(manager, made) == prefix + 'pod "default/waits": ResourceClaim not created yet'
+        assert await refused(preparer, made) == prefix + 'pod "default/waits": ResourceClaim not created yet'
         statuses = {"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "a"}]}
         text = "ResourceClaim default/a was not created for Pod default/waits (Pod is not owner)"
-        assert await refused(manager, {**made, "status": statuses}) == prefix + text
+        assert await refused(preparer, {**made, "status": statuses}) == prefix + text
 
         gone = {**pod, "spec": {**pod["spec"], "resourceClaims": [by_name("a", "nothing")]}}
-        assert (await refused(manager, gone)).startswith(prefix + "fetch ResourceClaim nothing: ")
+        assert (await refused(preparer, gone)).startswith(prefix + "fetch ResourceClaim nothing: ")
 
         other = await here.pod("other", "b", reserve=False)
         uid = await here.uid_of("b")
         text = f"pod other ({other['metadata']['uid']}) is not allowed to use ResourceClaim b ({uid})"
-        assert await refused(manager, other) == prefix + text
+        assert await refused(preparer, other) == prefix + text
 
         found = await here.cluster.get("resourceclaims", "a")
         assert found is not None
         stranger = await here.pod("stranger", "c", drivers=["absent.example.com"])
-        assert await refused(manager, stranger) == prefix + "DRA driver absent.example.com is not registered"
-        assert not manager.records
+        assert await refused(preparer, stranger) == prefix + "DRA driver absent.example.com is not registered"
+        assert not preparer.records
         assert not (here.root / "dra_manager_state").exists()
-        await manager.unprepare(stranger)
+        await preparer.unprepare(stranger)
 
 
 async def test_an_entry_that_needs_no_claim_is_left_out(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         pod = pod_object("p", claims=[from_template("a", "t")], node=NODE)
         pod["metadata"]["uid"] = "uid"
         pod["status"] = {"resourceClaimStatuses": [{"name": "a"}]}
-        await manager.prepare(pod)
-        assert manager.cdi_devices(pod, "c") == ()
+        await preparer.prepare(pod)
+        assert preparer.cdi_devices(pod, "c") == ()
 
 
 async def test_a_claim_with_the_name_of_one_that_is_still_prepared_has_to_wait(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
         old = await here.uid_of("a")
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         driver.around = _fail("not yet")
         await here.cluster.of("resourceclaims").update_status(
             {**(await here.cluster.get("resourceclaims", "a") or {}), "status": {}}
@@ -241,15 +241,15 @@ async def test_a_claim_with_the_name_of_one_that_is_still_prepared_has_to_wait(t
         await here.cluster.of("pods").delete("p", "default", grace_period_seconds=0)
         await here.cluster.of("resourceclaims").delete("a", "default")
         here.active = set()
-        await manager.reconcile()
+        await preparer.reconcile()
         successor = await here.pod("q", "a")
         assert (
             f"old ResourceClaim with same name a and different UID {old} still exists (previous pod force-deleted?!)"
-            in await refused(manager, successor)
+            in await refused(preparer, successor)
         )
         driver.around = None
-        await manager.reconcile()
-        await manager.prepare(successor)
+        await preparer.reconcile()
+        await preparer.prepare(successor)
         assert driver.prepared == {await here.uid_of("a")}
 
 
@@ -276,51 +276,51 @@ def _fail(text: str, *, times: int | None = None) -> Any:
 
 
 async def test_a_driver_that_fails_is_asked_again_by_the_next_try(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
         driver.around = _fail("no power", times=1)
         text = "prepare dynamic resources: NodePrepareResources failed for ResourceClaim a: no power"
-        assert await refused(manager, pod) == text
-        await manager.prepare(pod)
+        assert await refused(preparer, pod) == text
+        await preparer.prepare(pod)
         driver.around = _fail("in use", times=1)
         text = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim a: in use"
-        assert await kept(manager, pod) == text
-        assert manager.uses_claims(pod["metadata"]["uid"])
+        assert await kept(preparer, pod) == text
+        assert has_records(preparer, pod)
         # Nobody gets a claim that is on its way out.
         second = await here.pod("second", "a")
-        assert await refused(manager, second) == "prepare dynamic resources: ResourceClaim a is being unprepared"
-        await manager.unprepare(pod)
-        await manager.prepare(second)
+        assert await refused(preparer, second) == "prepare dynamic resources: ResourceClaim a is being unprepared"
+        await preparer.unprepare(pod)
+        await preparer.prepare(second)
 
 
 async def test_a_failed_prepare_is_undone_when_the_pod_ends(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         drivers = [await here.driver(name) for name in ("one.example.com", "two.example.com")]
-        await registered(manager, "one.example.com", "two.example.com")
+        await registered(preparer, "one.example.com", "two.example.com")
         drivers[1].around = _fail("no", times=1)
         pod = await here.pod("p", "a", drivers=["one.example.com", "two.example.com"])
-        assert "failed for ResourceClaim a: no" in await refused(manager, pod)
-        await manager.unprepare(pod)
+        assert "failed for ResourceClaim a: no" in await refused(preparer, pod)
+        await preparer.unprepare(pod)
         # Also who never prepared it is asked; it has to bear that.
         assert [len(driver.asked(UNPREPARE)) for driver in drivers] == [1, 1]
         assert drivers[0].prepared == set()
 
 
 async def test_one_of_two_drivers_that_fails_does_not_make_the_other_forget(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         drivers = [await here.driver(name) for name in ("one.example.com", "two.example.com")]
-        await registered(manager, "one.example.com", "two.example.com")
+        await registered(preparer, "one.example.com", "two.example.com")
         drivers[1].around = _fail("no", times=1)
         pod = await here.pod("p", "a", drivers=["one.example.com", "two.example.com"])
-        await refused(manager, pod)
-        await manager.prepare(pod)
+        await refused(preparer, pod)
+        await preparer.prepare(pod)
         uid = await here.uid_of("a")
-        assert manager.cdi_devices(pod, "c") == (f"one.example.com/claim={uid}-0", f"two.example.com/claim={uid}-0")
+        assert preparer.cdi_devices(pod, "c") == (f"one.example.com/claim={uid}-0", f"two.example.com/claim={uid}-0")
         drivers[0].around = _fail("no", times=1)
-        await kept(manager, pod)
-        await manager.unprepare(pod)
+        await kept(preparer, pod)
+        await preparer.unprepare(pod)
         assert here.state() == []
 
 
@@ -330,63 +330,63 @@ async def test_one_of_two_drivers_that_fails_does_not_make_the_other_forget(tmp_
 )
 async def test_a_driver_that_misbehaves_fails_the_pod_and_nothing_else(tmp_path: Path, around: Any, text: str) -> None:
     periods = msgspec.structs.replace(QUICK, call_s=0.1 if around is hang else 5.0)
-    async with node(tmp_path) as here, here.running(periods) as manager:
+    async with node(tmp_path) as here, here.running(periods) as preparer:
         driver = await here.driver()
         good = await here.driver("good.example.com")
-        await registered(manager, driver.name, good.name)
+        await registered(preparer, driver.name, good.name)
         pod = await here.pod("p", "a")
         neighbour = await here.pod("q", "b", drivers=[good.name])
         driver.around = around
-        assert f"prepare dynamic resources: {PREPARE}{text}" in await refused(manager, pod)
-        await manager.prepare(neighbour)
+        assert f"prepare dynamic resources: {PREPARE}{text}" in await refused(preparer, pod)
+        await preparer.prepare(neighbour)
         driver.around = None
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         driver.around = around
-        assert f"unprepare dynamic resources: {UNPREPARE}{text}" in await kept(manager, pod)
+        assert f"unprepare dynamic resources: {UNPREPARE}{text}" in await kept(preparer, pod)
         driver.around = None
-        await manager.unprepare(pod)
+        await preparer.unprepare(pod)
         assert [state["ClaimName"] for state in here.state()] == ["b"]
 
 
 async def test_a_service_that_goes_is_noticed_at_once_and_used_again_when_it_is_back(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         await driver.stop_service()
-        await until(lambda: not manager.plugins.is_usable(driver.name))
-        assert "NodeUnprepareResources: rpc error: code = Unavailable" in await kept(manager, pod)
+        await until(lambda: not preparer.plugins.is_usable(driver.name))
+        assert "NodeUnprepareResources: rpc error: code = Unavailable" in await kept(preparer, pod)
         await driver.start_service()
-        await registered(manager)
-        await manager.unprepare(pod)
+        await registered(preparer)
+        await preparer.unprepare(pod)
         assert driver.prepared == set()
 
 
 async def test_claims_of_a_driver_that_is_gone_are_kept_until_it_is_back(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         await driver.stop()
-        await until(lambda: not manager.plugins.drivers())
-        assert await kept(manager, pod) == "unprepare dynamic resources: DRA driver gpu.example.com is not registered"
+        await until(lambda: not preparer.plugins.drivers())
+        assert await kept(preparer, pod) == "unprepare dynamic resources: DRA driver gpu.example.com is not registered"
         await driver.start()
-        await registered(manager)
-        await manager.unprepare(pod)
+        await registered(preparer)
+        await preparer.unprepare(pod)
 
 
 async def test_an_agent_that_cannot_write_says_so_and_goes_on_later(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
         (here.root / "dra_manager_state.new").mkdir()
-        assert "checkpoint ResourceClaim cache: " in await refused(manager, pod)
+        assert "checkpoint ResourceClaim cache: " in await refused(preparer, pod)
         assert driver.calls == []
         (here.root / "dra_manager_state.new").rmdir()
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         assert len(here.state()) == 1
 
 
@@ -395,21 +395,21 @@ async def test_an_agent_that_cannot_write_says_so_and_goes_on_later(tmp_path: Pa
 
 async def test_what_a_force_deleted_pod_left_is_given_back(tmp_path: Path) -> None:
     periods = msgspec.structs.replace(QUICK, reconcile_s=0.02)
-    async with node(tmp_path) as here, here.running(periods) as manager:
+    async with node(tmp_path) as here, here.running(periods) as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         driver.around = _fail("busy", times=2)
         pod = await here.pod("p", "a")
         for _ in range(2):
-            await refused(manager, pod)
-        await manager.prepare(pod)
+            await refused(preparer, pod)
+        await preparer.prepare(pod)
         driver.around = _fail("busy", times=2)
         here.active = None
         await asyncio.sleep(0.05)
         # As long as it is not known which pods there are, nothing is taken from any.
         assert driver.asked(UNPREPARE) == []
         here.active = set()
-        await until(lambda: not manager.records)
+        await until(lambda: not preparer.records)
         assert len(driver.asked(UNPREPARE)) == 3
         await until(lambda: here.state() == [])
 
@@ -417,39 +417,39 @@ async def test_what_a_force_deleted_pod_left_is_given_back(tmp_path: Path) -> No
 async def test_what_a_pod_left_is_given_back_as_soon_as_its_driver_is_there(tmp_path: Path) -> None:
     async with node(tmp_path) as here:
         driver = await here.driver()
-        async with here.running() as manager:
-            await registered(manager)
-            await manager.prepare(await here.pod("p", "a"))
+        async with here.running() as preparer:
+            await registered(preparer)
+            await preparer.prepare(await here.pod("p", "a"))
         await driver.stop()
         here.active = None
-        async with here.running() as manager:
+        async with here.running() as preparer:
             await asyncio.sleep(0.05)
             here.active = set()
             await asyncio.sleep(0.05)
-            assert manager.records
+            assert preparer.records
             await driver.start()
             # Long before the period is over.
-            await until(lambda: not manager.records)
+            await until(lambda: not preparer.records)
         assert driver.prepared == set()
 
 
 async def test_pods_that_are_there_keep_their_share(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         first, second = await here.pod("first", "a"), await here.pod("second", "a")
         for pod in (first, second):
-            await manager.prepare(pod)
+            await preparer.prepare(pod)
         here.active = {second["metadata"]["uid"]}
-        await manager.reconcile()
+        await preparer.reconcile()
         assert driver.asked(UNPREPARE) == []
         assert list(here.state()[0]["PodUIDs"]) == [second["metadata"]["uid"]]
 
 
 async def test_a_pod_is_given_back_once_however_many_ask_for_it(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a")
 
         async def slow(_: str, __: Sequence[str], answer: Callable[[], Any]) -> Any:
@@ -459,25 +459,25 @@ async def test_a_pod_is_given_back_once_however_many_ask_for_it(tmp_path: Path) 
         driver.around = slow
         here.active = set()
         await asyncio.gather(
-            manager.prepare(pod),
-            manager.unprepare(pod),
-            manager.reconcile(),
-            manager.reconcile(),
-            manager.unprepare(pod),
+            preparer.prepare(pod),
+            preparer.unprepare(pod),
+            preparer.reconcile(),
+            preparer.reconcile(),
+            preparer.unprepare(pod),
         )
         assert [operation for _, operation, _ in driver.calls] == [PREPARE, UNPREPARE]
         assert here.state() == []
-        assert not manager._locks
+        assert not preparer._locks
 
 
 # --- an agent that is killed ---
 
 
-async def _begin(here: Node, run: Callable[[DeviceManager], Any], asked: asyncio.Event) -> None:
+async def _begin(here: Node, run: Callable[[ClaimPreparer], Any], asked: asyncio.Event) -> None:
     """An agent that is killed while a driver works for it."""
-    async with here.running() as manager:
-        await registered(manager)
-        task = asyncio.ensure_future(run(manager))
+    async with here.running() as preparer:
+        await registered(preparer)
+        task = asyncio.ensure_future(run(preparer))
         await asked.wait()
         task.cancel()
         await asyncio.wait((task,))
@@ -499,15 +499,15 @@ async def test_killed_while_a_driver_prepares(tmp_path: Path) -> None:
         pod = await here.pod("p", "a")
         asked = asyncio.Event()
         driver.around = _block(asked)
-        await _begin(here, lambda manager: manager.prepare(pod), asked)
+        await _begin(here, lambda preparer: preparer.prepare(pod), asked)
         assert here.state()[0]["DriverState"] == {"gpu.example.com": {"Devices": None}}
         driver.around = None
-        async with here.running() as manager:
-            await registered(manager)
-            await manager.prepare(pod)
+        async with here.running() as preparer:
+            await registered(preparer)
+            await preparer.prepare(pod)
             assert len(driver.asked(PREPARE)) == 2
-            assert len(manager.cdi_devices(pod, "c")) == 1
-            await manager.unprepare(pod)
+            assert len(preparer.cdi_devices(pod, "c")) == 1
+            await preparer.unprepare(pod)
         assert driver.prepared == set()
 
 
@@ -517,11 +517,11 @@ async def test_killed_while_a_driver_prepares_for_a_pod_that_is_then_deleted(tmp
         pod = await here.pod("p", "a")
         asked = asyncio.Event()
         driver.around = _block(asked)
-        await _begin(here, lambda manager: manager.prepare(pod), asked)
+        await _begin(here, lambda preparer: preparer.prepare(pod), asked)
         driver.around = None
         here.active = set()
-        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as manager:
-            await until(lambda: not manager.records)
+        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as preparer:
+            await until(lambda: not preparer.records)
             await until(lambda: here.state() == [])
         assert len(driver.asked(PREPARE)) == 1
         assert driver.prepared == set()
@@ -530,40 +530,40 @@ async def test_killed_while_a_driver_prepares_for_a_pod_that_is_then_deleted(tmp
 async def test_killed_after_the_claim_was_prepared(tmp_path: Path) -> None:
     async with node(tmp_path) as here:
         driver = await here.driver()
-        async with here.running() as manager:
-            await registered(manager)
+        async with here.running() as preparer:
+            await registered(preparer)
             pod = await here.pod("p", "a")
-            await manager.prepare(pod)
-        manager = here.manager()
+            await preparer.prepare(pod)
+        preparer = here.preparer()
         # Containers of the pod can be started again without a driver.
-        assert manager.cdi_devices(pod, "c") == (f"gpu.example.com/claim={await here.uid_of('a')}-0",)
-        async with here.running() as manager:
-            await registered(manager)
+        assert preparer.cdi_devices(pod, "c") == (f"gpu.example.com/claim={await here.uid_of('a')}-0",)
+        async with here.running() as preparer:
+            await registered(preparer)
             second = await here.pod("second", "a")
-            await manager.prepare(second)
+            await preparer.prepare(second)
             # Whether it is still prepared is not known, so its driver is asked again.
             assert len(driver.asked(PREPARE)) == 2
-            await manager.unprepare(pod)
+            await preparer.unprepare(pod)
             assert driver.asked(UNPREPARE) == []
-            await manager.unprepare(second)
+            await preparer.unprepare(second)
         assert driver.prepared == set()
 
 
 async def test_killed_while_a_driver_gives_back(tmp_path: Path) -> None:
     async with node(tmp_path) as here:
         driver = await here.driver()
-        async with here.running() as manager:
-            await registered(manager)
+        async with here.running() as preparer:
+            await registered(preparer)
             pod = await here.pod("p", "a")
-            await manager.prepare(pod)
+            await preparer.prepare(pod)
         asked = asyncio.Event()
         driver.around = _block(asked)
-        await _begin(here, lambda manager: manager.unprepare(pod), asked)
+        await _begin(here, lambda preparer: preparer.unprepare(pod), asked)
         driver.around = None
         assert len(here.state()) == 1
-        async with here.running() as manager:
-            await registered(manager)
-            await manager.unprepare(pod)
+        async with here.running() as preparer:
+            await registered(preparer)
+            await preparer.unprepare(pod)
         assert len(driver.asked(UNPREPARE)) == 2
         assert here.state() == []
 
@@ -571,16 +571,16 @@ async def test_killed_while_a_driver_gives_back(tmp_path: Path) -> None:
 async def test_killed_between_giving_back_and_forgetting(tmp_path: Path) -> None:
     async with node(tmp_path) as here:
         driver = await here.driver()
-        async with here.running() as manager:
-            await registered(manager)
+        async with here.running() as preparer:
+            await registered(preparer)
             pod = await here.pod("p", "a")
-            await manager.prepare(pod)
+            await preparer.prepare(pod)
             shutil.copy(here.root / "dra_manager_state", here.root / "before")
-            await manager.unprepare(pod)
+            await preparer.unprepare(pod)
         (here.root / "before").replace(here.root / "dra_manager_state")
         here.active = set()
-        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as manager:
-            await until(lambda: not manager.records)
+        async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as preparer:
+            await until(lambda: not preparer.records)
         assert len(driver.asked(UNPREPARE)) == 2
 
 
@@ -589,17 +589,17 @@ async def test_failures_go_on_over_a_restart(tmp_path: Path) -> None:
         driver = await here.driver()
         pod = await here.pod("p", "a")
         driver.around = _fail("no", times=1)
-        async with here.running() as manager:
-            await registered(manager)
-            await refused(manager, pod)
-        async with here.running() as manager:
-            await registered(manager)
-            await manager.prepare(pod)
+        async with here.running() as preparer:
+            await registered(preparer)
+            await refused(preparer, pod)
+        async with here.running() as preparer:
+            await registered(preparer)
+            await preparer.prepare(pod)
             driver.around = _fail("no", times=1)
-            await kept(manager, pod)
-        async with here.running() as manager:
-            await registered(manager)
-            await manager.unprepare(pod)
+            await kept(preparer, pod)
+        async with here.running() as preparer:
+            await registered(preparer)
+            await preparer.unprepare(pod)
         assert (driver.prepared, here.state()) == (set(), [])
 
 
@@ -613,12 +613,12 @@ async def test_failures_go_on_over_a_restart(tmp_path: Path) -> None:
 async def test_operations_that_devices_do_not_need_are_left_out(
     tmp_path: Path, skipped: list[str], operations: list[str]
 ) -> None:
-    async with node(tmp_path, ALL_GATES) as here, here.running() as manager:
+    async with node(tmp_path, ALL_GATES) as here, here.running() as preparer:
         driver = await here.driver()
-        await registered(manager)
+        await registered(preparer)
         pod = await here.pod("p", "a", results=[{"driver": driver.name, "skipNodeOperations": skipped}])
-        await manager.prepare(pod)
-        await manager.unprepare(pod)
+        await preparer.prepare(pod)
+        await preparer.unprepare(pod)
         assert [operation for _, operation, _ in driver.calls] == operations
         text = here.text()
         assert ('dra_node_prepare_skips_total{driver_name="gpu.example.com"} 1.0' in text) == (
@@ -630,28 +630,28 @@ async def test_operations_that_devices_do_not_need_are_left_out(
 
 
 async def test_an_operation_is_left_out_only_if_no_device_of_the_driver_needs_it(tmp_path: Path) -> None:
-    async with node(tmp_path, ALL_GATES) as here, here.running() as manager:
+    async with node(tmp_path, ALL_GATES) as here, here.running() as preparer:
         results = [{"driver": "gpu.example.com", "skipNodeOperations": each} for each in (["*"], [UNPREPARE])]
         pod = await here.pod("p", "a", results=results)
-        assert "is not registered" in await refused(manager, pod)
+        assert "is not registered" in await refused(preparer, pod)
         every = [{"driver": "gpu.example.com", "skipNodeOperations": ["*"]}]
         pod = await here.pod("q", "b", results=every)
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         assert here.state()[0]["DriverState"]["gpu.example.com"]["skipNodeOperations"] == ["*"]
-        await manager.unprepare(pod)
+        await preparer.unprepare(pod)
 
 
 # --- metrics ---
 
 
 async def test_metrics_have_the_kubelets_names(tmp_path: Path) -> None:
-    async with node(tmp_path) as here, here.running() as manager:
+    async with node(tmp_path) as here, here.running() as preparer:
         names = ("one.example.com", "two.example.com")
         for name in names:
             await here.driver(name)
-        await registered(manager, *names)
+        await registered(preparer, *names)
         pod = await here.pod("p", "a", drivers=names)
-        await manager.prepare(pod)
+        await preparer.prepare(pod)
         text = here.text()
         for name in ("<any>", *names):
             assert f'dra_resource_claims_in_use{{driver_name="{name}"}} 1.0' in text
@@ -659,6 +659,6 @@ async def test_metrics_have_the_kubelets_names(tmp_path: Path) -> None:
         method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
         labels = f'driver_name="one.example.com",grpc_status_code="OK",method_name="{method}"'
         assert f"dra_grpc_operations_duration_seconds_count{{{labels}}} 1.0" in text
-        await manager.unprepare(pod)
+        await preparer.unprepare(pod)
         lines = [line for line in here.text().splitlines() if line.startswith("dra_resource_claims_in_use{")]
         assert lines == ['dra_resource_claims_in_use{driver_name="<any>"} 0.0']

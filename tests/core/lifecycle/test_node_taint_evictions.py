@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allot.core.lifecycle.actions import Delete, Emit, Patch, RequeueAfter
-from allot.core.lifecycle.taintevictions import eviction_time, reconcile, tolerates
+from allot.core.lifecycle.node_taint_evictions import eviction_time, reconcile, tolerates
 from allot.core.model.core_v1 import Taint, Toleration
 from core.lifecycle.tidy_builders import NOW, NOW_S, node, pod
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.core.access.default_policy import default_objects, node_rules, parse_rules
+from allot.apiserver.access.default_policy import default_objects, node_rules, parse_rules
 from allot.core.access.rules import Rule
 from allot.core.features import ALL_GATES, DEFAULT_GATES
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.features import DEFAULT_GATES
 from allot.core.lifecycle.actions import Action, Apply, Delete, Emit, LookUp, Patch, RequeueAfter, resource_of
-from allot.core.lifecycle.evictions import (
+from allot.core.lifecycle.device_taint_evictions import (
     Eviction,
     PoolName,
     PoolTaints,

@@ -21,7 +21,7 @@ _PATCH_TYPES = {
 }
 
 
-class Hand:
+class ActionExecutor:
     """Writes and looks up on behalf of a controller. Errors are the client's."""
 
     def __init__(self, client: Client) -> None:

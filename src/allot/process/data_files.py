@@ -1,0 +1,18 @@
+"""Tables that come with the package as YAML files beside the code that reads them.
+
+A file is decoded into typed values when it is first asked for, not at import: a command pays only for the tables that it uses.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TypeVar
+
+import msgspec
+
+Table = TypeVar("Table")
+
+
+def read_data_file(package: str, name: str, type_: type[Table]) -> Table:
+    """What a file of a package says. A file that does not fit its type is a bug of ours: msgspec's error names the place."""
+    return msgspec.yaml.decode(files(package).joinpath(name).read_bytes(), type=type_)
