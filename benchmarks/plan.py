@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from allot.cli.node_templates import objects_of
-from allot.cli.reading.node_files import NodeSet
 from allot.core.advice.planning.manifest import read_manifest
 from allot.core.advice.planning.outcome import outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
@@ -23,6 +21,8 @@ from allot.core.advice.usage.devices import device_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model.meta import APIStruct
+from allot.devices.node_files import NodeSet
+from allot.devices.node_templates import objects_of
 from allot.devices.simulation import GpuSettings
 from allot.devices.simulation import Settings as DriverSettings
 

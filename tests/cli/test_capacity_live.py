@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from allot.apiserver.assembly import Settings
-from allot.cli.reading.node_files import NodeFile, NodeSet
 from allot.client.api import Client
 from allot.controlplane.components import start_controllers
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.model.codec import encode
 from allot.devices.gpu.classes import device_class, device_classes
+from allot.devices.node_files import NodeFile, NodeSet
 from allot.node.machine import read_machine
 from allot.node.registration import NodeOptions
 from allot.node.runtimes.process import ProcessRuntime

@@ -16,11 +16,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from allot.cli.linting.server_answers import ServerAnswers
-from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint
 from allot.core.features import ALL_GATES
+from allot.reading.sources import read_source
 from cli.command import Result, allot
 
 CASES = Path(__file__).parent / "convert_cases"

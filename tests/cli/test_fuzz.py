@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allot.cli.reading.manifests import read_manifests
+from allot.reading.manifests import read_manifests
 from cli.command import Result, allot
 from cli.manifest_texts import claim, device, device_class, node, resource_slice, text
 

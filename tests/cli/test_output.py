@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allot.cli.errors import printable, shortened
 from allot.cli.output import OutputFormat, write_table, write_value
-from allot.cli.reading.documents import parse_documents
+from allot.reading.documents import parse_documents
 
 
 def test_columns_are_aligned_and_lines_have_no_trailing_space(capsys: pytest.CaptureFixture[str]) -> None:

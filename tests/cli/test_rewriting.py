@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allot.cli.converting.rewriting import rewritten
-from allot.cli.output import yaml_text
-from allot.cli.reading.documents import parse_documents
+from allot.reading.documents import parse_documents
+from allot.yaml_values.writer import yaml_text
 
 
 def changed(text: str, change: Any) -> str:
@@ -79,7 +79,7 @@ def test_a_list_keeps_its_indentation_and_new_members_follow_it() -> None:
 
 
 def test_texts_that_look_like_something_else_are_quoted() -> None:
-    assert changed("a: b", {"a": "yes", "b": "1", "c": "null"}) == "a: 'yes'\nb: '1'\nc: 'null'"
+    assert changed("a: b", {"a": "yes", "b": "1", "c": "null"}) == 'a: "yes"\nb: "1"\nc: "null"'
 
 
 def test_flow_style_and_anchors_are_written_anew() -> None:

@@ -40,6 +40,12 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
+def test_scalars_are_read_by_the_rules_of_kubernetes(tmp_path: Path) -> None:
+    text = yaml.safe_dump(document(user={"token": "TOKEN"})).replace("TOKEN", "2026-01-02T03:04:05Z")
+    connection = load_kubeconfig([write(tmp_path / "config", text)]).connection()
+    assert connection.token == "2026-01-02T03:04:05Z"
+
+
 def test_a_context_stands_for_a_server_and_a_user(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("ca")
     (tmp_path / "token").write_text("t")

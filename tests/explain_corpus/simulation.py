@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from allot.cli.reading.manifests import manifests_in
 from allot.core.advice.snapshot import read_object
 from allot.core.features import FeatureGates
 from allot.core.lifecycle.actions import Action, Create, Emit, LookUp, Retry
@@ -31,6 +30,7 @@ from allot.core.scheduling.decide import decide
 from allot.core.scheduling.groups import minimum_of
 from allot.core.scheduling.plan import Placement, Unit
 from allot.core.validation.validate import prepare_create, validate_create
+from allot.reading.manifests import manifests_in
 
 JSON = dict[str, Any]
 Key = tuple[str, str, str]

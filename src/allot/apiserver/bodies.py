@@ -15,9 +15,9 @@ from allot.apiserver import protobuf
 from allot.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiRequest
-from allot.apiserver.yaml_bodies import YamlError, read_yaml
 from allot.core.model.codec import DecodeError, parse_json
 from allot.core.model.decoding import ObjectWithDuplicates, check_bounds
+from allot.yaml_values.reader import NotYAML, read_yaml
 
 Object = dict[str, Any]
 
@@ -109,7 +109,7 @@ def _read_yaml(data: bytes) -> Any:
         value = read_yaml(data)
         check_bounds(value)
         return value
-    except (YamlError, DecodeError) as error:
+    except (NotYAML, DecodeError) as error:
         raise bad_request(f"error converting YAML to JSON: {error}") from None
 
 

@@ -20,9 +20,9 @@ from allot.apiserver.printing.tables import METADATA, printer_for, table_head
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiList, ApiObject, WatchEvent
 from allot.apiserver.tables import table_of, table_of_event
-from allot.apiserver.yaml_bodies import write_yaml
 from allot.process.clock import Clock
 from allot.store.port import Entry
+from allot.yaml_values.writer import yaml_text
 
 Object = dict[str, Any]
 # A text in several parts: the long ones need not be copied together.
@@ -158,7 +158,7 @@ class Encoder:
 
 
 def _as_yaml(encoded: bytes) -> bytes:
-    return write_yaml(msgspec.json.decode(encoded))
+    return yaml_text(msgspec.json.decode(encoded), sort_keys=True).encode()
 
 
 async def _joined(

@@ -21,7 +21,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from allot.cli.errors import CommandError, Unreadable
+from allot.cli.errors import EXIT_UNREACHABLE, CommandError, Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.output import talk
 from allot.client.api import Client
@@ -37,8 +37,8 @@ from allot.process.ids import Ids, SystemIds
 from allot.process.interpreter import tune
 from allot.process.metrics import CONTENT_TYPE
 from allot.process.signals import stop_on_signals
+from allot.reading.errors import NotReached
 
-EXIT_UNREACHABLE = 3
 # How long the server may take to appear, when both are started together.
 _SERVER_WAIT_S = 30.0
 _PAUSE_S = 1.0
@@ -50,13 +50,6 @@ class CannotRun(CommandError):
     """The component cannot start or go on."""
 
     exit_code = EXIT_UNREACHABLE
-
-
-def not_reached(server: str, error: ApiError) -> CannotRun:
-    """What to end with when the API server at an address cannot be asked."""
-    # That nobody answers there says where already.
-    message = error.message if server in error.message else f"API server {server}: {error.message}"
-    return CannotRun(message, "kubectl version shows whether it can be reached")
 
 
 class ComponentOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,7 +278,7 @@ async def _until_reachable(component: Component) -> None:
             return
         except ApiError as error:
             if component.clock.monotonic() > deadline:
-                raise not_reached(component.connection.server, error) from None
+                raise NotReached(component.connection.server, error) from None
         await component.clock.sleep(_PAUSE_S)
 
 

@@ -6,7 +6,14 @@ A failure is one line, `error: <object>: ...`, that names the object, the value 
 
 from __future__ import annotations
 
+from allot.reading.errors import NotReached, ReadingError, Unreadable
+
+__all__ = ["EXIT_UNREACHABLE", "CommandError", "Refused", "Unreadable", "exit_code_of", "printable", "shortened"]
+
 MESSAGE_CHARACTERS_MAX = 4000
+EXIT_UNREACHABLE = 3
+# Of failures to read; the others are a server's "no".
+_EXIT_CODES = ((Unreadable, 2), (NotReached, EXIT_UNREACHABLE))
 
 
 class CommandError(Exception):
@@ -20,16 +27,17 @@ class CommandError(Exception):
         self.hint = hint
 
 
-class Unreadable(CommandError):
-    """Input that cannot be read or is not what the command expects."""
-
-    exit_code = 2
-
-
 class Refused(CommandError):
     """The input was understood and the answer is no."""
 
     exit_code = 1
+
+
+def exit_code_of(error: CommandError | ReadingError) -> int:
+    """What the command ends with."""
+    if isinstance(error, CommandError):
+        return error.exit_code
+    return next((code for type_, code in _EXIT_CODES if isinstance(error, type_)), Refused.exit_code)
 
 
 def printable(text: str) -> str:

@@ -16,8 +16,9 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from allot import __version__
-from allot.cli.errors import CommandError
+from allot.cli.errors import CommandError, exit_code_of
 from allot.cli.output import talk
+from allot.reading.errors import ReadingError
 
 EXIT_USAGE = 2
 EXIT_BUG = 70
@@ -121,8 +122,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as asked:
         return asked.exit_code
-    except CommandError as error:
-        return _fail(error.message, error.exit_code, error.hint)
+    except (CommandError, ReadingError) as error:
+        return _fail(error.message, exit_code_of(error), error.hint)
     except click.ClickException as error:
         return _usage_error(error)
     except (click.Abort, KeyboardInterrupt):

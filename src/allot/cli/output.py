@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from typing import Any
 
 import click
 import msgspec
-import yaml
 
 from allot.cli.errors import printable, shortened
-from allot.core.yaml_scalars import NotJSON, resolve_plain
+from allot.reading.listener import Listener
+from allot.yaml_values.writer import yaml_text
 
 CELL_CHARACTERS_MAX = 400
 _COLUMN_GAP = "   "
@@ -72,32 +72,6 @@ def write_value(value: Mapping[str, Any], output: OutputFormat) -> None:
         _emit("---\n" + yaml_text(value).removesuffix("\n"))
 
 
-def yaml_text(value: Any) -> str:
-    """A value as YAML that Kubernetes reads as the same value."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-    return text
-
-
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Quotes what Kubernetes would otherwise read as something other than text, and repeats instead of aliasing."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
-        return True
-
-
-def _represent_text(dumper: Any, text: str) -> Any:
-    try:
-        style = None if resolve_plain(text) == text else "'"
-    except NotJSON:
-        style = "'"
-    if "\n" in text:
-        style = "|"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-
-
 def write_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] | None = None
 ) -> None:
@@ -137,3 +111,19 @@ def progress(description: str, total: int, *, writes: bool = False) -> Iterator[
     with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(description, total=total)
         yield lambda: bar.advance(task)
+
+
+class _Terminal:
+    """Tells what happens during reading on stderr."""
+
+    def note(self, text: str) -> None:
+        talk(f"note: {text}")
+
+    def warn(self, text: str) -> None:
+        talk(f"warning: {text}")
+
+    def progress(self, what: str, total: int) -> AbstractContextManager[Callable[[], None]]:
+        return progress(what, total)
+
+
+TERMINAL: Listener = _Terminal()

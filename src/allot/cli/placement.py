@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from allot.cli.errors import Unreadable
-from allot.cli.reading.cluster import Cluster
 from allot.core.allocation import Allocated, AllocationError, Features, Inventory, Policy, Unallocatable, allocate
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.meta import ObjectMeta
 from allot.core.selectors import SelectorError, matches
+from allot.reading.cluster import Cluster
 
 _HOSTNAME_LABEL = "kubernetes.io/hostname"
 

@@ -22,7 +22,7 @@ from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.assembly import Settings
 from allot.apiserver.connections import CONNECTIONS_MAX, Limits
 from allot.apiserver.seats import SeatLimits
-from allot.cli.errors import CommandError
+from allot.cli.errors import EXIT_UNREACHABLE, CommandError
 from allot.cli.gates import parse_gates
 from allot.cli.output import talk
 from allot.controlplane.plane import ControlPlane, control_plane
@@ -34,7 +34,6 @@ from allot.store.port import Fault, Store, StoreUnavailable
 from allot.store.sqlite import SqliteStore
 from allot.store.sqlite_errors import ACCEPT_LOSS
 
-EXIT_UNREACHABLE = 3
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 _DATABASE = "state.db"
 _KEYS = "pki"

@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from allot.client.connection import Connection, ExecPlugin, Impersonation
+from allot.yaml_values.reader import NotYAML, read_yaml
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -169,8 +169,8 @@ def load_kubeconfig(paths: Sequence[Path], *, must_exist: bool = False) -> Kubec
             continue
         data = _read(path, "kubeconfig")
         try:
-            document = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            document = read_yaml(data)
+        except NotYAML as error:
             raise KubeconfigError(f"kubeconfig {path}: not YAML: {' '.join(str(error).split())}") from error
         merged.add(path, document)
     return merged

@@ -301,6 +301,14 @@ def test_a_kubeconfig_that_is_there_keeps_its_other_entries(tmp_path: Path) -> N
     assert config["current-context"] == "two"
 
 
+def test_what_others_wrote_into_a_kubeconfig_is_written_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("users:\n- {name: other, user: {token: 2026-01-02T03:04:05Z, expiry: 2026-01-02}}\n")
+    write_kubeconfig(path, "https://one", b"ca", b"cert", b"key", "one")
+    user = yaml.load(path.read_text(), Loader=yaml.BaseLoader)["users"][0]["user"]
+    assert user == {"token": "2026-01-02T03:04:05Z", "expiry": "2026-01-02"}
+
+
 @pytest.mark.parametrize("content", ["[1, 2", "- a\n- b\n", "clusters: 7\n", "users:\n- 1\n", "\x00"])
 def test_what_is_no_kubeconfig_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"

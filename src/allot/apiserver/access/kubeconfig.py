@@ -9,9 +9,9 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from allot.apiserver.access.secret_files import SecretFileError, make_private_directory, write_secret
+from allot.yaml_values.reader import NotYAML, read_yaml
+from allot.yaml_values.writer import yaml_text
 
 
 def write_kubeconfig(
@@ -32,7 +32,7 @@ def write_kubeconfig(
     config["current-context"] = name
     if not path.parent.exists():
         make_private_directory(path.parent)
-    write_secret(path, yaml.safe_dump(config, sort_keys=False).encode())
+    write_secret(path, yaml_text(config).encode())
 
 
 def _base64(content: bytes) -> str:
@@ -49,8 +49,8 @@ def _read(path: Path) -> dict[str, Any]:
     if not content.strip():
         return {"apiVersion": "v1", "kind": "Config", "preferences": {}}
     try:
-        config = yaml.safe_load(content)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        config = read_yaml(content)
+    except NotYAML as error:
         raise SecretFileError(f"kubeconfig {path}: is not YAML and is left as it is") from error
     sections = ("clusters", "users", "contexts")
     if not isinstance(config, dict) or not all(_is_section(config.get(section)) for section in sections):

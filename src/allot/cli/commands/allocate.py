@@ -9,15 +9,15 @@ import click
 import msgspec
 
 from allot.cli.errors import Unreadable
-from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
+from allot.cli.output import TERMINAL, OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.placement import Placement, claim_name, inventory_of, nodes_of, place, units_of
-from allot.cli.reading.cluster import cluster_from
-from allot.cli.reading.manifests import manifests_in, read_sources
-from allot.cli.reading.scenarios import Outcome, answer_lines, holds_scenarios, parse_features
+from allot.cli.scenarios import Outcome, answer_lines, holds_scenarios, parse_features
 from allot.core.allocation import DEFAULT_FEATURES, POLICIES, Features, Policy, Unallocatable
 from allot.core.explain import RequestReason
 from allot.core.model import resource_v1
 from allot.core.model.codec import encode
+from allot.reading.cluster import cluster_from
+from allot.reading.manifests import manifests_in, read_sources
 
 EXIT_REFUSED = 1
 EXIT_UNREADABLE = 2
@@ -144,7 +144,7 @@ def _place_manifests(
     together: bool,
     output: OutputFormat,
 ) -> int:
-    cluster = cluster_from([manifest for source, data in sources for manifest in manifests_in(data, source)])
+    cluster = cluster_from([manifest for source, data in sources for manifest in manifests_in(data, source)], TERMINAL)
     claims = cluster.of(resource_v1.ResourceClaim)
     units = units_of(cluster, together)
     if not units:

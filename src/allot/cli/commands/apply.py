@@ -19,8 +19,8 @@ from allot.core.features import FeatureGates
 
 if TYPE_CHECKING:
     from allot.cli.converting.applying import Applied
-    from allot.cli.reading.snapshots import SnapshotSource
     from allot.core.advice.lint.knowledge import Knowledge
+    from allot.reading.snapshots import SnapshotSource
 
 EXIT_REFUSED = 1
 
@@ -109,7 +109,8 @@ def apply(
     refuse_unless_usable(conversion, accept, done="applied")
     # Imported late, as the linter is: both take longer to load than help takes to print.
     from allot.cli.converting.applying import Settings, apply_objects, in_order, not_applied
-    from allot.cli.reading.snapshots import SnapshotSource, connection_of
+    from allot.cli.snapshots import connection_of
+    from allot.reading.snapshots import SnapshotSource
 
     cluster = connection = None
     if dry_run != "client":
@@ -132,9 +133,9 @@ def _refuse_what_lint_finds(
 ) -> None:
     from allot.cli.linting.formats import text_lines
     from allot.cli.linting.server_answers import ServerAnswers
-    from allot.cli.reading.sources import read_source
     from allot.core.advice.lint.finding import Severity
     from allot.core.advice.lint.linter import lint
+    from allot.reading.sources import read_source
 
     sources = [read_source(file.after.encode(), file.name) for file in conversion.files]
     if namespace:
@@ -155,11 +156,12 @@ def _knowledge(cluster: SnapshotSource | None) -> Knowledge:
     from allot.cli.linting.config_checks import CONFIG_CHECKS
     from allot.cli.linting.knowledge import live_knowledge
     from allot.core.advice.lint.knowledge import Knowledge
+    from allot.reading.errors import Denied
 
     if cluster is not None:
         try:
             return live_knowledge(cluster)
-        except Refused as error:
+        except Denied as error:
             talk(f"note: lint knows nothing of the cluster: {error.message}")
     return Knowledge(config_checks=CONFIG_CHECKS)
 

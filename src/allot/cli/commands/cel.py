@@ -11,11 +11,8 @@ import click
 import msgspec
 
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
-from allot.cli.reading.cluster import cluster_from
-from allot.cli.reading.documents import parse_documents
-from allot.cli.reading.manifests import read_file, read_manifests
-from allot.cli.reading.scenarios import parse_features
+from allot.cli.output import TERMINAL, OutputFormat, output_option, progress, talk, write, write_table, write_value
+from allot.cli.scenarios import parse_features
 from allot.core.allocation import DEFAULT_FEATURES, Features
 from allot.core.allocation.devices import view_of
 from allot.core.cel.device import DeviceView
@@ -29,6 +26,9 @@ from allot.core.cel.selector import (
 )
 from allot.core.model import resource_v1
 from allot.core.model.codec import DecodeError, decode
+from allot.reading.cluster import cluster_from
+from allot.reading.documents import parse_documents
+from allot.reading.manifests import read_file, read_manifests
 
 COST_LIMIT = 1_000_000
 EXIT_REFUSED = 1
@@ -109,7 +109,7 @@ def _options(features: Features) -> EnvironmentOptions:
 
 
 def _try_expression(expression: str, files: tuple[str, ...], options: EnvironmentOptions, output: OutputFormat) -> int:
-    slices = cluster_from(read_manifests(files)).of(resource_v1.ResourceSlice) if files else []
+    slices = cluster_from(read_manifests(files), TERMINAL).of(resource_v1.ResourceSlice) if files else []
     if files and not slices:
         raise Unreadable(f"{', '.join(files)}: no ResourceSlice: expected devices to try the expression on")
     try:

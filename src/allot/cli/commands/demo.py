@@ -19,7 +19,8 @@ import click
 from allot.cli.demos.catalogue import demos
 from allot.cli.demos.script import Demo
 from allot.cli.errors import Unreadable
-from allot.cli.output import OutputFormat, output_option, write_table, write_value, yaml_text
+from allot.cli.output import OutputFormat, output_option, write_table, write_value
+from allot.yaml_values.writer import yaml_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,11 +162,12 @@ def _play(
 ) -> None:
     from allot.cli.demos.commands import Commands
     from allot.cli.demos.stage import Stage
-    from allot.cli.reading.snapshots import SnapshotSource, connection_of
+    from allot.cli.snapshots import connection_of
     from allot.client.api import Client
     from allot.client.http import HttpTransport
     from allot.process.clock import SystemClock
     from allot.process.ids import SystemIds
+    from allot.reading.snapshots import SnapshotSource
 
     clock = SystemClock()
     connection = connection_of(SnapshotSource(kubeconfig=kubeconfig))

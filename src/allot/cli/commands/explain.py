@@ -13,11 +13,12 @@ import msgspec
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.output import OutputFormat, progress, write, write_value
-from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.cli.snapshots import read_snapshot, snapshot_options
 from allot.core.advice.explain.answer import Explainer, NotFound
 from allot.core.advice.explain.report import Explanation, State
 from allot.core.advice.explain.text import lines
 from allot.core.features import FeatureGates
+from allot.reading.snapshots import SnapshotSource
 
 EXIT_PENDING = 1
 _KINDS: Mapping[str, str] = {

@@ -9,10 +9,11 @@ import msgspec
 
 from allot.cli.errors import Refused
 from allot.cli.output import OutputFormat, talk, write_table, write_value
-from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.cli.snapshots import read_snapshot, snapshot_options
 from allot.core.advice.usage.listing import DeviceRow, list_devices, list_pools
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
+from allot.reading.snapshots import SnapshotSource
 
 _WIDE = "wide"
 _STATE_COLOURS = {"free": "green", "unavailable": "red"}

@@ -16,8 +16,6 @@ from allot.cli.gates import parse_gates
 from allot.cli.linting.formats import as_json, as_sarif, github_line, text_lines, total
 from allot.cli.linting.server_answers import ServerAnswers
 from allot.cli.output import progress, talk, write, write_table
-from allot.cli.reading.manifests import read_sources
-from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Finding, Severity, apply_edits
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint as find
@@ -25,6 +23,8 @@ from allot.core.advice.lint.rules import BY_NAME, RULES
 from allot.core.advice.lint.source import Source, subjects
 from allot.core.advice.nearest import did_you_mean
 from allot.core.features import FeatureGates
+from allot.reading.manifests import read_sources
+from allot.reading.sources import read_source
 
 EXIT_FOUND = 1
 _STDIN = "stdin"

@@ -22,11 +22,11 @@ from allot.cli.component import CannotRun, Component, ComponentOptions, run_comp
 from allot.cli.errors import Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.output import talk
-from allot.cli.reading.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.devices.catalogue import UnknownProfile
+from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.simulation import DRIVER_POD
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry

@@ -9,8 +9,7 @@ import msgspec
 
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
-from allot.cli.reading.manifests import read_manifests
-from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.cli.snapshots import read_snapshot, snapshot_options
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.wording import count
@@ -37,6 +36,8 @@ from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
 from allot.core.scheduling import Policy, Settings
+from allot.reading.manifests import read_manifests
+from allot.reading.snapshots import SnapshotSource
 
 EXIT_NONE_FITS = 1
 COPIES_MAX = 100_000
@@ -164,9 +165,9 @@ def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[cor
 
 def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
     # Imported late: drivers take longer to import than most plans take.
-    from allot.cli.node_templates import objects_of
-    from allot.cli.reading.node_files import default_name
     from allot.cli.up.node_sets import parse_count, parse_sets
+    from allot.devices.node_files import default_name
+    from allot.devices.node_templates import objects_of
 
     for text in change.add_like:
         yield from nodes_like(snapshot, *parse_count(text, "--add-like"))

@@ -15,10 +15,10 @@ from click.core import ParameterSource
 from allot.cli.component import Component, ComponentOptions, component_options, options_of, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
-from allot.cli.reading.documents import parse_documents
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle
+from allot.reading.documents import parse_documents
 from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, parse_configuration
 from allot.scheduler.loop import Options, Scheduler
 from allot.scheduler.plugin_arguments import BadConfiguration

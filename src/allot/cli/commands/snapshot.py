@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from allot.cli.output import OutputFormat, talk, write_value
-from allot.cli.reading.snapshots import SnapshotSource, read_values, snapshot_options
+from allot.cli.snapshots import read_values, snapshot_options
 from allot.core.advice.redaction import redacted
+from allot.reading.snapshots import SnapshotSource
 
 
 @click.command()

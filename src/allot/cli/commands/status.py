@@ -9,14 +9,16 @@ from typing import Any
 import click
 import msgspec
 
+from allot.cli.errors import EXIT_UNREACHABLE
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
-from allot.cli.reading.snapshots import SnapshotSource, read_snapshot
-from allot.cli.serving import ADMIN_KUBECONFIG, EXIT_UNREACHABLE, data_dir_option
+from allot.cli.serving import ADMIN_KUBECONFIG, data_dir_option
+from allot.cli.snapshots import read_snapshot
 from allot.cli.up.instance import Instance, InstanceState
 from allot.core.advice.usage.devices import By, device_usage
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model.core_v1 import Node, Pod
 from allot.process.clock import rfc3339
+from allot.reading.snapshots import SnapshotSource
 
 
 @click.command()

@@ -11,7 +11,7 @@ import msgspec
 from allot.apiserver.printing.cells import duration
 from allot.cli.live import show_live, watch_option
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
-from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.cli.snapshots import read_snapshot, snapshot_options
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.claims import ClaimState, ClaimUsage, claim_usage
 from allot.core.advice.usage.devices import By, DevicesReport, DeviceUsage, device_usage
@@ -19,6 +19,7 @@ from allot.core.advice.usage.nodes import NodeUsage, node_usage
 from allot.core.advice.usage.partitions import PartitionUsage, partition_usage
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.quantity import Quantity
+from allot.reading.snapshots import SnapshotSource
 
 _NAMES_SHOWN_MAX = 3
 _MEMORY_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")

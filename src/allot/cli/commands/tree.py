@@ -10,12 +10,13 @@ import msgspec
 
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import OutputFormat, output_option, write, write_value
-from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_options
+from allot.cli.snapshots import read_snapshot, snapshot_options
 from allot.core.advice.tree import Branch, claim_tree, device_tree, node_tree, pod_tree
 from allot.core.advice.usage.published import published_pools
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.reading.snapshots import SnapshotSource
 
 _KINDS = {
     "pod": "pod",

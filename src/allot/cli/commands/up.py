@@ -10,7 +10,6 @@ import msgspec
 
 from allot.cli.controller_names import controllers_option
 from allot.cli.output import write_table
-from allot.cli.reading.node_files import NODES_MAX
 from allot.cli.serving import make_data_dir, options_of, run_server, server_options
 from allot.cli.up.banner import announce
 from allot.cli.up.detaching import IN_BACKGROUND, start_in_background
@@ -20,6 +19,7 @@ from allot.cli.up.local_node import LocalOptions
 from allot.cli.up.node_sets import DEFAULT, kept_nodes, parse_specs
 from allot.cli.up.running_cluster import UpOptions, run_cluster
 from allot.devices.catalogue import find_profile, profile_names
+from allot.devices.node_files import NODES_MAX
 
 _ARGUMENTS = "allot.cli.commands.up.arguments"
 

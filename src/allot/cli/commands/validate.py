@@ -12,7 +12,6 @@ from allot.cli.errors import Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.linting.server_answers import ServerAnswers
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_value
-from allot.cli.reading.manifests import Manifest, manifests_in, read_sources
 from allot.core.features import FeatureGates
 from allot.core.model.codec import DecodeError, decode_object
 from allot.core.model.convert import ConversionError
@@ -28,6 +27,7 @@ from allot.core.validation.validate import (
     validate_create,
     validate_status_update,
 )
+from allot.reading.manifests import Manifest, manifests_in, read_sources
 
 EXIT_REFUSED = 1
 

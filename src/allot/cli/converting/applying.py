@@ -9,10 +9,8 @@ from typing import Any
 
 import msgspec
 
-from allot.cli.component import not_reached
 from allot.cli.errors import Refused
 from allot.cli.output import talk
-from allot.cli.reading.snapshots import TRIES_MAX
 from allot.client.api import Client, ResourceClient
 from allot.client.connection import Connection
 from allot.client.discovery import UnknownResource
@@ -20,6 +18,8 @@ from allot.client.errors import ApiError, Conflict, NotFound, Unauthorized, Unre
 from allot.client.http import HttpTransport
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
+from allot.reading.errors import NotReached
+from allot.reading.live import TRIES_MAX
 
 FIELD_MANAGER = "allot"
 # A person waits for the answer.
@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 async def apply_objects(objects: Sequence[dict[str, Any]], connection: Connection, settings: Settings) -> list[Applied]:
-    """Every object in turn. CannotRun when the cluster is away; what it refuses is a result."""
+    """Every object in turn. NotReached when the cluster is away; what it refuses is a result."""
     transport = HttpTransport(
         connection, SystemClock(), SystemIds(), environ=os.environ, user_agent="allot-apply", tries_max=TRIES_MAX
     )
@@ -98,7 +98,7 @@ async def apply_objects(objects: Sequence[dict[str, Any]], connection: Connectio
         applying = _Applying(client, settings)
         return [await applying.apply(value) for value in objects]
     except (Unreachable, Unauthorized) as error:
-        raise not_reached(connection.server, error) from None
+        raise NotReached(connection.server, error) from None
     except ApiError as error:
         raise Refused(f"API server {connection.server}: {error}") from None
     finally:

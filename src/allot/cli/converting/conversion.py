@@ -16,14 +16,14 @@ import msgspec
 from allot.cli.converting.rewriting import extent, rewritten, written
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import talk
-from allot.cli.reading.manifests import read_sources
-from allot.cli.reading.sources import read_source
 from allot.core.advice.convert import Change, Confidence, Converted, ConvertedDocument, Options, Problem, convert
 from allot.core.advice.convert.changes import shown
 from allot.core.advice.lint.finding import apply_edits
 from allot.core.advice.lint.source import Flaw, Source, Written, path_text
 from allot.core.advice.places import Path, nearest_place
 from allot.core.advice.typography import pieces
+from allot.reading.manifests import read_sources
+from allot.reading.sources import read_source
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

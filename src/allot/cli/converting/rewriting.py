@@ -10,9 +10,9 @@ import json
 from typing import Any
 
 from allot.cli.errors import Unreadable
-from allot.cli.output import yaml_text
-from allot.cli.reading.documents import parse_documents
 from allot.core.advice.places import Path, Place, Places, Span
+from allot.reading.documents import parse_documents
+from allot.yaml_values.writer import yaml_text
 
 _INDENT = 2
 

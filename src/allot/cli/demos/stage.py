@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
@@ -20,6 +19,8 @@ from allot.cli.errors import CommandError
 from allot.client.api import Client
 from allot.client.errors import NotFound
 from allot.process.clock import Clock
+from allot.yaml_values.reader import documents
+from allot.yaml_values.writer import yaml_text
 
 MANIFESTS = Path(__file__).parent / "manifests"
 STATE_S_MAX = 60.0
@@ -101,7 +102,7 @@ class Stage:
                 await self._wait(demo.namespace, pods, state)
 
     def _show(self, value: Mapping[str, Any]) -> None:
-        for line in yaml.safe_dump(value, sort_keys=False, width=1000).rstrip("\n").split("\n"):
+        for line in yaml_text(value).rstrip("\n").split("\n"):
             text = Text(f"  {line}")
             text.highlight_regex(r"[\w./-]+(?=:( |$))", "blue")
             self._console.print(text, soft_wrap=not self._console.record)
@@ -160,8 +161,8 @@ def _state(pod: Mapping[str, Any]) -> str:
 
 def _object(demo: Demo, kind: str, name: str) -> Mapping[str, Any]:
     """The object without what says nothing about it."""
-    documents = yaml.safe_load_all((MANIFESTS / f"{demo.name}.yaml").read_text())
-    found = next(each for each in documents if each["kind"] == kind and each["metadata"]["name"] == name)
+    values = (document.value for document in documents((MANIFESTS / f"{demo.name}.yaml").read_text()))
+    found = next(each for each in values if each["kind"] == kind and each["metadata"]["name"] == name)
     return {"kind": kind, "metadata": {"name": name}, "spec": found["spec"]}
 
 

@@ -9,15 +9,17 @@ import msgspec
 
 from allot.cli.errors import Unreadable
 from allot.cli.linting.config_checks import CONFIG_CHECKS
-from allot.cli.node_templates import objects_of
-from allot.cli.reading.node_files import NodeSet, hint_for
-from allot.cli.reading.snapshots import SnapshotSource, read_snapshot, snapshot_from_files
+from allot.cli.output import TERMINAL
+from allot.cli.snapshots import read_snapshot
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.snapshot import KINDS, Snapshot
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.devices.catalogue import UnknownProfile
+from allot.devices.node_files import NodeSet, hint_for
+from allot.devices.node_templates import objects_of
+from allot.reading.snapshots import SnapshotSource, snapshot_from_files
 
 LIVE = "live"
 # Those without which lint would call what is there unknown, and those that it can do without.
@@ -40,7 +42,7 @@ def read_knowledge(source: KnowledgeSource) -> Knowledge:
     objects: tuple[APIStruct, ...] = ()
     dumps = tuple(each for each in source.against if each != LIVE)
     if dumps:
-        objects += snapshot_from_files(dumps).objects
+        objects += snapshot_from_files(dumps, TERMINAL).objects
     if LIVE in source.against:
         objects += _live(SnapshotSource(kubeconfig=source.kubeconfig, context=source.context)).objects
     return Knowledge(

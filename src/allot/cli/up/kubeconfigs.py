@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from allot.apiserver.access.opening import Access
 from allot.apiserver.access.secret_files import write_secret
 from allot.cli.errors import Unreadable
+from allot.yaml_values.reader import NotYAML, read_yaml
+from allot.yaml_values.writer import yaml_text
 
 CONTEXT = "allot"
 _NOTE = "merged-kubeconfig.json"
@@ -59,16 +60,16 @@ def remove_context(data: Path) -> Path | None:
         config[section] = [entry for entry in config.get(section) or () if entry.get("name") != CONTEXT]
     if config.get("current-context") == CONTEXT:
         config["current-context"] = note.context_before
-    write_secret(path, yaml.safe_dump(config, sort_keys=False).encode())
+    write_secret(path, yaml_text(config).encode())
     return path
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = yaml.safe_load(path.read_bytes())
+        config = read_yaml(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, NotYAML) as error:
         raise Unreadable(f"kubeconfig {path}: cannot be read and is left as it is: {error}") from None
     return config if isinstance(config, dict) else {}
 

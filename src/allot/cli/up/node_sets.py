@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from allot.cli.errors import Unreadable
-from allot.cli.reading.node_files import NODES_MAX, NodeFile, NodeSet, default_name, hint_for, read_node_file
 from allot.devices.catalogue import UnknownProfile, find_profile
+from allot.devices.node_files import NODES_MAX, NodeFile, NodeSet, default_name, hint_for, read_node_file
 
 LOCAL, NONE = "local", "none"
 DEFAULT = "h100x8"

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from allot.core.cdi import Device, DeviceNode, InvalidSpec, Spec, parse_name, parse_spec
 from allot.node.cdi.edits import Merged, merge_devices
+from allot.yaml_values.reader import read_yaml
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 FILE_BYTES_MAX = 8 * 1024 * 1024
 _SUFFIXES = (".json", ".yaml")
 _ERRORS_TOLD_MAX = 3
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Unresolvable(Exception):
@@ -171,8 +169,8 @@ def _decode(path: Path) -> Any:
     try:
         if path.suffix == ".json":
             return json.loads(content)
-        return yaml.load(content, Loader=_Loader)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        return read_yaml(content)
+    except (ValueError, RecursionError) as error:
         raise InvalidSpec(" ".join(str(error).split())) from error
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allot.cli.node_templates import objects_of
-from allot.cli.reading.node_files import NodeSet
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.planning.changes import (
     ChangeError,
@@ -27,6 +25,8 @@ from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.devices.node_files import NodeSet
+from allot.devices.node_templates import objects_of
 from allot.devices.simulation import GpuSettings
 from allot.devices.simulation import Settings as DriverSettings
 

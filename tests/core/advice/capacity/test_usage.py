@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from allot.cli.node_templates import objects_of
-from allot.cli.reading.node_files import NodeSet
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.claims import ClaimState, claim_usage
 from allot.core.advice.usage.devices import By, DeviceUsage, class_usage, device_usage
@@ -16,6 +14,8 @@ from allot.core.advice.usage.fragmentation import unusable_share
 from allot.core.advice.usage.nodes import node_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.what_if import WhatIfCluster
+from allot.devices.node_files import NodeSet
+from allot.devices.node_templates import objects_of
 from allot.devices.simulation import GpuSettings, Settings
 
 from .world import board, device_class, gpu, gpus, held, model_is, node, pod, situation, slices, snapshot

@@ -7,13 +7,13 @@ from textwrap import dedent
 from allot.cli.linting.config_checks import CONFIG_CHECKS
 from allot.cli.linting.knowledge import profiles_snapshot
 from allot.cli.linting.server_answers import ServerAnswers
-from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Finding, apply_edits
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint
 from allot.core.advice.lint.source import subjects
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.features import ALL_GATES
+from allot.reading.sources import read_source
 
 SERVER = ServerAnswers(ALL_GATES)
 NOTHING = Knowledge(config_checks=CONFIG_CHECKS)

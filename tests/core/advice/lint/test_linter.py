@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Edit, Severity, apply_edits
 from allot.core.advice.lint.linter import lint
 from allot.core.advice.lint.rules import RULES
+from allot.reading.sources import read_source
 from core.advice.lint.linting import NOTHING, SERVER, claim, findings, told
 from vectors import vectors_dir
 

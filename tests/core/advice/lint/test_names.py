@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from allot.cli.reading.sources import read_source
 from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.linter import lint
+from allot.reading.sources import read_source
 from core.advice.lint.linting import NOTHING, SERVER, by_rule, cluster, findings, hardware, the
 
 _TEMPLATE = """\

@@ -16,7 +16,6 @@ import msgspec
 
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
-from allot.cli.reading.documents import parse_documents
 from allot.core.allocation import (
     ALL_FEATURES,
     DEFAULT_FEATURES,
@@ -36,6 +35,7 @@ from allot.core.model.codec import DecodeError, decode
 from allot.core.model.convert import ConversionError, to_hub
 from allot.core.model.kinds import UnknownKind
 from allot.core.model.meta import APIStruct
+from allot.reading.documents import parse_documents
 
 T = TypeVar("T", bound=APIStruct)
 

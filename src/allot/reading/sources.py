@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from allot.cli.errors import Unreadable
-from allot.cli.reading.documents import Document, decoded, parse_documents
-from allot.cli.reading.yaml_stream import NotYAML, YAMLStream
 from allot.core.advice.lint.finding import Edit, Fix
 from allot.core.advice.lint.source import Flaw, Source, Written
 from allot.core.advice.typography import Piece, Slip, has_typographic_quotes, is_odd_start, mended, pieces, slips
+from allot.reading.documents import Malformed, decoded, parse_documents, yaml_documents
+from allot.reading.errors import Unreadable
+from allot.yaml_values.reader import Document
 
 _TEMPLATE = re.compile(r"^[^#\n]*\{\{.*\}\}", re.MULTILINE)
 _TAB = re.compile(r"^ *\t", re.MULTILINE)
@@ -29,7 +29,7 @@ def read_source(data: bytes, name: str) -> Source:
     if text.lstrip()[:1] in ("{", "["):
         try:
             return Source(name, text, tuple(map(_written, parse_documents(data, name, places=True))))
-        except NotYAML as error:
+        except Malformed as error:
             return Source(name, text, (), (_flaw(error, text, 1),))
         except Unreadable as error:
             message = error.message.removeprefix(f"{name}: ")
@@ -56,7 +56,7 @@ def _read_piece(piece: Piece, name: str) -> tuple[list[Document], list[Flaw]]:
     found = slips(piece.text)
     try:
         documents = _documents(piece, piece.text, name)
-    except NotYAML as error:
+    except Malformed as error:
         return _read_mended(piece, found, name) or ([], [_flaw(error, piece.text, piece.line)])
     # Text may have any character; a key that begins with one of these is none.
     odd_lines = {
@@ -75,13 +75,12 @@ def _read_mended(piece: Piece, found: list[Slip], name: str) -> tuple[list[Docum
         return None
     try:
         return _documents(piece, mended(piece.text, found), name), list(_slip_flaws(piece, found))
-    except NotYAML:
+    except Malformed:
         return None
 
 
 def _documents(piece: Piece, text: str, name: str) -> list[Document]:
-    stream = YAMLStream(text, name, places=True, first_line=piece.line, first_offset=piece.start)
-    return list(stream.documents())
+    return yaml_documents(text, name, places=True, first_line=piece.line, first_offset=piece.start)
 
 
 def _slip_flaws(piece: Piece, found: list[Slip]) -> Iterator[Flaw]:
@@ -109,7 +108,7 @@ def _separator_flaw(piece: Piece, text: str) -> Flaw:
     )
 
 
-def _flaw(error: NotYAML, text: str, first_line: int) -> Flaw:
+def _flaw(error: Malformed, text: str, first_line: int) -> Flaw:
     cause = error.hint or _likely_cause(text, first_line)
     return Flaw(
         rule=_TEXT_RULE,

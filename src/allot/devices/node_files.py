@@ -22,12 +22,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from allot.cli.errors import Unreadable
-from allot.cli.reading.documents import parse_documents
 from allot.core.advice.places import Places, nearest_place
 from allot.core.validation import formats
 from allot.devices.catalogue import Profile, UnknownProfile, find_profile
 from allot.devices.simulation import Settings, SettingsError, SimulatedDrivers
+from allot.reading.documents import parse_documents
+from allot.reading.errors import Unreadable
 
 NODES_MAX = 20_000
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -1,9 +1,9 @@
 """Text to plain JSON values: YAML streams, JSON, and JSON values one after another, each with the line it starts on.
 
 Input is not trusted. Size, nesting and the number of values are bounded, aliases count as what they expand to, and a
-key that occurs twice is an error rather than a silent loss. YAML is read by `allot.cli.reading.yaml_stream`.
+key that occurs twice is an error rather than a silent loss. YAML is read by `allot.yaml_values.reader`.
 
-Does not know what a manifest is; that is `allot.cli.reading.manifests`.
+Does not know what a manifest is; that is `allot.reading.manifests`.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import json
 import re
 from typing import Any, NoReturn
 
-from allot.cli.errors import Unreadable
-from allot.cli.reading.yaml_stream import (
-    ALIASED_VALUES_MAX,
-    DEPTH_MAX,
-    LONE_SURROGATE,
-    VALUES_MAX,
-    Document,
-    NotYAML,
-    YAMLStream,
-    line_at,
-    lower_first,
-)
 from allot.core.advice.places import Places
-from allot.core.yaml_scalars import NUMBER_CHARACTERS_MAX
-
-__all__ = ["ALIASED_VALUES_MAX", "BYTES_MAX", "DEPTH_MAX", "Document", "decoded", "parse_documents"]
+from allot.core.advice.typography import ODD_SEPARATOR
+from allot.core.model.decoding import DEPTH_MAX
+from allot.reading.errors import Unreadable
+from allot.yaml_values.reader import LONE_SURROGATE, STREAM_VALUES_MAX, Document, NotYAML, documents
+from allot.yaml_values.scalars import NUMBER_CHARACTERS_MAX
 
 BYTES_MAX = 64 * 1024 * 1024
+
+
+class Malformed(Unreadable):
+    """Text that makes no sense from some place on: where, and why."""
+
+    def __init__(self, source: str, line: int, column: int, problem: str, hint: str | None = None) -> None:
+        super().__init__(f"{source}: line {line}, column {column}: {problem}", hint)
+        self.line = line
+        self.column = column
+        self.problem = problem
 
 
 def parse_documents(data: bytes, source: str, *, places: bool = False) -> list[Document]:
@@ -40,7 +40,7 @@ def parse_documents(data: bytes, source: str, *, places: bool = False) -> list[D
     text = decoded(data, source)
     if text.lstrip()[:1] in ("{", "["):
         return _json_or_flow_yaml(text, source, places)
-    return list(YAMLStream(text, source, places=places).documents())
+    return yaml_documents(text, source, places=places)
 
 
 def decoded(data: bytes, source: str) -> str:
@@ -56,8 +56,38 @@ def decoded(data: bytes, source: str) -> str:
         ) from None
     nul = text.find("\0")
     if nul >= 0:
-        raise Unreadable(f"{source}: line {line_at(text, nul)}: contains a NUL byte: expected text")
+        raise Unreadable(f"{source}: line {_line_at(text, nul)}: contains a NUL byte: expected text")
     return text
+
+
+def _line_at(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+# --- YAML ---
+
+
+def yaml_documents(
+    text: str, source: str, *, places: bool = False, first_line: int = 1, first_offset: int = 0
+) -> list[Document]:
+    """The documents of a text that is YAML; Malformed. See `allot.yaml_values.reader.documents`."""
+    try:
+        return list(documents(text, places=places, first_line=first_line, first_offset=first_offset))
+    except NotYAML as error:
+        raise Malformed(source, error.line, error.column, error.problem, _hint(text, error.line, first_line)) from None
+
+
+def _hint(text: str, line: int, first_line: int) -> str | None:
+    separator = ODD_SEPARATOR.search(text)
+    if separator is not None:
+        where = _line_at(text, separator.start()) + first_line - 1
+        return (
+            f"line {where} is {separator.group().strip()!r}, written with a dash that is no hyphen: did you mean '---'?"
+        )
+    lines = text.split("\n", line - first_line + 1)[line - first_line :]
+    if lines and "\t" in lines[0][: len(lines[0]) - len(lines[0].lstrip())]:
+        return f"line {line} is indented with a tab: YAML allows only spaces"
+    return None
 
 
 # --- JSON ---
@@ -73,31 +103,31 @@ class _NotJSONNumber(ValueError):
 
 def _json_or_flow_yaml(text: str, source: str, places: bool) -> list[Document]:
     """JSON when it is JSON. Otherwise YAML, whose flow style begins with the same brackets."""
-    if text.count(",") + text.count("{") + text.count("[") > VALUES_MAX:
-        raise Unreadable(f"{source}: more than {VALUES_MAX} values: expected fewer in one file")
+    if text.count(",") + text.count("{") + text.count("[") > STREAM_VALUES_MAX:
+        raise Unreadable(f"{source}: too large: expected at most {STREAM_VALUES_MAX} values")
     try:
         return _json_documents(text, source, places)
     except RecursionError:
-        raise Unreadable(f"{source}: nested deeper than {DEPTH_MAX} levels") from None
+        raise Unreadable(f"{source}: nested too deeply: expected at most {DEPTH_MAX} levels") from None
     except _DuplicateKey as error:
         # JSON's decoder does not say where; the YAML reader, which also reads JSON, does.
-        list(YAMLStream(text, source).documents())
+        yaml_documents(text, source)
         raise Unreadable(f"{source}: {error}") from None
     except json.JSONDecodeError as error:
         if source.endswith((".json", ".jsonl")):
             raise _json_error(error, source) from None
-        return list(YAMLStream(text, source, places=places).documents())
+        return yaml_documents(text, source, places=places)
 
 
-def _json_error(error: json.JSONDecodeError, source: str) -> NotYAML:
-    return NotYAML(source, error.lineno, error.colno, f"not JSON: {lower_first(error.msg)}")
+def _json_error(error: json.JSONDecodeError, source: str) -> Malformed:
+    return Malformed(source, error.lineno, error.colno, f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}")
 
 
 def _json_documents(text: str, source: str, places: bool) -> list[Document]:
     decoder = json.JSONDecoder(
         object_pairs_hook=_object, parse_int=_json_integer, parse_float=_json_float, parse_constant=_json_constant
     )
-    documents: list[Document] = []
+    found: list[Document] = []
     offset, line, end = 0, 1, len(text)
     blank = re.compile(r"[ \t\r\n]*")
     while True:
@@ -106,11 +136,11 @@ def _json_documents(text: str, source: str, places: bool) -> list[Document]:
         line += text.count("\n", offset, match.end())
         offset = match.end()
         if offset == end:
-            return documents
+            return found
         try:
             value, after = decoder.raw_decode(text, offset)
         except json.JSONDecodeError as error:
-            if not documents:
+            if not found:
                 raise
             raise _json_error(error, source) from None
         except _NotJSONNumber as error:
@@ -118,18 +148,17 @@ def _json_documents(text: str, source: str, places: bool) -> list[Document]:
         _check_depth(value, f"{source}: line {line}")
         if LONE_SURROGATE.search(text, offset, after) or "\\ud" in text[offset:after].lower():
             value = _without_surrogates(value)
-        found = _places_in_json(text, offset, after, line) if places else {}
-        documents.append(Document(value, len(documents) + 1, line, places=found))
+        fields = _places_in_json(text, offset, after, line) if places else {}
+        found.append(Document(value, len(found) + 1, line, places=fields))
         line += text.count("\n", offset, after)
         offset = after
 
 
 def _places_in_json(text: str, start: int, end: int, line: int) -> Places:
     """From reading it as YAML, which knows places; few texts are JSON and not YAML, and those have no places."""
-    stream = YAMLStream(text[start:end], "", places=True, first_line=line, first_offset=start)
     try:
-        return next(stream.documents()).places
-    except Unreadable:
+        return next(documents(text[start:end], places=True, first_line=line, first_offset=start)).places
+    except NotYAML:
         return {}
 
 
@@ -169,7 +198,7 @@ def _check_depth(value: Any, where: str) -> None:
         if not below:
             return
         level = below
-    raise Unreadable(f"{where}: nested deeper than {DEPTH_MAX} levels")
+    raise Unreadable(f"{where}: nested too deeply: expected at most {DEPTH_MAX} levels")
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -11,9 +11,6 @@ from typing import TypeVar
 
 import msgspec
 
-from allot.cli.errors import Refused, Unreadable
-from allot.cli.output import progress, talk
-from allot.cli.reading.manifests import Manifest, check_unique
 from allot.core.features import ALL_GATES
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.codec import DecodeError, decode_object
@@ -21,6 +18,9 @@ from allot.core.model.convert import ConversionError
 from allot.core.model.kinds import UnknownKind, kind_of
 from allot.core.model.meta import APIStruct
 from allot.core.validation.validate import DEFAULT_NAMESPACE, prepare_create, validate_create
+from allot.reading.errors import Invalid, Unreadable
+from allot.reading.listener import Listener
+from allot.reading.manifests import Manifest, check_unique
 
 T = TypeVar("T", bound=APIStruct)
 
@@ -46,21 +46,21 @@ class Cluster(msgspec.Struct, frozen=True):
         return [found for found in self.objects if isinstance(found, type_)]
 
 
-def cluster_from(manifests: Sequence[Manifest]) -> Cluster:
-    """Every object that takes part in allocation; Unreadable or Refused for one that cannot."""
+def cluster_from(manifests: Sequence[Manifest], listener: Listener) -> Cluster:
+    """Every object that takes part in allocation; Unreadable or Invalid for one that cannot."""
     check_unique(manifests)
     objects: list[APIStruct] = []
     refusals: list[str] = []
-    with progress("checking objects", len(manifests)) as advance:
+    with listener.progress("checking objects", len(manifests)) as advance:
         for manifest in manifests:
             advance()
-            if not _takes_part(manifest):
+            if not _takes_part(manifest, listener):
                 continue
-            object_, errors = _typed(manifest)
+            object_, errors = _typed(manifest, listener)
             refusals.extend(f"{manifest}: {error}" for error in errors)
             objects.append(object_)
     if refusals:
-        raise Refused(_listed(refusals), "allot validate shows all errors of all objects")
+        raise Invalid(_listed(refusals), "allot validate shows all errors of all objects")
     return Cluster(tuple(objects))
 
 
@@ -70,18 +70,18 @@ def _listed(refusals: Sequence[str]) -> str:
     return "\nerror: ".join([*shown, f"and {more} more errors"] if more else shown)
 
 
-def _takes_part(manifest: Manifest) -> bool:
+def _takes_part(manifest: Manifest, listener: Listener) -> bool:
     try:
         type_ = kind_of(manifest.api_version, manifest.kind).type
     except UnknownKind as error:
         if manifest.group == resource_v1.GROUP:
             raise Unreadable(f"{manifest.origin}: {error}") from None
-        talk(f"note: {manifest} ({manifest.api_version}) takes no part in allocation and is passed over")
+        listener.note(f"{manifest} ({manifest.api_version}) takes no part in allocation and is passed over")
         return False
     return type_ is core_v1.Node or type_ in _VALIDATED
 
 
-def _typed(manifest: Manifest) -> tuple[APIStruct, tuple[str, ...]]:
+def _typed(manifest: Manifest, listener: Listener) -> tuple[APIStruct, tuple[str, ...]]:
     """The object, and what the API server would say against it."""
     type_ = kind_of(manifest.api_version, manifest.kind).type
     try:
@@ -95,7 +95,7 @@ def _typed(manifest: Manifest) -> tuple[APIStruct, tuple[str, ...]]:
     except (DecodeError, ConversionError) as error:
         raise Unreadable(f"{manifest.origin}: {error}") from None
     for warning in prepared.warnings:
-        talk(f"warning: {manifest}: {warning} ({manifest.origin})")
+        listener.warn(f"{manifest}: {warning} ({manifest.origin})")
     return created, tuple(str(error) for error in validate_create(prepared, gates=ALL_GATES))
 
 

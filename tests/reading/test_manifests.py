@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from allot.cli.errors import Unreadable
-from allot.cli.reading.manifests import Manifest, check_unique, manifests_in, read_manifests
+from allot.reading.errors import Unreadable
+from allot.reading.manifests import Manifest, check_unique, manifests_in, read_manifests
 
 
 def read(text: str) -> list[Manifest]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from allot.cli.errors import Unreadable
-from allot.cli.reading.documents import BYTES_MAX, Document, parse_documents
 from allot.core.model.plain import PlainObject
+from allot.reading.documents import BYTES_MAX, parse_documents
+from allot.reading.errors import Unreadable
+from allot.yaml_values.reader import Document
 
 STDIN = "-"
 _SUFFIXES = (".yaml", ".yml", ".json")

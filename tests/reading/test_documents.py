@@ -9,9 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.cli.errors import Unreadable
-from allot.cli.reading.documents import ALIASED_VALUES_MAX, DEPTH_MAX, Document, parse_documents
 from allot.core.advice.places import nearest_place
+from allot.reading.documents import parse_documents
+from allot.reading.errors import Unreadable
+from allot.yaml_values.reader import DEPTH_MAX, STREAM_ALIASED_MAX, Document
 
 
 def values(text: str | bytes, source: str = "f.yaml") -> list[Any]:
@@ -120,7 +121,7 @@ def test_a_nul_byte_is_refused() -> None:
     "text", ["[" * 100_000, "- " * 100_000, "{a: " * 50_000, "? " * 50_000, "[" * 5000 + "]" * 5000]
 )
 def test_deep_nesting_is_refused(text: str) -> None:
-    assert f"nested deeper than {DEPTH_MAX} levels" in failure(text).message
+    assert f"nested too deeply: expected at most {DEPTH_MAX} levels" in failure(text).message
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:
@@ -131,7 +132,7 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 def test_aliases_count_as_what_they_expand_to() -> None:
     bomb = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     bomb += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-    assert f"aliases expand to more than {ALIASED_VALUES_MAX} values" in failure("\n".join(bomb)).message
+    assert f"excessive aliasing: expected at most {STREAM_ALIASED_MAX} characters" in failure("\n".join(bomb)).message
 
 
 def test_an_alias_to_its_own_mapping_is_refused() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allot.cli.errors import Unreadable
-from allot.cli.reading.node_files import NodeSet, default_name, parse_node_file, read_node_file
+from allot.devices.node_files import NodeSet, default_name, parse_node_file, read_node_file
+from allot.reading.errors import Unreadable
 
 FILE = b"""\
 nodes:

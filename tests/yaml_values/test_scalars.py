@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allot.core.yaml_scalars import NotJSON, key_text, resolve_plain, resolve_tagged
+from allot.yaml_values.scalars import NotJSON, key_text, resolve_plain, resolve_tagged
 
 
 @pytest.mark.parametrize("text", ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allot.cli.reading.node_files import NodeSet
 from allot.core.lifecycle.slice_publishing import plan_writes
 from allot.core.model.core_v1 import Node, NodeSpec, NodeStatus, Taint
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling import HOSTNAME
+from allot.devices.node_files import NodeSet
 from allot.node.registration import PODS_MAX
 
 _SYSTEM = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}

@@ -1,0 +1,246 @@
+"""Snapshots of a cluster that runs: once, or again after every change.
+
+Reading needs no more than the right to list, and to watch for the second. A kind that the server does not have, or that one may not
+list, is left out with a note, unless nothing could be said without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+from allot.client.api import Client
+from allot.client.connection import Connection
+from allot.client.errors import ApiError, Forbidden, Unauthorized, Unreachable
+from allot.client.http import HttpTransport
+from allot.client.informers import Informers
+from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind, read_object
+from allot.core.model.codec import DecodeError
+from allot.core.model.convert import ConversionError
+from allot.core.model.meta import APIStruct
+from allot.core.model.resource_v1 import DeviceTaintRule
+from allot.process.clock import SystemClock
+from allot.process.ids import SystemIds
+from allot.reading.errors import Denied, NotReached
+from allot.reading.listener import Listener
+
+_LISTS_AT_ONCE = 4
+# Somebody waits for the answer: a server that is away should be told soon.
+TRIES_MAX = 3
+# Changes come in bursts; a view that is made more often than that cannot be read.
+_PAUSE_S = 0.5
+_CLIENT_LOG = logging.getLogger("allot.client")
+
+
+# --- once ---
+
+
+async def fetch_snapshot(connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS) -> Snapshot:
+    """The cluster as it is, as far as these kinds go. Denied, NotReached."""
+    taken_at, values = await fetch_values(connection, listener, kinds)
+    return Snapshot(tuple(_objects(values, listener)), taken_at)
+
+
+async def fetch_values(
+    connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS
+) -> tuple[float, list[dict[str, Any]]]:
+    """When, and every object of these kinds, as the server sends them. Denied, NotReached."""
+    clock = SystemClock()
+    transport = HttpTransport(
+        connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot", tries_max=TRIES_MAX
+    )
+    client = Client(transport)
+    try:
+        await client.discovery()
+        taken_at = clock.seconds()
+        values: list[dict[str, Any]] = []
+        hidden = _Hidden(connection.namespace, kinds, listener)
+        for found in await _all_lists(client, kinds, hidden):
+            if isinstance(found, Exception):
+                raise found
+            values += found
+        hidden.tell()
+        return taken_at, values
+    except (Unreachable, Unauthorized) as error:
+        raise NotReached(connection.server, error) from None
+    except ApiError as error:
+        raise Denied(f"API server {connection.server}: {error}") from None
+    finally:
+        await client.close()
+
+
+class _Hidden:
+    """What may not be listed, by kind; told at once, as for some people it is most kinds."""
+
+    def __init__(self, namespace: str, kinds: Sequence[SnapshotKind], listener: Listener) -> None:
+        self.listener = listener
+        self.namespace = namespace
+        self.needed = ", ".join(kind.plural for kind in kinds if kind.required)
+        self.everywhere: list[str] = []
+        self.elsewhere: list[str] = []
+
+    def tell(self) -> None:
+        if self.elsewhere:
+            kinds = ", ".join(sorted(self.elsewhere))
+            self.listener.note(f"only those of namespace {self.namespace} may be listed: {kinds}")
+        if self.everywhere:
+            self.listener.note(f"left out, as they may not be listed: {', '.join(sorted(self.everywhere))}")
+
+
+async def _all_lists(
+    client: Client, kinds: Sequence[SnapshotKind], hidden: _Hidden
+) -> list[list[dict[str, Any]] | Exception]:
+    """The objects of each kind, a few kinds at once. One that fails does not cut the others short: their connections would be
+    left half open."""
+    turns = asyncio.Semaphore(_LISTS_AT_ONCE)
+    with hidden.listener.progress("reading the cluster", len(kinds)) as advance:
+
+        async def read(kind: SnapshotKind) -> list[dict[str, Any]] | Exception:
+            async with turns:
+                try:
+                    return await _list(client, kind, hidden)
+                except (ApiError, Denied) as error:
+                    return error
+                finally:
+                    advance()
+
+        async with asyncio.TaskGroup() as tasks:
+            lists = [tasks.create_task(read(kind)) for kind in kinds]
+    return [task.result() for task in lists]
+
+
+async def _list(client: Client, kind: SnapshotKind, hidden: _Hidden) -> list[dict[str, Any]]:
+    """All objects of a kind, with the apiVersion and kind that members of lists do not carry."""
+    discovery = await client.discovery()
+    served = next(
+        (version for version in kind.versions if discovery.find_kind(kind.group, version, kind.name) is not None), ""
+    )
+    if not served:
+        if kind.required:
+            hidden.listener.note(f"the server has no {kind.plural}")
+        return []
+    resource = client.resource(kind.group, served, kind.plural, namespaced=kind.namespaced)
+    head = {"apiVersion": kind.api_version(served), "kind": kind.name}
+    try:
+        return [{**head, **item} for item in (await resource.list()).items]
+    except Forbidden as error:
+        if kind.namespaced:
+            try:
+                items = (await resource.list(hidden.namespace)).items
+            except Forbidden:
+                pass
+            else:
+                hidden.elsewhere.append(kind.plural)
+                return [{**head, **item} for item in items]
+        if kind.required:
+            raise Denied(f"{kind.plural}: {error.message}", f"the right to list {hidden.needed} is needed") from None
+        hidden.everywhere.append(kind.plural)
+        return []
+
+
+def _objects(values: list[dict[str, Any]], listener: Listener) -> Iterator[APIStruct]:
+    for value in values:
+        try:
+            yield read_object(value)
+        except (DecodeError, ConversionError) as error:
+            listener.note(f"{_named(value)}: left out: {error}")
+
+
+def _named(value: Mapping[str, Any]) -> str:
+    metadata = value.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return f"{value.get('kind', '')} {name}"
+
+
+# --- again and again ---
+
+
+class _Troubles(logging.Handler):
+    """Hears from all informers that the server cannot be watched, instead of each of them writing into the view."""
+
+    def __init__(self, heard: asyncio.Event) -> None:
+        super().__init__(logging.WARNING)
+        self._heard = heard
+        self.since = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """For `logging`."""
+        if not self.since:
+            self.since = time.strftime("%H:%M:%S", time.localtime(record.created))
+            self._heard.set()
+
+
+async def watch_snapshots(connection: Connection, listener: Listener) -> AsyncIterator[tuple[Snapshot, str]]:
+    """The cluster as it is, and again after each change; with what to tell if it is out of date. Denied, NotReached."""
+    changed = asyncio.Event()
+    troubles = _Troubles(changed)
+    _CLIENT_LOG.addHandler(troubles)
+    propagates, _CLIENT_LOG.propagate = _CLIENT_LOG.propagate, False
+    try:
+        async for snapshot, is_fresh in _snapshots(connection, changed, listener):
+            if is_fresh:
+                troubles.since = ""
+            stale = f"perhaps out of date: the server went away at {troubles.since}, and no change was seen since"
+            yield snapshot, stale if troubles.since else ""
+    except ApiError as error:
+        raise NotReached(connection.server, error) from None
+    finally:
+        _CLIENT_LOG.propagate = propagates
+        _CLIENT_LOG.removeHandler(troubles)
+
+
+async def _snapshots(
+    connection: Connection, changed: asyncio.Event, listener: Listener
+) -> AsyncIterator[tuple[Snapshot, bool]]:
+    """The cluster as far as it is known, and again when changed is set; with whether something of it has changed."""
+    clock, ids = SystemClock(), SystemIds()
+    client = Client(HttpTransport(connection, clock, ids, environ=os.environ, user_agent="allot-top"))
+    is_fresh = True
+
+    def note(_change: object) -> None:
+        nonlocal is_fresh
+        is_fresh = True
+        changed.set()
+
+    try:
+        informers = Informers(client, clock, ids)
+        used = [informers.typed(type_, version=version) for type_, version in await _watchable(client, listener)]
+        for informer in used:
+            informer.add_handler(note)
+        running = asyncio.ensure_future(informers.run())
+        try:
+            await informers.wait_synced()
+            while True:
+                changed.clear()
+                fresh, is_fresh = is_fresh, False
+                yield Snapshot(tuple(found for informer in used for found in informer.cache), clock.seconds()), fresh
+                await changed.wait()
+                await clock.sleep(_PAUSE_S)
+        finally:
+            running.cancel()
+    finally:
+        await client.close()
+
+
+async def _watchable(client: Client, listener: Listener) -> list[tuple[type[APIStruct], str]]:
+    """The kinds to watch, with the version that the server has: those without which nothing can be said, and taint rules."""
+    discovery = await client.discovery()
+    found: list[tuple[type[APIStruct], str]] = []
+    for kind in KINDS:
+        version = next((v for v in kind.versions if discovery.find_kind(kind.group, v, kind.name) is not None), "")
+        if version and (kind.required or kind.type is DeviceTaintRule):
+            try:
+                await client.typed(kind.type, version=version).list()
+            except Forbidden as error:
+                if kind.required:
+                    raise Denied(
+                        f"{kind.plural}: {error.message}", "the right to list and watch them is needed"
+                    ) from None
+                listener.note(f"{kind.plural}: left out, as they may not be listed")
+                continue
+            found.append((kind.type, version))
+    return found

@@ -1,0 +1,174 @@
+"""Snapshots of a cluster: from a live cluster, or from files that `kubectl get -o yaml` or `allot snapshot` wrote.
+
+Dumps are taken as they are: what people cut away or added is no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, SnapshotKind, read_object
+from allot.core.lifecycle.times import seconds_of
+from allot.core.model import core_v1, resource_v1
+from allot.core.model.codec import DecodeError
+from allot.core.model.convert import ConversionError
+from allot.core.model.meta import APIStruct
+from allot.reading.errors import NoCluster, Unreadable
+from allot.reading.listener import Listener
+from allot.reading.manifests import Manifest, Origin, manifests_in, read_sources
+
+if TYPE_CHECKING:
+    from allot.client.connection import Connection
+
+DEFAULT_NAMESPACE = "default"
+# Kinds without which nothing can be said, but of which even a whole cluster may have none.
+_MAY_BE_NONE = (core_v1.Pod, resource_v1.ResourceClaim)
+_KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
+
+
+class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to read from. Files win over a live cluster. home: the namespace that is meant, if it is not the context's."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    files: tuple[str, ...] = ()
+    home: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that is meant if none is given."""
+        return DEFAULT_NAMESPACE if self.files else connection_of(self).namespace
+
+
+def connection_of(source: SnapshotSource) -> Connection:
+    """How to reach the cluster; NoCluster."""
+    # Imported late, as `live` is: half a second that questions about files need not wait for.
+    from allot.client.kubeconfig import KubeconfigError, connection_from_environment
+
+    try:
+        found = connection_from_environment(os.environ, kubeconfig=source.kubeconfig, context=source.context)
+    except KubeconfigError as error:
+        raise NoCluster(str(error)) from None
+    return msgspec.structs.replace(found, namespace=source.home) if source.home else found
+
+
+def read_snapshot(source: SnapshotSource, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS) -> Snapshot:
+    """The cluster as it is, as far as these kinds go, or as the dump has it. Inside of an event loop: `live.fetch_snapshot`."""
+    if source.files:
+        snapshot = snapshot_from_files(source.files, listener)
+        _note_absence(snapshot, listener)
+        return snapshot
+    from allot.reading.live import fetch_snapshot
+
+    return asyncio.run(fetch_snapshot(connection_of(source), listener, kinds))
+
+
+def read_values(source: SnapshotSource, listener: Listener) -> list[dict[str, Any]]:
+    """The objects of the kinds that snapshots have as JSON values, as the server or the dump has them."""
+    if source.files:
+        found = _manifests(source.files)
+        return [manifest.value for manifest in found if (manifest.group, manifest.kind) in _KIND_NAMES]
+    from allot.reading.live import fetch_values
+
+    return asyncio.run(fetch_values(connection_of(source), listener))[1]
+
+
+# --- dumps ---
+
+
+def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
+    """The objects of a dump. Of an object that is there twice the last one counts."""
+    manifests = list(_manifests(files))
+    found: dict[tuple[str, str, str, str], APIStruct] = {}
+    passed_over: dict[str, int] = {}
+    with listener.progress("reading objects", len(manifests)) as advance:
+        for manifest in manifests:
+            advance()
+            try:
+                object_ = read_object(manifest.value)
+            except NotInSnapshots:
+                passed_over[manifest.kind] = passed_over.get(manifest.kind, 0) + 1
+                continue
+            except (DecodeError, ConversionError) as error:
+                raise Unreadable(f"{manifest.origin}: {error}") from None
+            found[manifest.group, manifest.kind, manifest.namespace, manifest.name] = object_
+    if not found:
+        raise Unreadable(
+            f"{', '.join(files)}: nothing of a cluster's state is in there",
+            "allot snapshot > dump.yaml writes everything that is needed",
+        )
+    if passed_over:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
+        listener.note(f"passed over, as they do not matter here: {kinds}")
+    objects = tuple(found.values())
+    return Snapshot(objects, _newest_time(objects))
+
+
+def _note_absence(snapshot: Snapshot, listener: Listener) -> None:
+    """Of kinds of which a cluster with devices has some: people forget them when they make a dump."""
+    kinds = [kind for kind in KINDS if kind.required and kind.type not in _MAY_BE_NONE]
+    absent = [kind.name for kind in kinds if not snapshot.of(kind.type)]
+    if absent:
+        listener.note(f"the dump has no {' and no '.join(absent)}: answers are those for a cluster that has none")
+
+
+def _manifests(files: tuple[str, ...]) -> Iterator[Manifest]:
+    for source, data in read_sources(files):
+        items = _listed_in_json(data)
+        if items is None:
+            yield from manifests_in(data, source)
+            continue
+        for index, item in enumerate(items):
+            yield Manifest(item, Origin(source, 1, 1, index))
+
+
+def _listed_in_json(data: bytes) -> list[dict[str, Any]] | None:
+    """The members of a list as `kubectl get -o json` prints it, read six times as quickly as by the careful reader of manifests,
+    which has the word if anything is unusual: then None."""
+    if data[:1] != b"{":
+        return None
+    try:
+        value = msgspec.json.decode(data, type=_ListDocument)
+    except (ValueError, RecursionError):
+        return None
+    is_plain = all(
+        isinstance(item.get("apiVersion"), str)
+        and isinstance(item.get("kind"), str)
+        and not item["kind"].endswith("List")
+        for item in value.items
+    )
+    return value.items if is_plain else None
+
+
+class _ListDocument(msgspec.Struct):
+    items: list[dict[str, Any]]
+
+
+def _newest_time(objects: tuple[APIStruct, ...]) -> float | None:
+    """A dump does not say when it was made: not before the newest time in it."""
+    newest = max((text for object_ in objects for text in _times(object_)), default="")
+    try:
+        return seconds_of(newest) if newest else None
+    except ValueError:
+        return None
+
+
+def _times(object_: APIStruct) -> Iterator[str]:
+    metadata = object_.metadata  # type: ignore[attr-defined]
+    if metadata.creation_timestamp is not None:
+        yield metadata.creation_timestamp
+    seen_at = getattr(object_, "seen_at", "")
+    if seen_at:
+        yield seen_at
+    for condition in getattr(getattr(object_, "status", None), "conditions", ()):
+        if condition.last_transition_time is not None:
+            yield condition.last_transition_time
+        heartbeat = getattr(condition, "last_heartbeat_time", None)
+        if heartbeat is not None:
+            yield heartbeat
