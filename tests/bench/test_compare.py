@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from compare import Comparison, Pair, as_json, as_text, checked_out
+from benchmarks.compare import Comparison, Pair, as_json, as_text, checked_out
 
 FOUND = Comparison("case/name", (Pair(90, 100), Pair(110, 100), Pair(100, 100), Pair(104, 100)))
 

@@ -16,6 +16,7 @@ from allot.client.connection import Connection, Impersonation
 from allot.client.errors import (
     ApiError,
     DeadlineExceeded,
+    Forbidden,
     NotFound,
     ServerFault,
     TooManyRequests,
@@ -296,7 +297,7 @@ async def test_an_unknown_authority_is_told_and_can_be_overlooked(server: LiveSe
     careless = Connection(server=known.server, source="test", insecure_skip_tls_verify=True)
     async with transport_to(careless) as transport:
         assert (await transport.request("GET", "/livez")).status == 200
-        with pytest.raises(Unauthorized):
+        with pytest.raises(Forbidden, match="system:anonymous"):
             await Client(transport).request("GET", "/api/v1/pods")
 
 

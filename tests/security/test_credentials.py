@@ -276,7 +276,7 @@ class Account:
         return self.server.send("POST", WHO_AM_I, REVIEW, who=f"token:{token}").status
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def accounts(both: Both) -> list[Account]:
     """One on each server."""
     both.create("/api/v1/namespaces", {"metadata": {"name": "tokens"}})

@@ -67,7 +67,7 @@ WRITES_BINDINGS = rule("get list create update patch delete", "rolebindings clus
 READS_PODS = rule("get list", "pods")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def granter(both: Both) -> Somebody:
     """May write all roles and bindings, and read pods."""
     return Somebody(both, "granter", WRITES_ROLES, WRITES_BINDINGS, READS_PODS)

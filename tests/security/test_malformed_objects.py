@@ -126,7 +126,7 @@ def csr() -> dict[str, Any]:
     return {"request": encoded, "signerName": "example.com/own", "usages": ["client auth"]}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def place(both: Both) -> str:
     """A namespace with one of each that is asked for."""
     name = "malformed"

@@ -78,7 +78,7 @@ class Nodes:
         return self.both.send(method, path, body, who=who, **sent).status
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def nodes(both: Both) -> Nodes:
     return Nodes(both)
 
