@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.apiserver import deletes, lists, patches, subresources, watch, writes
+from allot.apiserver import deletes, lists, patches, storing, subresources, watch, writes
 from allot.apiserver.errors import (
     bad_request,
     forbidden,
@@ -96,7 +96,7 @@ class ApiServer:
         entry = await self.parts.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
-        return writes.answer(served, entry, 200)
+        return storing.answer(served, entry, 200)
 
     async def _list(self, served: Served, request: ApiRequest) -> ApiList:
         options = list_options(request.query, watch=False)
