@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allot.apiserver.kinds.generic import errors_of
-from allot.apiserver.kinds.known_specs import KnownSpecs, exact_key
+from allot.apiserver.kinds.known_specs import KnownSpecs, SpecKeys, exact_key
 from allot.apiserver.kinds.ordinary import OrdinaryClaims
 from allot.apiserver.kinds.typed import Clock, TypedStrategy, decode_typed, new_metadata_errors
 from allot.apiserver.parts import Parts
@@ -35,6 +35,8 @@ class ClaimStrategy(TypedStrategy):
         self._new: KnownSpecs[tuple[Any, Any]] = KnownSpecs()
         self._valid: KnownSpecs[bool] = KnownSpecs()
         self._same_version = resource.api_version == resource.storage_api_version
+        # What stands for specs with defaults and as stored: claims of one template share them.
+        self._read_keys, self._stored_keys = SpecKeys(), SpecKeys()
         # The metadata that was found to be in order last: preparing and validating both ask.
         self._fine: Any = None
 
@@ -50,7 +52,7 @@ class ClaimStrategy(TypedStrategy):
 
     def prepare_create(self, object_: Object) -> Object:
         """A new claim without status and without what gates do not allow."""
-        key = exact_key(object_.get("spec"))
+        key = self._read_keys.key(object_.get("spec"))
         known = self._new.get(key)
         metadata = members(object_, "metadata")
         if known is None or not is_ordinary_metadata(metadata):
@@ -68,7 +70,7 @@ class ClaimStrategy(TypedStrategy):
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new claim."""
-        key = None if object_.get("status") else exact_key(object_.get("spec"))
+        key = None if object_.get("status") else self._stored_keys.key(object_.get("spec"))
         if key in self._valid:
             return () if object_["metadata"] is self._fine else new_metadata_errors(object_)
         errors = super().validate_create(object_)
@@ -128,8 +130,10 @@ class ClaimTemplateStrategy(TypedStrategy):
 
 def asks_for_admin_access(spec: Object) -> bool:
     """Whether a claim's spec asks for devices that others use."""
-    requests = members(spec, "devices").get("requests")
-    return any(isinstance(item, dict) and bool(members(item, "exactly").get("adminAccess")) for item in requests or ())
+    for item in members(spec, "devices").get("requests") or ():
+        if isinstance(item, dict) and members(item, "exactly").get("adminAccess"):
+            return True
+    return False
 
 
 def _is_any_admin(results: Any) -> bool:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allot.apiserver.kinds.generic import GenericStrategy, read_meta
-from allot.apiserver.kinds.known_specs import KnownSpecs, SpecKeys, exact_key
+from allot.apiserver.kinds.known_specs import KnownSpecs, PodSpecKeys, exact_key
 from allot.apiserver.kinds.ordinary import OrdinaryPods
 from allot.apiserver.kinds.typed import decode_typed, new_metadata_errors
 from allot.apiserver.resources import Object, Resource
@@ -36,7 +36,7 @@ class PodStrategy(GenericStrategy):
         self._read: KnownSpecs[Any] = KnownSpecs()
         self._statuses: KnownSpecs[Any] = KnownSpecs()
         self._valid: KnownSpecs[bool] = KnownSpecs()
-        self._keys = SpecKeys()
+        self._keys = PodSpecKeys()
 
     def read(self, object_: Object) -> Object:
         """The pod with defaults."""
