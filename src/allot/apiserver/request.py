@@ -16,6 +16,7 @@ from allot.store.port import Entry
 
 __all__ = [
     "ANONYMOUS",
+    "RAW",
     "ApiConnection",
     "ApiList",
     "ApiObject",
@@ -27,6 +28,10 @@ __all__ = [
     "User",
     "WatchEvent",
 ]
+
+
+# What a body is that came over the wire.
+RAW = (bytes, bytearray, memoryview)
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,18 +158,20 @@ _PUT = Change(_put, _checked_put)
 async def _written(write: Write, entry: Entry | None) -> ApiObject:
     """One try, in place of an entry or, if there is none, as a new object."""
     parts, served, request, options = write.parts, write.served, write.request, write.options
-    size, old, subresource = size_of(request.body), None, write.subresource
-    if entry is not None:
-        old = entry.object
+    size, subresource = size_of(request.body), write.subresource
+    if entry is None:
+        old, drafted, operation, status = None, _new, Operation.CREATE, 201
+    else:
+        old, drafted, operation, status = entry.object, _changed, Operation.UPDATE, 200
         size = max(size, entry.size_bytes)
     large, run = size > LARGE_BYTES, parts.aside.run
     # The seam is written out: a call that decides would make small writes a tenth slower.
-    draft = await run(size, _drafted, write, entry) if large else _drafted(write, entry)
+    draft = await run(size, drafted, write, entry) if large else drafted(write, entry)
     if old is None and request.verb != "create":
         parts.authorizer.check(_creation(write))
     admission = admission_of(
         request,
-        Operation.CREATE if old is None else Operation.UPDATE,
+        operation,
         served.resource,
         draft.object,
         old,
@@ -197,17 +199,13 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
             stored = await store_new(parts, served, object_, dry_run=options.dry_run, is_named=draft.is_named)
         else:
             stored = await store_changed(parts, served, entry, object_, dry_run=options.dry_run)
-    warnings, status = (*draft.warnings, *warned, *admission.warnings), 201 if entry is None else 200
+    warnings = (*draft.warnings, *warned, *admission.warnings)
     return (
         await run(size, answer, served, stored, status, warnings) if large else answer(served, stored, status, warnings)
     )
 
 
-def _drafted(write: Write, entry: Entry | None) -> _Draft:
-    return _new(write) if entry is None else _changed(write, entry)
-
-
-def _new(write: Write) -> _Draft:
+def _new(write: Write, entry: Entry | None) -> _Draft:  # noqa: ARG001
     """A new object."""
     parts, served, change, request = write.parts, write.served, write.change, write.request
     resource = served.resource
@@ -256,8 +254,9 @@ def _creation(write: Write) -> Attributes:
     )
 
 
-def _changed(write: Write, entry: Entry) -> _Draft:
+def _changed(write: Write, entry: Entry | None) -> _Draft:
     """An object in place of another."""
+    assert entry is not None, "there is something to change"
     served, old = write.served, entry.object
     object_, warnings, is_ordinary = _merged(write, old)
     object_ = _with_version(write, object_, entry)
