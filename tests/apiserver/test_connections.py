@@ -16,7 +16,9 @@ import uvloop
 from allot.apiserver import websockets
 from allot.apiserver.access.certificates import ADMIN, Certificates
 from allot.apiserver.assembly import Running, Settings, running
+from allot.apiserver.bootstrap import SYSTEM
 from allot.apiserver.connections import Connection, Limits, Listener
+from allot.apiserver.request import PathRequest
 from allot.process.clock import SystemClock
 from allot.process.heads import Head
 from allot.store.memory import MemoryStore
@@ -284,8 +286,7 @@ async def test_a_watch_ends_with_its_client_and_with_the_server(tmp_path: Path) 
 
 
 async def metrics(live: Running) -> bytes:
-    site = await live.sites.find(("metrics",), {}, "")
-    assert site is not None
+    site = await live.sites.handle(PathRequest(user=SYSTEM, verb="get", segments=("metrics",)))
     assert site.body is not None
     return site.body
 

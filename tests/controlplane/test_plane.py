@@ -163,5 +163,5 @@ async def test_clients_in_the_process_can_ask_what_is_served(plane: ControlPlane
     discovery = await client.discovery()
     assert discovery.find_kind("resource.k8s.io", "v1", "ResourceClaim") is not None
     assert (await client.request("GET", "/version")).body["major"] == "1"
-    with pytest.raises(NotFound):
+    with pytest.raises(Forbidden):
         await client.request("GET", "/nowhere")

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from allot.apiserver import objectmeta
-from allot.apiserver.aside import size_of
+from allot.apiserver.bodies import APPLY_PATCH, of_its_own, read_value
 from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
 from allot.apiserver.options import WriteOptions
 from allot.apiserver.ownership import converter, resets
-from allot.apiserver.parts import Parts
-from allot.apiserver.registry import Served
-from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.request import ApiRequest
 from allot.apiserver.sharing import changed_parts
-from allot.apiserver.writes import replace_object
+from allot.apiserver.writes import Change, Warned, Write
 from allot.core.patching.applying import ApplyConflict, apply
 from allot.core.patching.errors import PatchError
 from allot.core.schema import Schema, check_fields
@@ -22,59 +20,56 @@ from allot.core.schema import Schema, check_fields
 Object = dict[str, Any]
 
 
-async def apply_patch(
-    parts: Parts, served: Served, request: ApiRequest, given: Any, options: WriteOptions, subresource: str
-) -> ApiObject:
-    """PATCH with an apply configuration; creates the object if it is not there."""
+def _applied(write: Write, stored: Object | None) -> Warned:
+    """The stored object, or a new one, with what the configuration wants of it."""
+    served, request, options = write.served, write.request, write.options
+    resource, schema = served.resource, served.schema
+    assert schema is not None, "every kind that can be applied has a schema"
+    given, name = read_configuration(request)
+    given = _placed(given, request, resource.namespaced)
+    warnings = field_errors(given, schema, options)
+    if stored is None and write.subresource:
+        raise write.not_found()
+    if stored is None and not name:
+        raise objectmeta.no_name(request.name)
+    try:
+        applied = apply(
+            None if stored is None else served.present(stored),
+            given,
+            manager=options.field_manager,
+            force=bool(options.force),
+            schema=schema,
+            api_version=resource.api_version,
+            kind=resource.kind,
+            now=write.parts.clock.now(),
+            subresource=write.subresource,
+            reset=resets(served, write.subresource),
+            convert=converter(write.parts.registry, served),
+        )
+    except PatchError as error:
+        raise from_apply_error(error) from None
+    return applied.object, warnings
+
+
+def _checked(write: Write, proposed: Object, old: Object | None) -> Warned:
+    """The configuration's own fields have been judged; what is made of it and of what is stored is only tidied."""
+    report = report_of(proposed if old is None else changed_parts(proposed, old), write.served)
+    return proposed if report is None else tidy(proposed, write.served, report), ()
+
+
+# PATCH with an apply configuration; creates the object if it is not there.
+APPLY = Change(_applied, _checked, managed=True, creates=True)
+
+
+def read_configuration(request: ApiRequest) -> tuple[Object, str]:
+    """The apply configuration in a body and the name that it has; 400 if it is none for the object of the path."""
+    given = of_its_own(read_value(request.body, APPLY_PATCH), request.body)
     if not isinstance(given, dict):
         raise bad_request("error decoding patch: expected an object")
-    resource = served.resource
-    schema = served.schema
-    assert schema is not None, "every kind that can be applied has a schema"
     name = objectmeta.text_of(objectmeta.metadata_of(given), "name")
     if name and name != request.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
-    given = _placed(given, request, resource.namespaced)
-    errors = await parts.aside.run(size_of(request.body), field_errors, given, schema, options)
-
-    def propose(stored: Object | None) -> Object:
-        live = None if stored is None else served.present(stored)
-        if live is None and not name:
-            raise objectmeta.no_name(request.name)
-        try:
-            applied = apply(
-                live,
-                given,
-                manager=options.field_manager,
-                force=bool(options.force),
-                schema=schema,
-                api_version=resource.api_version,
-                kind=resource.kind,
-                now=parts.clock.now(),
-                subresource=subresource,
-                reset=resets(served, subresource),
-                convert=converter(parts.registry, served),
-            )
-        except PatchError as error:
-            raise from_apply_error(error) from None
-        return applied.object
-
-    def check(object_: Object, old: Object | None) -> Object:
-        report = report_of(object_ if old is None else changed_parts(object_, old), served)
-        return object_ if report is None else tidy(object_, served, report)
-
-    return await replace_object(
-        parts,
-        served,
-        request,
-        propose,
-        options,
-        errors,
-        check=check,
-        subresource=subresource,
-        managed=True,
-        creates=True,
-    )
+    return given, name
 
 
 def from_apply_error(error: PatchError) -> StatusError:

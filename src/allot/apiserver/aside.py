@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from allot.apiserver.errors import too_many_requests
+from allot.apiserver.request import RAW
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,4 +71,4 @@ def _without_collector(work: Callable[[], T]) -> T:
 
 def size_of(body: Any) -> int:
     """How large a body is; 0 for one that was given in process, by one of our own components."""
-    return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
+    return len(body) if isinstance(body, RAW) else 0

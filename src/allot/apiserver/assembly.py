@@ -157,7 +157,9 @@ async def running(
         state = _State(server, access, guard)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
         openapi = OpenApi(registry, builtin_schemas())
-        sites = Sites(registry, openapi, metrics, state.checks(), access.tokens, state.ready_checks())
+        sites = Sites(
+            access.authorizer, registry, openapi, metrics, state.checks(), access.tokens, state.ready_checks()
+        )
         dialler = _dialler(settings, access)
         http = HttpServer(server, access, sites, metrics, dialler, audit, settings.limits, settings.seats)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))

@@ -7,15 +7,14 @@ from typing import Any
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.aside import size_of
-from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import bad_request, conflict, invalid, not_found
-from allot.apiserver.fieldchecks import checked_part
+from allot.apiserver.fieldchecks import BINDING, read_part
 from allot.apiserver.objectmeta import metadata_of, text_of
 from allot.apiserver.options import write_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
-from allot.apiserver.writes import MODIFIED, owned
+from allot.apiserver.storing import MODIFIED, owned
 from allot.core.validation.fields import NOT_SUPPORTED, REQUIRED, FieldError, quote
 from allot.store.port import KeyNotFound, RevisionConflict
 
@@ -28,9 +27,9 @@ _ATTEMPTS = 5
 async def bind(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST of a Binding, to pods/binding or to the older bindings."""
     options = write_options(request.query, request.user_agent, "Create")
-    run, size = parts.aside.run, size_of(request.body)
-    binding = await run(size, read_object, request, served, parts.registry, kind="Binding", api_version="v1")
-    binding, warnings = await run(size, checked_part, binding, "", "v1", options.field_validation)
+    binding, warnings = await parts.aside.run(
+        size_of(request.body), read_part, request, served, parts.registry, BINDING, options.field_validation
+    )
     metadata = metadata_of(binding)
     name = text_of(metadata, "name")
     if request.name and name != request.name:

@@ -14,7 +14,7 @@ import msgspec
 from allot.apiserver import protobuf
 from allot.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from allot.apiserver.registry import Registry, Served
-from allot.apiserver.request import ApiRequest
+from allot.apiserver.request import RAW, ApiRequest
 from allot.core.model.codec import DecodeError, parse_json
 from allot.core.model.decoding import ObjectWithDuplicates, check_bounds
 from allot.yaml_values.reader import NotYAML, read_yaml
@@ -51,7 +51,7 @@ def media_type(content_type: str) -> str:
 
 def read_value(body: Any, content_type: str) -> Any:
     """The JSON value of a body; 400 for malformed ones, 415 for unknown formats."""
-    if not isinstance(body, bytes | bytearray | memoryview):
+    if not isinstance(body, RAW):
         return body
     data = bytes(body)
     kind = media_type(content_type) or JSON
@@ -116,7 +116,7 @@ def _read_yaml(data: bytes) -> Any:
 def of_its_own(value: Any, body: Any) -> Any:
     """What was read from a body, as a copy if the body was given in process: its owner may go on using it. 400 for what JSON
     cannot carry."""
-    if isinstance(body, bytes | bytearray | memoryview):
+    if isinstance(body, RAW):
         return value
     try:
         return msgspec.to_builtins(value)
@@ -168,7 +168,7 @@ def _go_type(api_version: str, kind: str) -> str:
 
 
 def _unrecognized(kind: str, body: Any, value: Any) -> StatusError:
-    data = bytes(body) if isinstance(body, bytes | bytearray | memoryview) else msgspec.json.encode(value)
+    data = bytes(body) if isinstance(body, RAW) else msgspec.json.encode(value)
     text = "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"
     return bad_request(f"the object provided is unrecognized (must be of type {kind}): {text} ({_summary(data)})")
 

@@ -54,7 +54,7 @@ async def ensure(server: ApiServer, group: str, version: str, plural: str, objec
         user_agent=_AGENT,
     )
     try:
-        await server.answer(request)
+        await server.handle(request)
     except StatusError as error:
         if error.reason != "AlreadyExists":
             raise

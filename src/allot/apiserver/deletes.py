@@ -7,7 +7,6 @@ which is told by finalizers.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from allot.apiserver.admission.attributes import Operation
@@ -20,9 +19,9 @@ from allot.apiserver.options import DeleteOptions, delete_options, list_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiList, ApiObject, ApiRequest
+from allot.apiserver.resources import Strategy
 from allot.apiserver.selection import selection
-from allot.apiserver.writes import MODIFIED, answer, at_revision, is_gone, owned
-from allot.core.customresources.conditions import with_termination
+from allot.apiserver.storing import MODIFIED, answer, at_revision, is_gone, owned
 from allot.process.clock import rfc3339
 from allot.store.port import Entry, KeyNotFound, RevisionConflict
 
@@ -31,7 +30,6 @@ Object = dict[str, Any]
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 _ATTEMPTS = 5
-_DEFAULT_GRACE_S = 30
 
 
 def read_options(request: ApiRequest) -> DeleteOptions:
@@ -99,13 +97,13 @@ def _check_preconditions(served: Served, entry: Entry, options: DeleteOptions) -
 
 async def _delete_once(parts: Parts, served: Served, entry: Entry, options: DeleteOptions) -> tuple[Entry, bool]:
     """What is left of the object, and whether it was removed."""
-    marked = marked_for_deletion(entry.object, options, int(parts.clock.seconds()))
-    if not is_gone(marked) and marked is not entry.object:
+    marked = marked_for_deletion(served.strategy, entry.object, options, int(parts.clock.seconds()))
+    if not is_gone(served, marked):
+        if marked is entry.object:
+            return entry, False
         if options.dry_run:
             return Entry(entry.key, marked, entry.revision), False
         return await parts.store.update(entry.key, owned(marked), entry.revision), False
-    if not is_gone(marked):
-        return entry, False
     if options.dry_run:
         return Entry(entry.key, marked, entry.revision), True
     deleted = await parts.store.delete(entry.key, entry.revision)
@@ -114,56 +112,22 @@ async def _delete_once(parts: Parts, served: Served, entry: Entry, options: Dele
     return deleted, True
 
 
-def marked_for_deletion(object_: Object, options: DeleteOptions, now: int) -> Object:
+def marked_for_deletion(strategy: Strategy, object_: Object, options: DeleteOptions, now: int) -> Object:
     """The object with what a deletion writes into it; the same object if there is nothing more to write."""
     metadata = dict(object_["metadata"])
-    first = "deletionTimestamp" not in metadata
     finalizers = _finalizers(metadata.get("finalizers") or [], options)
     if finalizers:
         metadata["finalizers"] = finalizers
     else:
         metadata.pop("finalizers", None)
-    grace = _grace(object_, options)
-    if first:
+    if "deletionTimestamp" not in metadata:
+        grace = strategy.grace_s(object_, options.grace_period_seconds)
         metadata["deletionTimestamp"] = rfc3339(now + grace)
         metadata["deletionGracePeriodSeconds"] = grace
         if metadata.get("generation"):
             metadata["generation"] += 1
-    elif object_["kind"] == "Pod":
-        _shorten(metadata, options.grace_period_seconds, now)
-    marked = {**object_, "metadata": metadata}
-    if object_["kind"] == "Namespace" and (object_.get("spec") or {}).get("finalizers"):
-        marked["status"] = {**(object_.get("status") or {}), "phase": "Terminating"}
-    if object_["kind"] == "CustomResourceDefinition" and first:
-        marked = with_termination(marked, rfc3339(now))
+    marked = strategy.prepare_delete({**object_, "metadata": metadata}, object_, options.grace_period_seconds, now)
     return object_ if marked == object_ else marked
-
-
-def _grace(object_: Object, options: DeleteOptions) -> int:
-    """Pods end gracefully if they may be running; other kinds have no grace period."""
-    if object_["kind"] != "Pod":
-        return 0
-    spec, status = object_.get("spec") or {}, object_.get("status") or {}
-    if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
-        return 0
-    if options.grace_period_seconds is not None:
-        return options.grace_period_seconds
-    period = spec.get("terminationGracePeriodSeconds")
-    if period is None:
-        return _DEFAULT_GRACE_S
-    return period if period >= 0 else 1
-
-
-def _shorten(metadata: Object, asked: int | None, now: int) -> None:
-    """A later deletion may only shorten the grace period."""
-    present = metadata.get("deletionGracePeriodSeconds") or 0
-    if asked is None or asked >= present:
-        return
-    at = int(datetime.fromisoformat(metadata["deletionTimestamp"]).astimezone(UTC).timestamp()) - present + asked
-    if at < now:
-        at, asked = now, min(asked, 1)
-    metadata["deletionTimestamp"] = rfc3339(at)
-    metadata["deletionGracePeriodSeconds"] = asked
 
 
 def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:

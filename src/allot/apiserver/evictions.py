@@ -13,16 +13,15 @@ import msgspec
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.aside import size_of
 from allot.apiserver.bindings import SUCCESS
-from allot.apiserver.bodies import read_object
 from allot.apiserver.deletes import delete_object
 from allot.apiserver.errors import StatusError, bad_request, forbidden, not_found, timeout
-from allot.apiserver.fieldchecks import checked_part
+from allot.apiserver.fieldchecks import EVICTION, read_part
 from allot.apiserver.objectmeta import metadata_of, text_of
 from allot.apiserver.options import DeleteOptions, delete_options, write_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
-from allot.apiserver.writes import owned
+from allot.apiserver.storing import owned
 from allot.core.model.codec import DecodeError, decode
 from allot.core.model.meta import LabelSelector
 from allot.core.selectors import SelectorError, label_requirements
@@ -37,10 +36,10 @@ _DISRUPTED_PODS_MAX = 2000
 
 async def evict(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST of an Eviction."""
-    run, size = parts.aside.run, size_of(request.body)
-    body = await run(size, read_object, request, served, parts.registry, kind="Eviction", api_version="policy/v1")
     asked = write_options(request.query, request.user_agent, "Create")
-    body, warnings = await run(size, checked_part, body, "policy", "v1", asked.field_validation)
+    body, warnings = await parts.aside.run(
+        size_of(request.body), read_part, request, served, parts.registry, EVICTION, asked.field_validation
+    )
     if text_of(metadata_of(body), "name") != request.name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = delete_options(request.query, body.get("deleteOptions"))

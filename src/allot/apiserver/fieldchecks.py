@@ -6,10 +6,12 @@ always refused.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import StatusError, bad_request
-from allot.apiserver.registry import Served
+from allot.apiserver.registry import Registry, Served
+from allot.apiserver.request import ApiRequest
 from allot.apiserver.schemas import builtin_schemas
 from allot.apiserver.sharing import changed_parts
 from allot.core.schema import FieldReport, Schema, check_fields, prune
@@ -38,9 +40,27 @@ def checked_fields(
     return _judged(object_, schema, report, resource.kind, resource.version, validation)
 
 
-def checked_part(object_: Object, group: str, version: str, validation: str) -> tuple[Object, tuple[str, ...]]:
-    """The same for a kind that is only sent to a subresource: Eviction, Binding, Scale, TokenRequest."""
-    kind = object_["kind"]
+class Part(NamedTuple):
+    """A kind that is only sent to a subresource."""
+
+    group: str
+    version: str
+    kind: str
+
+
+BINDING = Part("", "v1", "Binding")
+EVICTION = Part("policy", "v1", "Eviction")
+SCALE = Part("autoscaling", "v1", "Scale")
+TOKEN_REQUEST = Part("authentication.k8s.io", "v1", "TokenRequest")
+
+
+def read_part(
+    request: ApiRequest, served: Served, registry: Registry, part: Part, validation: str
+) -> tuple[Object, tuple[str, ...]]:
+    """The object in a body that is sent to a subresource, with its fields checked, and what to warn about."""
+    group, version, kind = part
+    api_version = f"{group}/{version}" if group else version
+    object_ = read_object(request, served, registry, kind=kind, api_version=api_version)
     schema = builtin_schemas().for_kind(group, version, kind)
     assert schema is not None, "there are schemas of all built-in kinds"
     return _judged(object_, schema, check_fields(object_, schema), kind, version, validation)

@@ -34,7 +34,16 @@ from allot.apiserver.negotiation import Format, negotiate, wants_pretty
 from allot.apiserver.nodeproxy import upstream
 from allot.apiserver.paths import Target, resolve
 from allot.apiserver.printing.rows import Rows
-from allot.apiserver.request import ANONYMOUS, ApiList, ApiObject, ApiRequest, Attributes, User
+from allot.apiserver.request import (
+    ANONYMOUS,
+    ApiConnection,
+    ApiList,
+    ApiObject,
+    ApiRequest,
+    Attributes,
+    PathRequest,
+    User,
+)
 from allot.apiserver.responses import Encoder
 from allot.apiserver.seats import SeatLimits, Seats
 from allot.apiserver.server import ApiServer
@@ -42,7 +51,7 @@ from allot.apiserver.sites import Site, Sites
 from allot.apiserver.subresources import CONNECTING
 from allot.apiserver.tunnel import pass_through, wanted_protocol
 from allot.apiserver.watch import ObjectWatch
-from allot.core.access.attributes import MASTERS_GROUP, selected_name
+from allot.core.access.attributes import MASTERS_GROUP
 from allot.process.clock import Clock
 from allot.process.heads import BadHead, Head, first_values, parse_query
 from allot.process.supervise import answer_or_none
@@ -140,7 +149,7 @@ class _Exchange:
         self._pretty = False
         self._target: Target | None = None
         # Who asks for what, and who did before impersonation.
-        self._asked: Attributes | None = None
+        self._asked: ApiRequest | PathRequest | None = None
         self._sender: User | None = None
         self._received = self._clock.now_micro() if http._audit is not None else ""
 
@@ -173,11 +182,11 @@ class _Exchange:
 
     def _record(self, audit: AuditLog, status: int) -> None:
         head, remote = self._head, self._connection.remote
-        asked = self._asked or Attributes(user=ANONYMOUS, verb=head.method.lower(), path=head.path)
+        unknown = Attributes(user=ANONYMOUS, verb=head.method.lower(), path=head.path)
         audit.record(
             AuditRecord(
                 audit_id=self._headers["Audit-Id"],
-                attributes=asked,
+                attributes=unknown if self._asked is None else self._asked.attributes(),
                 uri=f"{head.path}?{head.query}" if head.query else head.path,
                 code=status,
                 received=self._received,
@@ -197,18 +206,17 @@ class _Exchange:
         user = self._http._access.authenticator.by_certificate(certificate) if certificate is not None else None
         if user is None:
             user = await self._authenticate()
-        attributes = self._attributes(user, found, f"/{'/'.join(segments)}", query)
         # Extras alone count too: they must be refused, not ignored. Their names are not known beforehand.
         if head.headers.impersonates:
-            attributes, _ = impersonated(self._http._access.authorizer, attributes, head.headers.items)
-            self._sender = user
-        self._asked = attributes
-        self._http._access.authorizer.check(attributes)
+            asked = self._request(user, found, segments, query).attributes()
+            attributes, _ = impersonated(self._http._access.authorizer, asked, head.headers.items)
+            self._sender, user = user, attributes.user
+        self._asked = request = self._request(user, found, segments, query)
         self._pretty = wants_pretty(query.get("pretty"), head.get("user-agent"))
-        with self._seat(attributes.user, found, segments):
-            if found is None:
-                return await self._site(segments, query)
-            return await self._objects(attributes, found, query)
+        with self._seat(user, found, segments):
+            if isinstance(request, PathRequest):
+                return await self._site(await self._http._sites.handle(request), request.accept)
+            return await self._object(request)
 
     def _seat(self, user: User, found: Target | None, segments: tuple[str, ...]) -> AbstractContextManager[None]:
         """The part of the server that the request takes; entering it raises 429 if there is not that much."""
@@ -222,13 +230,16 @@ class _Exchange:
             return self._http._seats.body(user.name, size)
         return self._http._seats.seat(user.name, mutating=found.verb not in _READING, body_bytes=size)
 
-    async def _objects(self, attributes: Attributes, found: Target, query: Mapping[str, str]) -> int:
+    def _request(
+        self, user: User, found: Target | None, segments: tuple[str, ...], query: Mapping[str, str]
+    ) -> ApiRequest | PathRequest:
+        """The request without its body."""
         head = self._head
-        if found.subresource in CONNECTING:
-            return await self._connect(found, attributes)
-        self._format = negotiate(head.get("accept"))
-        api_request = ApiRequest(
-            user=attributes.user,
+        if found is None:
+            verb, accept = head.method.lower(), head.get("accept")
+            return PathRequest(user=user, verb=verb, segments=segments, query=query, accept=accept)
+        return ApiRequest(
+            user=user,
             verb=found.verb,
             group=found.group,
             version=found.version,
@@ -237,11 +248,10 @@ class _Exchange:
             name=found.name,
             subresource=found.subresource,
             query=query,
-            body=await self._body() if head.has_body else b"",
+            body=b"",
             content_type=head.get("content-type"),
             user_agent=head.get("user-agent"),
         )
-        return await self._object(api_request, query)
 
     async def _authenticate(self) -> User:
         head = self._head
@@ -252,41 +262,68 @@ class _Exchange:
         )
         return await self._http._access.authenticator.authenticate(credentials)
 
-    def _attributes(self, user: User, found: Target | None, path: str, query: Mapping[str, str]) -> Attributes:
-        if found is None:
-            return Attributes(user=user, verb=self._head.method.lower(), path=path)
-        selector, name = query.get("fieldSelector", ""), found.name
-        if not name and selector and found.verb in ("list", "watch"):
-            name = selected_name(selector)
-        return Attributes(
-            user=user,
-            verb=found.verb,
-            group=found.group,
-            version=found.version,
-            resource=found.resource,
-            subresource=found.subresource,
-            namespace=found.namespace,
-            name=name,
-            path=path,
-            field_selector=selector,
-            label_selector=query.get("labelSelector", ""),
-        )
+    # --- once a request is allowed ---
 
-    async def _body(self) -> bytes:
-        if self._head.get("content-encoding").lower() == "gzip":
+    async def receive(self) -> bytes:
+        """The body, if the client can be answered as it wants to be."""
+        assert self._asked is not None, "the request is known before it is handled"
+        head, query = self._head, self._asked.query
+        self._format = negotiate(head.get("accept"))
+        include = query.get("includeObject", "")
+        if include not in ("", "None", "Metadata", "Object"):
+            raise bad_request(f'unrecognized includeObject value: "{include}"')
+        if "timeout" in query and _time_limit(query) is None:
+            text = f'time: invalid duration "{query["timeout"][:50]}"'
+            raise bad_request(f"invalid timeout specified in the request URL - {text}")
+        if not head.has_body:
+            return b""
+        if head.get("content-encoding").lower() == "gzip":
             raise StatusError(415, "UnsupportedMediaType", "compressed request bodies are not accepted")
         return await self._connection.body(BODY_BYTES_MAX)
 
+    async def connect(self, request: ApiRequest) -> ApiConnection:
+        """Logs, exec and the like: the node answers."""
+        return ApiConnection(await self._connect(request))
+
+    async def _connect(self, request: ApiRequest) -> int:
+        head, found = self._head, self._target
+        assert found is not None, "what is connected was found"
+        parts = self._server.parts
+        served = parts.registry.find(found.group, found.version, found.resource)
+        subresource = served.resource.subresources.get(found.subresource) if served is not None else None
+        if served is None or subresource is None:
+            raise path_not_found()
+        if found.verb not in subresource.verbs:
+            raise method_not_allowed()
+        if found.subresource in _UPGRADING:
+            # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
+            self._http._access.authorizer.check(msgspec.structs.replace(request.attributes(), verb="create"))
+        to = await upstream(parts, found, head.path, parse_query(head.query))
+        if to is None:
+            return await self._bytes(b"", 200, "text/plain")
+        upgrade = wanted_protocol(head, to)
+        if found.subresource in _UPGRADING and not upgrade:
+            raise bad_request("Upgrade request required")
+        if to.prefix and not found.rest and not upgrade and head.method in _BODILESS and not head.path.endswith("/"):
+            return await self._into(to)
+        body = await self._connection.body(BODY_BYTES_MAX) if head.has_body else b""
+        return await pass_through(self._connection, head, to, self._http._dialler, upgrade, body, self._headers)
+
     # --- answers ---
 
-    async def _object(self, request: ApiRequest, query: Mapping[str, str]) -> int:
+    async def _object(self, request: ApiRequest) -> int:
+        parts, query = self._server.parts, request.query
+        if request.subresource in CONNECTING:
+            # Takes as long as the client likes.
+            answer = await self._server.handle(request, self)
+        else:
+            limit = _time_limit(query) if "timeout" in query else REQUEST_S
+            with self._connection.time_limit(limit or REQUEST_S):
+                answer = await self._server.handle(request, self)
+        if isinstance(answer, ApiConnection):
+            return answer.status
         include = query.get("includeObject", "") or "Metadata"
-        if include not in ("None", "Metadata", "Object"):
-            raise bad_request(f'unrecognized includeObject value: "{include}"')
-        parts = self._server.parts
         encoder = Encoder(self._format, parts.clock, rows=self._http._rows, include_object=include, pretty=self._pretty)
-        with self._connection.time_limit(_time_limit(query) if "timeout" in query else REQUEST_S):
-            answer = await self._server.answer(request)
         served = parts.registry.find(request.group, request.version, request.resource)
         # Whatever is asked of a deprecated version, also lists, watches and deletes.
         deprecated = served.resource.warning if served is not None and not request.subresource else ""
@@ -336,46 +373,13 @@ class _Exchange:
         # One header per warning would need a multi-valued header; clients accept them joined.
         self._headers["Warning"] = ", ".join(told)[:_WARNING_LENGTH_MAX]
 
-    async def _connect(self, found: Target, asked: Attributes) -> int:
-        """Logs, exec and the like: the node answers."""
-        head = self._head
-        parts = self._server.parts
-        served = parts.registry.find(found.group, found.version, found.resource)
-        subresource = served.resource.subresources.get(found.subresource) if served is not None else None
-        if served is None or subresource is None:
-            raise path_not_found()
-        if found.verb not in subresource.verbs:
-            raise method_not_allowed()
-        if found.subresource in _UPGRADING:
-            # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
-            self._http._access.authorizer.check(msgspec.structs.replace(asked, verb="create"))
-        to = await upstream(parts, found, head.path, parse_query(head.query))
-        if to is None:
-            return await self._bytes(b"", 200, "text/plain")
-        upgrade = wanted_protocol(head, to)
-        if found.subresource in _UPGRADING and not upgrade:
-            raise bad_request("Upgrade request required")
-        if to.prefix and not found.rest and not upgrade and head.method in _BODILESS and not head.path.endswith("/"):
-            return await self._into(to)
-        body = await self._connection.body(BODY_BYTES_MAX) if head.has_body else b""
-        return await pass_through(self._connection, head, to, self._http._dialler, upgrade, body, self._headers)
-
     async def _into(self, to: Upstream) -> int:
         """Relative links of a page need a path that ends with a slash."""
         self._headers["Location"] = to.prefix + to.path
         await self._connection.answer(301, self._headers, b"")
         return 301
 
-    async def _site(self, segments: tuple[str, ...], query: Mapping[str, str]) -> int:
-        if self._head.method not in _BODILESS:
-            raise method_not_allowed()
-        accept = self._head.get("accept")
-        site = await self._http._sites.find(segments, query, accept)
-        if site is None:
-            raise path_not_found()
-        return await self._serve_site(site, accept)
-
-    async def _serve_site(self, site: Site, accept: str) -> int:
+    async def _site(self, site: Site, accept: str) -> int:
         self._headers |= site.headers
         if site.body is not None:
             etag = site.headers.get("ETag")
@@ -465,14 +469,14 @@ async def _ping(socket: websockets.WebSocket, clock: Clock) -> None:
         socket.ping()
 
 
-def _time_limit(query: Mapping[str, str]) -> float:
-    """How long a request may take: what the client asks for, within what the server grants."""
+def _time_limit(query: Mapping[str, str]) -> float | None:
+    """How long a request may take: what the client asks for, within what the server grants; None if it asks for nonsense."""
     asked = query.get("timeout", "")
     if not asked:
         return REQUEST_S
     seconds = parse_duration(asked)
     if seconds is None:
-        raise bad_request(f'invalid timeout specified in the request URL - time: invalid duration "{asked[:50]}"')
+        return None
     return min(seconds, REQUEST_S) if seconds > 0 else REQUEST_S
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import builtins
 from typing import Any, NamedTuple
 
-from allot.apiserver import writes
 from allot.apiserver.errors import conflict, not_found
 from allot.apiserver.registry import Registry
+from allot.apiserver.storing import MODIFIED, owned
 from allot.store.port import KeyNotFound, RevisionConflict, Store
 
 Object = dict[str, Any]
@@ -89,9 +89,9 @@ class Lookup:
         version = object_["metadata"].get("resourceVersion", "")
         expected = int(version) if version.isdigit() else 0
         try:
-            entry = await self._store.update(served.key(namespace, name), writes.owned(object_), expected)
+            entry = await self._store.update(served.key(namespace, name), owned(object_), expected)
         except KeyNotFound:
             raise not_found(group, plural, name) from None
         except RevisionConflict:
-            raise conflict(group, plural, name, writes.MODIFIED) from None
+            raise conflict(group, plural, name, MODIFIED) from None
         return entry.object

@@ -12,7 +12,7 @@ from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.aside import size_of
 from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import method_not_allowed
-from allot.apiserver.fieldchecks import checked_fields, checked_part
+from allot.apiserver.fieldchecks import TOKEN_REQUEST, checked_fields, read_part
 from allot.apiserver.options import write_options
 from allot.apiserver.parts import Lookup, Parts
 from allot.apiserver.registry import Served
@@ -34,9 +34,8 @@ class Questions:
         if resource.kind == "Binding":
             return await bindings.bind(parts, served, request)
         options = write_options(request.query, request.user_agent, "Create")
-        review = await parts.aside.run(size_of(request.body), read_object, request, served, parts.registry)
         review, warnings = await parts.aside.run(
-            size_of(request.body), checked_fields, review, served, options.field_validation
+            size_of(request.body), _read, parts, served, request, options.field_validation
         )
         review = objectmeta.in_namespace(review, request.namespace, namespaced=resource.namespaced)
         review = {**review, "metadata": review.get("metadata") or {}}
@@ -59,11 +58,10 @@ class Questions:
 
     async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a TokenRequest to a service account."""
-        run, size = parts.aside.run, size_of(request.body)
-        kind, api_version = "TokenRequest", "authentication.k8s.io/v1"
-        body = await run(size, read_object, request, served, parts.registry, kind=kind, api_version=api_version)
         options = write_options(request.query, request.user_agent, "Create")
-        body, told = await run(size, checked_part, body, "authentication.k8s.io", "v1", options.field_validation)
+        body, told = await parts.aside.run(
+            size_of(request.body), read_part, request, served, parts.registry, TOKEN_REQUEST, options.field_validation
+        )
         access = self._access
         admitted, warnings = await parts.admission.admit(
             request, Operation.CREATE, served.resource, body, None, subresource="token"
@@ -73,3 +71,7 @@ class Questions:
             access.tokens, self._lookup, parts.clock, request.namespace, request.name, admitted
         )
         return ApiObject(object=issued, status=201, warnings=(*told, *warnings))
+
+
+def _read(parts: Parts, served: Served, request: ApiRequest, validation: str) -> tuple[Object, tuple[str, ...]]:
+    return checked_fields(read_object(request, served, parts.registry), served, validation)

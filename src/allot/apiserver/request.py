@@ -16,15 +16,22 @@ from allot.store.port import Entry
 
 __all__ = [
     "ANONYMOUS",
+    "RAW",
+    "ApiConnection",
     "ApiList",
     "ApiObject",
     "ApiRequest",
     "ApiResponse",
     "ApiWatch",
     "Attributes",
+    "PathRequest",
     "User",
     "WatchEvent",
 ]
+
+
+# What a body is that came over the wire.
+RAW = (bytes, bytearray, memoryview)
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +69,26 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
             field_selector=selector,
             label_selector=self.query.get("labelSelector", ""),
         )
+
+
+class PathRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for something else than API objects: discovery, version, health. verb is the method in small letters."""
+
+    user: User
+    verb: str
+    segments: tuple[str, ...]
+    query: Mapping[str, str] = {}
+    accept: str = ""
+
+    def attributes(self) -> Attributes:
+        """For the authorizer."""
+        return Attributes(user=self.user, verb=self.verb, path=f"/{'/'.join(self.segments)}")
+
+
+class ApiConnection(msgspec.Struct, frozen=True):
+    """A connection to a node as an answer: the transport has made it, and it is over."""
+
+    status: int
 
 
 class ApiObject(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,17 @@ get the generic one made from their schema, some have a module of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from allot.core.access.attributes import User
 from allot.core.validation.fields import FieldError
+
+if TYPE_CHECKING:
+    from allot.apiserver.parts import Parts
+    from allot.apiserver.request import ApiRequest
 
 Object = dict[str, Any]
 
@@ -96,14 +101,39 @@ class Refused(Exception):
     """An object that cannot be accepted at all, before validation (bad types, unknown version): 400."""
 
 
+class Ordinary(Protocol):
+    """Recognizes updates that are in order at first sight, so that they need not be read, prepared and validated."""
+
+    def recognizes(self, object_: Object, old: Object, subresource: str) -> bool:
+        """Whether an update, in the storage version and sharing with the stored object what is the same, is one."""
+
+    def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
+        """A recognized update, with the managedFields that it leads to, as it is stored; None if it has to be looked at
+        after all."""
+
+
+# Field errors of what the sender may not write, whoever may write the kind: asked with the server's parts, the request, the
+# object, the stored one and the subresource. May raise StatusError.
+WriteCheck = Callable[["Parts", "ApiRequest", Object, Object | None, str], Awaitable[tuple[FieldError, ...]]]
+
+
 class Strategy(Protocol):
     """What happens to objects of a kind on their way in, in this order: `read`, admission that changes the object,
-    `prepare_*`, `validate_*`, admission that refuses. `read` takes an object in the version of the row that the strategy
-    was made for; everything else takes JSON values in the storage version. Arguments are not changed, results may share
-    parts with them. Raises nothing but Refused."""
+    `prepare_*`, `validate_*`, `write_check`, admission that refuses. `read` takes an object in the version of the row that the
+    strategy was made for; everything else takes JSON values in the storage version. Arguments are not changed, results may
+    share parts with them. Raises nothing but Refused, and uses nothing but its arguments and caches: large objects come from
+    another thread. What is said here about writes and deletions holds for most kinds."""
+
+    # What sees at first sight that an update is in order, and what a sender needs besides the right to write.
+    ordinary: Ordinary | None = None
+    write_check: WriteCheck | None = None
 
     def read(self, object_: Object) -> Object:
         """An object as a client wrote it, with defaults, in the storage version."""
+
+    def with_requester(self, object_: Object, user: User) -> Object:  # noqa: ARG002
+        """A new object with what it says about who created it."""
+        return object_
 
     def prepare_create(self, object_: Object) -> Object:
         """Defaults, fields that the server owns (status, generation), gated fields dropped."""
@@ -119,3 +149,15 @@ class Strategy(Protocol):
 
     def warnings(self, object_: Object) -> tuple[str, ...]:
         """What the writer should know."""
+
+    def grace_s(self, object_: Object, asked: int | None) -> int:  # noqa: ARG002
+        """How long the object may take to end when it is deleted. asked: what the client wants, None if it does not say."""
+        return 0
+
+    def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
+        """An object that is deleted, for the first time or again, as it is stored until it is gone. now: in seconds."""
+        return marked
+
+    def is_held(self, object_: Object) -> bool:  # noqa: ARG002
+        """Whether something besides metadata.finalizers holds back the deletion of the object."""
+        return False

@@ -6,23 +6,22 @@ that their definition names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from allot.apiserver import objectmeta
-from allot.apiserver.applies import field_errors, from_apply_error
-from allot.apiserver.aside import size_of
-from allot.apiserver.bodies import APPLY_PATCH, JSON_PATCH, read_object, read_value
-from allot.apiserver.errors import bad_request, conflict, invalid, not_found
-from allot.apiserver.fieldchecks import checked_part
-from allot.apiserver.options import WriteOptions, write_options
+from allot.apiserver.applies import field_errors, from_apply_error, read_configuration
+from allot.apiserver.bodies import APPLY_PATCH, JSON_PATCH, media_type, read_value
+from allot.apiserver.errors import bad_request, invalid, not_found
+from allot.apiserver.fieldchecks import SCALE, read_part
+from allot.apiserver.options import write_options
 from allot.apiserver.ownership import with_managed_fields
 from allot.apiserver.parts import Parts
 from allot.apiserver.patches import from_patch_error, patch_type, refused_patch
 from allot.apiserver.registry import ScalePaths, Served
 from allot.apiserver.request import ApiObject, ApiRequest
 from allot.apiserver.schemas import builtin_schemas
-from allot.apiserver.writes import MODIFIED, replace_object
+from allot.apiserver.storing import MODIFIED
+from allot.apiserver.writes import Change, Warned, Write, replace
 from allot.core.patching.applying import apply
 from allot.core.patching.errors import PatchError
 from allot.core.patching.json_patch import json_patch
@@ -36,119 +35,102 @@ Object = dict[str, Any]
 
 async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """GET, PUT and PATCH of a Scale."""
-    resource, warnings = served.resource, tuple[str, ...]()
     if request.verb == "get":
+        resource = served.resource
         entry = await parts.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
         return ApiObject(object=scale_of(served.present(entry.object), served.scale))
-    run, size = parts.aside.run, size_of(request.body)
     if request.verb == "patch":
         kind = patch_type(served, request.content_type)
         options = write_options(request.query, request.user_agent, "Patch", kind)
-        if kind == APPLY_PATCH:
-            return await _apply(parts, served, request, options)
-        change = await run(size, _patched, request, kind)
+        change = _APPLY if kind == APPLY_PATCH else _PATCH
     else:
         options = write_options(request.query, request.user_agent, "Update")
-        change, warnings = await run(size, _put, parts, served, request, options)
-
-    def propose(stored: Object | None) -> Object:
-        if stored is None:
-            raise not_found(resource.group, resource.plural, request.name)
-        object_ = served.present(stored)
-        wanted = change(scale_of(object_, served.scale))
-        _check_preconditions(served, wanted, object_)
-        return with_path(object_, served.scale.spec, _replicas(wanted, request.name))
-
-    answer = await replace_object(parts, served, request, propose, options, warnings, subresource="scale")
+        change = _PUT
+    answer = await replace(Write(parts, served, request, options, change, "scale"))
     return ApiObject(object=scale_of(answer.object, served.scale), warnings=answer.warnings)
 
 
-def _put(
-    parts: Parts, served: Served, request: ApiRequest, options: WriteOptions
-) -> tuple[Callable[[Object], Object], tuple[str, ...]]:
-    wanted = read_object(request, served, parts.registry, kind="Scale", api_version="autoscaling/v1")
-    wanted, warnings = checked_part(wanted, "autoscaling", "v1", options.field_validation)
+def _put(write: Write, stored: Object | None) -> Warned:
+    served, request = write.served, write.request
+    wanted, warnings = read_part(request, served, write.parts.registry, SCALE, write.options.field_validation)
     objectmeta.in_namespace(wanted, request.namespace, namespaced=served.resource.namespaced)
     objectmeta.check_name(wanted, request.name)
-    return lambda _: wanted, warnings
+    return _scaled(write, _present(write, stored), wanted), warnings
 
 
-async def _apply(parts: Parts, served: Served, request: ApiRequest, options: WriteOptions) -> ApiObject:
+def _patched(write: Write, stored: Object | None) -> Warned:
+    kind = media_type(write.request.content_type)
+    given, object_ = read_value(write.request.body, kind), _present(write, stored)
+    scale = scale_of(object_, write.served.scale)
+    try:
+        # A Scale has no lists, so that a strategic patch is a merge patch.
+        wanted = json_patch(scale, given) if kind == JSON_PATCH else merge_patch(scale, given)
+        report = check_fields(wanted, _schema())
+    except PatchError as error:
+        raise from_patch_error(error) from None
+    if report.wrong:
+        raise refused_patch(wanted, report.wrong[0])
+    objectmeta.check_name(wanted, write.request.name)
+    return _scaled(write, object_, wanted), ()
+
+
+def _applied(write: Write, stored: Object | None) -> Warned:
     """An apply configuration of a Scale: its manager owns the replicas of the object."""
-    resource, paths = served.resource, served.scale
-    given = await parts.aside.run(size_of(request.body), read_value, request.body, APPLY_PATCH)
-    if not isinstance(given, dict):
-        raise bad_request("error decoding patch: expected an object")
-    name = objectmeta.text_of(objectmeta.metadata_of(given), "name")
-    if name and name != request.name:
-        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
-    schema = _schema()
-    warnings = field_errors(given, schema, options)
+    resource, paths, options = write.served.resource, write.served.scale, write.options
+    given, _ = read_configuration(write.request)
+    warnings = field_errors(given, _schema(), options)
+    object_ = _present(write, stored)
     replicas = tuple(f"f:{step}" for step in paths.spec)
+    managed = object_["metadata"].get("managedFields")
+    scale = with_managed_fields(scale_of(object_, paths), scale_managed_fields(managed, replicas))
+    try:
+        applied = apply(
+            scale,
+            given,
+            manager=options.field_manager,
+            force=bool(options.force),
+            schema=_schema(),
+            api_version=SCALE_API_VERSION,
+            kind="Scale",
+            now=write.parts.clock.now(),
+            subresource="scale",
+        )
+    except PatchError as error:
+        raise from_apply_error(error) from None
+    managed = resource_managed_fields(managed, applied.managed_fields, resource.api_version, replicas)
+    return _scaled(write, with_managed_fields(object_, managed), applied.object), warnings
 
-    def propose(stored: Object | None) -> Object:
-        if stored is None:
-            raise not_found(resource.group, resource.plural, request.name)
-        object_ = served.present(stored)
-        managed = object_["metadata"].get("managedFields")
-        scale = with_managed_fields(scale_of(object_, paths), scale_managed_fields(managed, replicas))
-        try:
-            applied = apply(
-                scale,
-                given,
-                manager=options.field_manager,
-                force=bool(options.force),
-                schema=schema,
-                api_version=SCALE_API_VERSION,
-                kind="Scale",
-                now=parts.clock.now(),
-                subresource="scale",
-            )
-        except PatchError as error:
-            raise from_apply_error(error) from None
-        _check_preconditions(served, applied.object, object_)
-        managed = resource_managed_fields(managed, applied.managed_fields, resource.api_version, replicas)
-        return with_path(with_managed_fields(object_, managed), paths.spec, _replicas(applied.object, request.name))
 
-    answer = await replace_object(parts, served, request, propose, options, warnings, subresource="scale", managed=True)
-    return ApiObject(object=scale_of(answer.object, paths), warnings=answer.warnings)
+_PUT = Change(_put)
+_PATCH = Change(_patched)
+_APPLY = Change(_applied, managed=True)
+
+
+def _present(write: Write, stored: Object | None) -> Object:
+    if stored is None:
+        raise write.not_found()
+    return write.served.present(stored)
+
+
+def _scaled(write: Write, object_: Object, wanted: Object) -> Object:
+    """The object with the replicas of the wanted Scale; 409 if that was made from another state of it."""
+    metadata = object_["metadata"]
+    uid = objectmeta.text_of(objectmeta.metadata_of(wanted), "uid")
+    version = objectmeta.text_of(objectmeta.metadata_of(wanted), "resourceVersion")
+    if uid and uid != metadata.get("uid"):
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata.get('uid')}"
+        raise write.conflict(why)
+    if version and version != metadata["resourceVersion"]:
+        raise write.conflict(MODIFIED)
+    return with_path(object_, write.served.scale.spec, _replicas(wanted, write.request.name))
 
 
 def _schema() -> Schema:
     schema = builtin_schemas().for_kind("autoscaling", "v1", "Scale")
     assert schema is not None, "there are schemas of all built-in kinds"
     return schema
-
-
-def _patched(request: ApiRequest, kind: str) -> Callable[[Object], Object]:
-    given = read_value(request.body, kind)
-
-    def change(scale: Object) -> Object:
-        try:
-            # A Scale has no lists, so that a strategic patch is a merge patch.
-            patched = json_patch(scale, given) if kind == JSON_PATCH else merge_patch(scale, given)
-            report = check_fields(patched, _schema())
-        except PatchError as error:
-            raise from_patch_error(error) from None
-        if report.wrong:
-            raise refused_patch(patched, report.wrong[0])
-        objectmeta.check_name(patched, request.name)
-        return patched
-
-    return change
-
-
-def _check_preconditions(served: Served, wanted: Object, object_: Object) -> None:
-    resource, metadata = served.resource, object_["metadata"]
-    uid = objectmeta.text_of(objectmeta.metadata_of(wanted), "uid")
-    version = objectmeta.text_of(objectmeta.metadata_of(wanted), "resourceVersion")
-    if uid and uid != metadata.get("uid"):
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata.get('uid')}"
-        raise conflict(resource.group, resource.plural, metadata["name"], why)
-    if version and version != metadata["resourceVersion"]:
-        raise conflict(resource.group, resource.plural, metadata["name"], MODIFIED)
 
 
 def _replicas(scale: Object, name: str) -> int:

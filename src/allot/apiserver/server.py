@@ -1,17 +1,18 @@
 """The API server without HTTP: a request value in, an object, a list or a watch out.
 
-Both transports come through `handle`: authorization first, then the verb's handler. Everything that the server does on its
-own account (bootstrap, admission's look-ups) reads and writes through here too.
+Both transports come through `handle`: authorization first, then the verb's handler. What the server creates on its own
+account (bootstrap) comes through here too. Paths outside the API have the same in `sites`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, overload
 
-from allot.apiserver import deletes, lists, patches, subresources, watch, writes
+import msgspec
+
+from allot.apiserver import deletes, lists, patches, storing, subresources, watch, writes
 from allot.apiserver.errors import (
     bad_request,
-    forbidden,
     method_not_allowed,
     not_found,
     path_not_found,
@@ -20,9 +21,8 @@ from allot.apiserver.errors import (
 from allot.apiserver.options import list_options
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
-from allot.apiserver.request import ApiList, ApiObject, ApiRequest
+from allot.apiserver.request import ApiConnection, ApiList, ApiObject, ApiRequest
 from allot.apiserver.selection import selection
-from allot.core.access.attributes import refusal
 from allot.store.port import StoreUnavailable
 
 Object = dict[str, Any]
@@ -31,22 +31,41 @@ _NAMING = ("get", "update", "patch", "delete")
 Answer = ApiObject | ApiList | watch.ObjectWatch
 
 
+class Wire(Protocol):
+    """What a transport with a connection does for a request, once that is allowed and not before."""
+
+    async def receive(self) -> bytes:
+        """The body."""
+
+    async def connect(self, request: ApiRequest) -> ApiConnection:
+        """Connect the client to the node that answers it (log, exec, proxy)."""
+
+
 class ApiServer:
     """Handles requests with the given parts."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
-    async def handle(self, request: ApiRequest) -> Answer:
-        """The answer to a request; StatusError for every other outcome."""
-        attributes = request.attributes()
-        decision = self.parts.authorizer.authorize(attributes)
-        if not decision.allowed:
-            raise forbidden(request.group, request.resource, request.name, refusal(attributes, decision.reason))
-        return await self.answer(request)
+    @overload
+    async def handle(self, request: ApiRequest) -> Answer: ...
 
-    async def answer(self, request: ApiRequest) -> Answer:
-        """The answer to a request that is allowed."""
+    @overload
+    async def handle(self, request: ApiRequest, wire: Wire) -> Answer | ApiConnection: ...
+
+    async def handle(self, request: ApiRequest, wire: Wire | None = None) -> Answer | ApiConnection:
+        """The answer to a request; StatusError for every other outcome. wire: where the body of the request comes from,
+        if it is not in the request."""
+        self.parts.authorizer.check(request.attributes())
+        if wire is not None:
+            if request.subresource in subresources.CONNECTING:
+                return await wire.connect(request)
+            body = await wire.receive()
+            if body:
+                request = msgspec.structs.replace(request, body=body)
+        return await self._answer(request)
+
+    async def _answer(self, request: ApiRequest) -> Answer:
         served = self.parts.registry.find(request.group, request.version, request.resource)
         if served is None:
             raise path_not_found()
@@ -96,7 +115,7 @@ class ApiServer:
         entry = await self.parts.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
-        return writes.answer(served, entry, 200)
+        return storing.answer(served, entry, 200)
 
     async def _list(self, served: Served, request: ApiRequest) -> ApiList:
         options = list_options(request.query, watch=False)

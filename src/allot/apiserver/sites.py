@@ -7,12 +7,15 @@ from typing import Any
 
 import msgspec
 
+from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
 from allot.apiserver.discovery import V2, V2BETA1, Discovery
+from allot.apiserver.errors import method_not_allowed, path_not_found
 from allot.apiserver.metrics import CONTENT_TYPE, Metrics
 from allot.apiserver.negotiation import parse_accept
 from allot.apiserver.openapi import OpenApi
 from allot.apiserver.registry import Registry
+from allot.apiserver.request import PathRequest
 
 VERSION = {
     "major": "1",
@@ -51,6 +54,7 @@ class Sites:
 
     def __init__(
         self,
+        authorizer: Authorizer,
         registry: Registry,
         openapi: OpenApi,
         metrics: Metrics,
@@ -59,6 +63,7 @@ class Sites:
         ready_checks: tuple[Check, ...] = (),
     ) -> None:
         """ready_checks: those of /readyz alone, besides the others."""
+        self._authorizer = authorizer
         self._registry = registry
         self._discovery = Discovery(registry)
         self._openapi = openapi
@@ -66,7 +71,17 @@ class Sites:
         self._checks = dict.fromkeys(_HEALTH, checks) | {"readyz": checks + ready_checks}
         self._tokens = tokens
 
-    async def find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> Site | None:
+    async def handle(self, request: PathRequest) -> Site:
+        """The answer to a request; 403, 404 or 405 if there is none."""
+        self._authorizer.check(request.attributes())
+        if request.verb not in ("get", "head"):
+            raise method_not_allowed()
+        site = await self._find(request.segments, request.query, request.accept)
+        if site is None:
+            raise path_not_found()
+        return site
+
+    async def _find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> Site | None:
         """The answer for a path, None if it leads nowhere."""
         match segments:
             case ():

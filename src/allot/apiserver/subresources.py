@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.apiserver import bindings, evictions, lists, patches, scales, writes
+from allot.apiserver import bindings, evictions, lists, patches, scales, storing, writes
 from allot.apiserver.errors import bad_request, method_not_allowed, not_found, path_not_found
 from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
@@ -58,4 +58,4 @@ async def _get(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     entry = await parts.store.get(served.key(request.namespace, request.name))
     if entry is None:
         raise not_found(resource.group, resource.plural, request.name)
-    return writes.answer(served, entry, 200)
+    return storing.answer(served, entry, 200)

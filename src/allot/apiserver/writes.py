@@ -1,28 +1,34 @@
-"""Creates and updates: what every write goes through, from the body to the store.
+"""The write path: what every create, update, patch and apply goes through, from the body to the store.
 
-In order: the body is read, judged by the schema and brought into the storage version; the server fills in metadata and notes
-who set which fields; admission may change the object; the kind's strategy prepares and validates it, and its sender must be
-allowed to write just that; admission may refuse it; the store takes it if nothing else has changed it meanwhile. Dry runs do
-all but the last.
+A `Write` is one request with its `Change`: how the verb makes an object of the body and of what is stored. Its stages, always
+in this order:
+
+1. draft (pure): the body is read, its fields are checked, it is merged with what is stored and brought into the storage
+   version; the server fills in metadata and notes who set which fields;
+2. admission that changes the object;
+3. judgement (pure): the kind's strategy prepares and validates the object;
+4. what the sender needs besides the right to write: nobody hands out more than they have;
+5. admission that refuses, around the store, which takes the object if nothing else has changed it meanwhile. If something
+   has, an update starts over from what is stored now. A dry run leaves out the store.
+
+Pure stages of large requests are done beside the event loop; small ones pay one comparison for that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from allot.apiserver import objectmeta
-from allot.apiserver.access.write_checks import check_write
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.aside import LARGE_BYTES, size_of
 from allot.apiserver.bodies import of_its_own, read_object
-from allot.apiserver.errors import StatusError, already_exists, bad_request, conflict, forbidden, invalid, not_found
+from allot.apiserver.errors import StatusError, bad_request, conflict, invalid, not_found
 from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
-from allot.apiserver.kinds.ordinary import Ordinary, ordinary_for
-from allot.apiserver.kinds.requesters import with_requester
-from allot.apiserver.kinds.typed import admin_access_errors, needs_namespace_labels
 from allot.apiserver.options import WriteOptions, write_options
 from allot.apiserver.ownership import track
 from allot.apiserver.parts import Parts
@@ -30,246 +36,214 @@ from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest, Attributes
 from allot.apiserver.resources import Refused
 from allot.apiserver.sharing import sharing
-from allot.core.access.attributes import refusal
-from allot.core.patching.managed import without_new_times
+from allot.apiserver.storing import MODIFIED, answer, store_changed, store_new
 from allot.core.validation.fields import INVALID, FieldError
-from allot.store.port import Entry, KeyExists, KeyNotFound, RevisionConflict
+from allot.store.port import Entry, KeyNotFound, RevisionConflict
 
 Object = dict[str, Any]
 Errors = tuple[FieldError, ...]
-# From the stored object, None if there is none, to what should be stored, in the version of the row.
-Propose = Callable[[Object | None], Object]
-# What is proposed as it is after its fields have been checked; what it shares with the stored object, if that is given, is fine.
-Check = Callable[[Object, Object | None], Object]
+# An object, and what to warn its sender about.
+Warned = tuple[Object, tuple[str, ...]]
 
-MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-_GENERATE_ATTEMPTS = 8
 _CONFLICT_ATTEMPTS = 5
+
+
+class Change(msgspec.Struct, frozen=True):
+    """How a verb makes an object. Pure functions: they are called again after a conflict, and beside the event loop."""
+
+    # From the stored object, None if there is none, to what should be stored, in the version of the row.
+    propose: Callable[[Write, Object | None], Warned]
+    # What is proposed after a check of its fields; what it shares with the stored object, if that is given, is fine.
+    # None if proposing includes that.
+    check: Callable[[Write, Object, Object | None], Warned] | None = None
+    # Whether proposals say in managedFields who owns what (apply).
+    managed: bool = False
+    # Whether what is not there is created, for every kind (apply).
+    creates: bool = False
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A write in progress."""
+
+    parts: Parts
+    served: Served
+    request: ApiRequest
+    options: WriteOptions
+    change: Change
+    subresource: str = ""
+
+    def not_found(self) -> StatusError:
+        """404 for the object."""
+        resource = self.served.resource
+        return not_found(resource.group, resource.plural, self.request.name)
+
+    def conflict(self, why: str) -> StatusError:
+        """409 for the object."""
+        resource = self.served.resource
+        return conflict(resource.group, resource.plural, self.request.name, why)
+
+    def invalid(self, errors: Errors, name: str) -> StatusError:
+        """422 with field errors."""
+        resource = self.served.resource
+        return invalid(resource.group, resource.kind, name, errors)
+
+
+class _Draft(msgspec.Struct, frozen=True):
+    """What a write is about, before admission: in the storage version, with what the server fills in."""
+
+    object: Object
+    warnings: tuple[str, ...]
+    # Whether the client chose the name of a new object.
+    is_named: bool = True
+    # Whether the kind's strategy saw at first sight that an update is in order.
+    is_ordinary: bool = False
+
+
+# --- verbs ---
 
 
 async def create(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     """POST."""
     options = write_options(request.query, request.user_agent, "Create")
-    size = size_of(request.body)
-    if size > LARGE_BYTES:
-        object_, warnings = await parts.aside.run(size, _read_new, parts, served, request, options)
-    else:
-        object_, warnings = _read_new(parts, served, request, options)
-    return await create_object(parts, served, request, object_, options, warnings)
-
-
-def _read_new(
-    parts: Parts, served: Served, request: ApiRequest, options: WriteOptions
-) -> tuple[Object, tuple[str, ...]]:
-    """The object in a body, and what to warn about."""
-    given = of_its_own(read_object(request, served, parts.registry), request.body)
-    return checked_fields(given, served, options.field_validation)
-
-
-async def create_object(
-    parts: Parts,
-    served: Served,
-    request: ApiRequest,
-    object_: Object,
-    options: WriteOptions,
-    warnings: Sequence[str] = (),
-    *,
-    managed: bool = False,
-) -> ApiObject:
-    """Store a new object, given in the version of the row. managed: managedFields are as they shall be."""
-    resource, strategy = served.resource, served.strategy
-    object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=resource.namespaced)
-    if objectmeta.text_of(objectmeta.metadata_of(object_), "resourceVersion"):
-        raise bad_request("resourceVersion should not be set on objects to be created")
-    is_named = bool(objectmeta.text_of(objectmeta.metadata_of(object_), "name"))
-    run, size = parts.aside.run, size_of(request.body)
-    # Asked here and not left to `run`, which would make this path a tenth slower.
-    large = size > LARGE_BYTES
-    if large:
-        object_, told = await run(size, _new_object, parts, served, object_, options, managed=managed)
-    else:
-        object_, told = _new_object(parts, served, object_, options, managed=managed)
-    admission = admission_of(request, Operation.CREATE, resource, object_, None, dry_run=options.dry_run)
-    admitted = await parts.admission.mutate(admission)
-    assert admitted is not None, "admission of a create keeps an object"
-    try:
-        admitted = with_requester(resource, admitted, request.user)
-        object_ = await run(size, strategy.prepare_create, admitted) if large else strategy.prepare_create(admitted)
-        errors = check_write(parts.authorizer, parts.gates, request, resource, object_, None)
-        if needs_namespace_labels(resource, object_, ""):
-            errors += await _admin_access_errors(parts, served, request, object_, None, "")
-        if served.custom:
-            errors += await _validated_aside(strategy.validate_create, object_)
-        else:
-            validate = strategy.validate_create
-            errors += await run(size, validate, object_) if large else validate(object_)
-    except Refused as error:
-        raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
-    if errors:
-        raise await run(size, invalid, resource.group, resource.kind, object_["metadata"].get("name", ""), errors)
-    warned = await run(size, strategy.warnings, object_) if large else strategy.warnings(object_)
-    admission.object = object_
-    async with parts.admission.judge(admission):
-        entry = await _store_new(parts, served, object_, options, is_named=is_named)
-    if resource.idle:
-        told = (*told, resource.idle)
-    warnings = (*warnings, *told, *warned, *admission.warnings)
-    return await run(size, answer, served, entry, 201, warnings) if large else answer(served, entry, 201, warnings)
-
-
-def _new_object(
-    parts: Parts, served: Served, object_: Object, options: WriteOptions, *, managed: bool
-) -> tuple[Object, tuple[str, ...]]:
-    """What is about to be created, in the storage version, and what to warn about."""
-    object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
-    if not managed:
-        object_ = track(parts, served, None, object_, options, "")
-    return objectmeta.without_duplicate_owners(object_)
-
-
-async def _store_new(parts: Parts, served: Served, object_: Object, options: WriteOptions, *, is_named: bool) -> Entry:
-    """is_named: the client chose the name itself, so there is no other to be tried."""
-    metadata = object_["metadata"]
-    generated = bool(metadata.get("generateName")) and not is_named
-    for _ in range(_GENERATE_ATTEMPTS):
-        key = served.key(metadata.get("namespace", ""), metadata["name"])
-        if options.dry_run:
-            if await parts.store.get(key) is None:
-                return Entry(key, object_, 0)
-        else:
-            try:
-                return await parts.store.create(key, owned(object_))
-            except KeyExists as error:
-                if not generated:
-                    raise _exists(served, error.entry, metadata["name"]) from None
-        if not generated:
-            raise _exists(served, await parts.store.get(key), metadata["name"])
-        object_ = objectmeta.renamed(object_, parts.ids)
-        metadata = object_["metadata"]
-    error_ = already_exists(served.resource.group, served.resource.plural, metadata["name"])
-    text = f"{error_.message}, the server was not able to generate a unique name for the object"
-    raise StatusError(409, "AlreadyExists", text, details={**(error_.details or {}), "retryAfterSeconds": 1})
-
-
-def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
-    error = already_exists(served.resource.group, served.resource.plural, name)
-    if entry is not None and entry.object["metadata"].get("deletionTimestamp"):
-        error.message = f"object is being deleted: {error.message}"
-    return error
-
-
-# --- updates ---
+    return await _written(Write(parts, served, request, options, _POST), None)
 
 
 async def update(parts: Parts, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
     """PUT of an object or of a subresource that has the object's shape."""
     options = write_options(request.query, request.user_agent, "Update")
-
-    def read() -> Object:
-        value = read_object(request, served, parts.registry)
-        return of_its_own(value, request.body) if served.convert_needed else value
-
-    given = await parts.aside.run(size_of(request.body), read)
-    warnings: list[str] = []
-
-    def check(object_: Object, old: Object | None) -> Object:
-        object_, warnings[:] = checked_fields(object_, served, options.field_validation, old)
-        object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=served.resource.namespaced)
-        objectmeta.check_name(object_, request.name)
-        return object_
-
-    return await replace_object(
-        parts, served, request, lambda _: given, options, warnings, check=check, subresource=subresource
-    )
+    return await replace(Write(parts, served, request, options, _PUT, subresource))
 
 
-async def replace_object(
-    parts: Parts,
-    served: Served,
-    request: ApiRequest,
-    propose: Propose,
-    options: WriteOptions,
-    warnings: Sequence[str] = (),
-    *,
-    check: Check | None = None,
-    subresource: str = "",
-    managed: bool = False,
-    creates: bool = False,
-    status: int = 200,
-) -> ApiObject:
-    """Store what is proposed in place of what is there; tries again when somebody else was faster. check: None if what is
-    proposed has been checked. creates: whether what is not there is created in any case (apply). warnings may grow until
-    the object is stored."""
-    resource = served.resource
-    key = served.key(request.namespace, request.name)
+async def replace(write: Write) -> ApiObject:
+    """Store what the change makes of what is there; tries again when somebody else was faster."""
+    key = write.served.key(write.request.namespace, write.request.name)
     for _ in range(_CONFLICT_ATTEMPTS):
-        entry = await parts.store.get(key)
-        if entry is None:
-            return await _create_by_update(
-                parts,
-                served,
-                request,
-                propose,
-                options,
-                warnings,
-                check=check,
-                managed=managed,
-                allowed=creates,
-                subresource=subresource,
-            )
+        entry = await write.parts.store.get(key)
         try:
-            return await _replace_once(
-                parts,
-                served,
-                request,
-                entry,
-                propose,
-                options,
-                warnings,
-                subresource,
-                check=check,
-                managed=managed,
-                status=status,
-            )
+            return await _written(write, entry)
         except (RevisionConflict, KeyNotFound):
             # Once more, from the newest state: whoever said which version is meant then learns that it is gone.
             continue
-    raise conflict(resource.group, resource.plural, request.name, MODIFIED)
+    raise write.conflict(MODIFIED)
 
 
-async def _create_by_update(
-    parts: Parts,
-    served: Served,
-    request: ApiRequest,
-    propose: Propose,
-    options: WriteOptions,
-    warnings: Sequence[str],
-    *,
-    check: Check | None,
-    managed: bool,
-    allowed: bool,
-    subresource: str,
-) -> ApiObject:
+def _posted(write: Write, stored: Object | None) -> Warned:  # noqa: ARG001
+    request, served = write.request, write.served
+    given = of_its_own(read_object(request, served, write.parts.registry), request.body)
+    return checked_fields(given, served, write.options.field_validation)
+
+
+def _put(write: Write, stored: Object | None) -> Warned:
+    request, served = write.request, write.served
+    given = read_object(request, served, write.parts.registry)
+    # What is stored in the same version is shared with what is given, which copies the rest.
+    return of_its_own(given, request.body) if stored is None or served.convert_needed else given, ()
+
+
+def _checked_put(write: Write, proposed: Object, old: Object | None) -> Warned:
+    request, served = write.request, write.served
+    proposed, warnings = checked_fields(proposed, served, write.options.field_validation, old)
+    proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=served.resource.namespaced)
+    objectmeta.check_name(proposed, request.name)
+    return proposed, warnings
+
+
+_POST = Change(_posted)
+_PUT = Change(_put, _checked_put)
+
+
+# --- stages ---
+
+
+async def _written(write: Write, entry: Entry | None) -> ApiObject:
+    """One try, in place of an entry or, if there is none, as a new object."""
+    parts, served, request, options = write.parts, write.served, write.request, write.options
+    size, subresource = size_of(request.body), write.subresource
+    if entry is None:
+        old, drafted, operation, status = None, _new, Operation.CREATE, 201
+    else:
+        old, drafted, operation, status = entry.object, _changed, Operation.UPDATE, 200
+        size = max(size, entry.size_bytes)
+    large, run = size > LARGE_BYTES, parts.aside.run
+    # The seam is written out: a call that decides would make small writes a tenth slower.
+    draft = await run(size, drafted, write, entry) if large else drafted(write, entry)
+    if old is None and request.verb != "create":
+        parts.authorizer.check(_creation(write))
+    admission = admission_of(
+        request,
+        operation,
+        served.resource,
+        draft.object,
+        old,
+        subresource=subresource,
+        dry_run=options.dry_run,
+    )
+    admitted = await parts.admission.mutate(admission)
+    assert admitted is not None, "admission of a write keeps an object"
+    if served.custom:
+        # Their schemas and rules are written by users, and may take their time: others are served meanwhile.
+        object_, errors, warned = await asyncio.to_thread(_judged, write, draft, admitted, old)
+    elif large:
+        object_, errors, warned = await run(size, _judged, write, draft, admitted, old)
+    else:
+        object_, errors, warned = _judged(write, draft, admitted, old)
+    write_check = served.strategy.write_check
+    if write_check is not None:
+        errors = await write_check(parts, request, object_, old, subresource) + errors
+    if errors:
+        name = request.name or object_["metadata"].get("name", "")
+        raise await run(size, write.invalid, errors, name)
+    admission.object = object_
+    async with parts.admission.judge(admission):
+        if entry is None:
+            stored = await store_new(parts, served, object_, dry_run=options.dry_run, is_named=draft.is_named)
+        else:
+            stored = await store_changed(parts, served, entry, object_, dry_run=options.dry_run)
+    warnings = (*draft.warnings, *warned, *admission.warnings)
+    return (
+        await run(size, answer, served, stored, status, warnings) if large else answer(served, stored, status, warnings)
+    )
+
+
+def _new(write: Write, entry: Entry | None) -> _Draft:  # noqa: ARG001
+    """A new object."""
+    parts, served, change, request = write.parts, write.served, write.change, write.request
     resource = served.resource
-    refused = bool(subresource) or not (allowed or resource.create_on_update)
-    if refused and managed:
-        raise not_found(resource.group, resource.plural, request.name)
+    object_, warnings = change.propose(write, None)
+    if change.check is not None:
+        object_, more = change.check(write, object_, None)
+        warnings += more
+    if request.verb != "create":
+        _check_may_be_new(write, object_)
+    object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=resource.namespaced)
+    metadata = objectmeta.metadata_of(object_)
+    if objectmeta.text_of(metadata, "resourceVersion"):
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    is_named = bool(objectmeta.text_of(metadata, "name"))
+    object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
+    if not change.managed:
+        object_ = track(parts, served, None, object_, write.options, "")
+    object_, told = objectmeta.without_duplicate_owners(object_)
+    if told or resource.idle:
+        warnings = (*warnings, *told, resource.idle) if resource.idle else (*warnings, *told)
+    return _Draft(object_, warnings, is_named)
 
-    def make() -> Object:
-        made = propose(None)
-        return made if check is None else check(made, None)
 
-    proposed = await parts.aside.run(size_of(request.body), make)
-    if refused:
-        # What is wrong with the body was told first.
-        raise not_found(resource.group, resource.plural, request.name)
+def _check_may_be_new(write: Write, proposed: Object) -> None:
+    """404 or 409 unless an update may create what is proposed."""
+    if write.subresource or not (write.change.creates or write.served.resource.create_on_update):
+        raise write.not_found()
     metadata = objectmeta.metadata_of(proposed)
     if uid := objectmeta.text_of(metadata, "uid"):
-        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        raise conflict(resource.group, resource.plural, request.name, why)
+        raise write.conflict(f"uid mismatch: the provided object specified uid {uid}, and no existing object was found")
     if objectmeta.text_of(metadata, "resourceVersion") not in ("", "0"):
-        raise not_found(resource.group, resource.plural, request.name)
-    attributes = Attributes(
+        raise write.not_found()
+
+
+def _creation(write: Write) -> Attributes:
+    """What an update asks for if there is nothing to update."""
+    resource, request = write.served.resource, write.request
+    return Attributes(
         user=request.user,
         verb="create",
         group=resource.group,
@@ -278,108 +252,39 @@ async def _create_by_update(
         namespace=request.namespace,
         name=request.name,
     )
-    decision = parts.authorizer.authorize(attributes)
-    if not decision.allowed:
-        raise forbidden(resource.group, resource.plural, request.name, refusal(attributes, decision.reason))
-    return await create_object(parts, served, request, proposed, options, warnings, managed=managed)
 
 
-async def _replace_once(
-    parts: Parts,
-    served: Served,
-    request: ApiRequest,
-    entry: Entry,
-    propose: Propose,
-    options: WriteOptions,
-    warnings: Sequence[str],
-    subresource: str,
-    *,
-    check: Check | None,
-    managed: bool,
-    status: int,
-) -> ApiObject:
-    resource, strategy, old = served.resource, served.strategy, entry.object
-    run, size = parts.aside.run, max(size_of(request.body), entry.size_bytes)
-
-    def change() -> tuple[Object, tuple[str, ...], Ordinary | None]:
-        object_, ordinary = _changed(served, request, old, propose(old), subresource, check=check, managed=managed)
-        object_ = _with_version(served, object_, entry, request.name)
-        if not managed:
-            object_ = track(parts, served, old, object_, options, subresource)
-        return *objectmeta.without_duplicate_owners(object_), ordinary
-
-    large = size > LARGE_BYTES
-    object_, told, ordinary = await run(size, change) if large else change()
-    admission = admission_of(
-        request, Operation.UPDATE, resource, object_, old, subresource=subresource, dry_run=options.dry_run
-    )
-    admitted = await parts.admission.mutate(admission)
-    assert admitted is not None, "admission of an update keeps an object"
-    stored = ordinary.stored(object_, old, subresource) if ordinary is not None and admitted is object_ else None
-    try:
-        if stored is not None:
-            object_ = stored
-        elif large:
-            object_ = await run(size, strategy.prepare_update, admitted, old, subresource)
-        else:
-            object_ = strategy.prepare_update(admitted, old, subresource)
-        errors = check_write(parts.authorizer, parts.gates, request, resource, object_, old, subresource)
-        if needs_namespace_labels(resource, object_, subresource):
-            errors += await _admin_access_errors(parts, served, request, object_, old, subresource)
-        if stored is None:
-            if served.custom:
-                errors += await _validated_aside(strategy.validate_update, object_, old, subresource)
-            else:
-                validate = strategy.validate_update
-                judged = (object_, old, subresource)
-                errors += await run(size, validate, *judged) if large else validate(*judged)
-    except Refused as error:
-        raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
-    if errors:
-        raise await run(size, invalid, resource.group, resource.kind, request.name, errors)
-    warned = await run(size, strategy.warnings, object_) if large else strategy.warnings(object_)
-    warnings = (*warnings, *told, *warned)
-    admission.object = object_
-    async with parts.admission.judge(admission):
-        written = await _store_changed(parts, entry, object_, options)
-    warnings = (*warnings, *admission.warnings)
-    if large:
-        return await run(size, answer, served, written, status, warnings)
-    return answer(served, written, status, warnings)
+def _changed(write: Write, entry: Entry | None) -> _Draft:
+    """An object in place of another."""
+    assert entry is not None, "there is something to change"
+    served, old = write.served, entry.object
+    object_, warnings, is_ordinary = _merged(write, old)
+    object_ = _with_version(write, object_, entry)
+    if not write.change.managed:
+        object_ = track(write.parts, served, old, object_, write.options, write.subresource)
+    object_, told = objectmeta.without_duplicate_owners(object_)
+    return _Draft(object_, (*warnings, *told) if told else warnings, is_ordinary=is_ordinary)
 
 
-def _changed(
-    served: Served,
-    request: ApiRequest,
-    old: Object,
-    proposed: Object,
-    subresource: str,
-    *,
-    check: Check | None,
-    managed: bool,
-) -> tuple[Object, Ordinary | None]:
-    """What is proposed, checked, in the storage version and with what the server fills in; and what recognized it as
-    ordinary, if anything did."""
-    resource = served.resource
+def _merged(write: Write, old: Object) -> tuple[Object, tuple[str, ...], bool]:
+    """What is proposed, checked, in the storage version and with what it leaves out; what to warn about; and whether it is
+    ordinary."""
+    served, change = write.served, write.change
+    proposed, warnings = change.propose(write, old)
     # Where versions differ, nothing is shared.
     same_version = not served.convert_needed
     if same_version:
         proposed = sharing(proposed, old)
-    ordinary = ordinary_for(resource) if same_version and type(proposed) is dict else None
-    if ordinary is not None and (managed or _keeps_managers(proposed, old)):
-        object_ = objectmeta.changed_object(proposed, old)
-        if ordinary.recognizes(object_, old, subresource):
-            return object_, ordinary
-    if check is not None:
-        proposed = check(proposed, old if same_version else None)
-    proposed = objectmeta.in_namespace(proposed, request.namespace, namespaced=resource.namespaced)
-    return objectmeta.changed_object(_read(served, proposed), old), None
-
-
-async def _validated_aside(validate: Callable[..., Errors], *arguments: Any) -> Errors:
-    """Field errors of custom resources. Their schemas and rules are written by users, and may take their time: others are
-    served meanwhile."""
-    return await asyncio.to_thread(validate, *arguments)
+        ordinary = served.strategy.ordinary
+        if ordinary is not None and type(proposed) is dict and (change.managed or _keeps_managers(proposed, old)):
+            object_ = objectmeta.changed_object(proposed, old)
+            if ordinary.recognizes(object_, old, write.subresource):
+                return object_, warnings, True
+    if change.check is not None:
+        proposed, more = change.check(write, proposed, old if same_version else None)
+        warnings += more
+    proposed = objectmeta.in_namespace(proposed, write.request.namespace, namespaced=served.resource.namespaced)
+    return objectmeta.changed_object(_read(served, proposed), old), warnings, False
 
 
 def _keeps_managers(proposed: Object, old: Object) -> bool:
@@ -390,109 +295,58 @@ def _keeps_managers(proposed: Object, old: Object) -> bool:
     return "managedFields" not in metadata or metadata["managedFields"] is old["metadata"].get("managedFields")
 
 
-async def _store_changed(parts: Parts, entry: Entry, object_: Object, options: WriteOptions) -> Entry:
-    if _is_unchanged(object_, entry.object):
-        # No revision is used up and nobody is woken.
-        return entry
-    if options.dry_run:
-        return Entry(entry.key, object_, entry.revision)
-    if is_gone(object_):
-        # The last finalizer went: the deletion that waited for it happens now, in place of the update.
-        deleted = await parts.store.delete(entry.key, entry.revision)
-        return Entry(entry.key, at_revision(object_, deleted.revision), deleted.revision)
-    return await parts.store.update(entry.key, owned(object_), entry.revision)
-
-
-def _is_unchanged(object_: Object, old: Object) -> bool:
-    """Whether nothing differs but, perhaps, the times at which managers wrote what was there already."""
-    if object_ == old:
-        return True
-    if {**object_, "metadata": None} != {**old, "metadata": None}:
-        return False
-    managed = without_new_times(old, object_["metadata"].get("managedFields"))
-    if managed is not old["metadata"].get("managedFields"):
-        return False
-    return bool({**object_["metadata"], "managedFields": managed} == old["metadata"])
-
-
-def is_gone(object_: Object) -> bool:
-    """Whether nothing holds back the deletion of the object any more."""
-    metadata = object_["metadata"]
-    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
-        return False
-    if metadata.get("deletionGracePeriodSeconds"):
-        return False
-    # A namespace has finalizers of its own, for what is in it.
-    return object_["kind"] != "Namespace" or not (object_.get("spec") or {}).get("finalizers")
-
-
-def _with_version(served: Served, object_: Object, entry: Entry, name: str) -> Object:
+def _with_version(write: Write, object_: Object, entry: Entry) -> Object:
     """The object at the version that it replaces; 409 if it was made from another one, 422 if it must say it and does not."""
-    resource, metadata = served.resource, object_["metadata"]
+    metadata = object_["metadata"]
     uid, stored_uid = objectmeta.text_of(metadata, "uid"), entry.object["metadata"].get("uid", "")
     if uid != stored_uid:
         why = (
             f"StorageError: invalid object, Code: 4, Key: {entry.key}, ResourceVersion: 0, AdditionalErrorMsg: "
             f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}"
         )
-        raise conflict(resource.group, resource.plural, name, why)
+        raise write.conflict(why)
     version = objectmeta.text_of(metadata, "resourceVersion")
     current = entry.object["metadata"]["resourceVersion"]
     if version == current:
         return object_
     if version in ("", "0"):
-        if not resource.unconditional_update:
-            text = "Invalid value: 0: must be specified for an update"
-            raise invalid(resource.group, resource.kind, name, [FieldError("metadata.resourceVersion", INVALID, text)])
+        if not write.served.resource.unconditional_update:
+            raise _bad_version(write, "0", "must be specified for an update")
         return {**object_, "metadata": {**metadata, "resourceVersion": current}}
     if not version.isdigit():
-        text = f'Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
-        raise invalid(resource.group, resource.kind, name, [FieldError("metadata.resourceVersion", INVALID, text)])
-    raise conflict(resource.group, resource.plural, name, MODIFIED)
+        raise _bad_version(write, f'"{version}"', f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    raise write.conflict(MODIFIED)
 
 
-# --- both ---
+def _bad_version(write: Write, value: str, why: str) -> StatusError:
+    error = FieldError("metadata.resourceVersion", INVALID, f"Invalid value: {value}: {why}")
+    return write.invalid((error,), write.request.name)
 
 
 def _read(served: Served, object_: Object) -> Object:
-    resource = served.resource
     try:
         return served.strategy.read(object_)
     except Refused as error:
+        raise cannot_be_handled(served.resource.kind, served.resource.version, str(error)) from None
+
+
+def _judged(
+    write: Write, draft: _Draft, admitted: Object, old: Object | None
+) -> tuple[Object, Errors, tuple[str, ...]]:
+    """What was admitted as it is to be stored, its field errors, and what to warn about if there are none."""
+    strategy, subresource = write.served.strategy, write.subresource
+    try:
+        if old is None:
+            object_ = strategy.prepare_create(strategy.with_requester(admitted, write.request.user))
+            errors = strategy.validate_create(object_)
+        else:
+            ordinary = strategy.ordinary if draft.is_ordinary and admitted is draft.object else None
+            stored = None if ordinary is None else ordinary.stored(admitted, old, subresource)
+            if stored is not None:
+                return stored, (), strategy.warnings(stored)
+            object_ = strategy.prepare_update(admitted, old, subresource)
+            errors = strategy.validate_update(object_, old, subresource)
+    except Refused as error:
+        resource = write.served.resource
         raise cannot_be_handled(resource.kind, resource.version, str(error)) from None
-
-
-async def _admin_access_errors(
-    parts: Parts, served: Served, request: ApiRequest, object_: Object, old: Object | None, subresource: str
-) -> tuple[FieldError, ...]:
-    """Whether the namespace of a claim allows it to use devices that others use."""
-    namespaces = parts.registry.storage_row("", "namespaces")
-    assert namespaces is not None, "namespaces are served"
-    entry = await parts.store.get(namespaces.key("", request.namespace))
-    labels = (entry.object["metadata"].get("labels") or {}) if entry is not None else {}
-    return admin_access_errors(served.resource, object_, old, subresource, labels)
-
-
-def owned(object_: Object) -> Object:
-    """An object that the store may stamp: its outermost parts are nobody else's. Its type comes first, so that lists find
-    it at the beginning of the JSON."""
-    names = iter(object_)
-    if next(names) == "apiVersion" and next(names) == "kind" and next(names) == "metadata":
-        return {**object_, "metadata": {**object_["metadata"]}}
-    head = {"apiVersion": object_["apiVersion"], "kind": object_["kind"], "metadata": {**object_["metadata"]}}
-    return head | {name: value for name, value in object_.items() if name not in head}
-
-
-def at_revision(object_: Object, revision: int) -> Object:
-    """The object with this resourceVersion."""
-    return {**object_, "metadata": {**object_["metadata"], "resourceVersion": str(revision)}}
-
-
-def answer(served: Served, entry: Entry, status: int, warnings: tuple[str, ...] = ()) -> ApiObject:
-    """A stored object as an answer, in the version of the row."""
-    if served.resource.warning:
-        warnings = (served.resource.warning, *warnings)
-    shown = served.present_entry(entry)
-    if warnings:
-        warnings = tuple(dict.fromkeys(warnings))
-    return ApiObject(object=shown.object, status=status, entry=shown, warnings=warnings)
+    return object_, errors, () if errors else strategy.warnings(object_)

@@ -7,7 +7,7 @@ from typing import Any
 
 from allot.apiserver.assembly import Running
 from allot.apiserver.errors import StatusError
-from allot.apiserver.request import ApiRequest, User
+from allot.apiserver.request import ApiRequest, PathRequest, User
 from allot.client.api import Client
 from allot.client.inprocess import Answer, InProcessTransport, PlainRequest
 
@@ -40,11 +40,12 @@ def transport_of(running: Running, user: User, user_agent: str = "allot") -> InP
         )
 
     async def handle_path(path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
-        # Discovery, health and version are open to every authenticated user, which components are.
         segments = tuple(part for part in path.split("/") if part)
-        site = await sites.find(segments, {}, headers.get("Accept", ""))
-        if site is None:
-            return 404, b"404 page not found"
+        accept = headers.get("Accept", "")
+        try:
+            site = await sites.handle(PathRequest(user=user, verb="get", segments=segments, accept=accept))
+        except StatusError as error:
+            return error.code, error.status()
         return site.status, site.body if site.body is not None else site.value
 
     return InProcessTransport(handle, StatusError, handle_path=handle_path, user_agent=user_agent)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allot.apiserver.kinds.known_specs import KnownSpecs, SpecKeys, exact_key
+from allot.apiserver.kinds.known_specs import KnownSpecs, PodSpecKeys, exact_key
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.resources import Strategy
@@ -79,7 +79,7 @@ def test_the_name_of_a_pod_counts_where_its_volumes_depend_on_it(pods: Strategy)
 
 def test_pods_that_differ_in_the_name_of_their_token_are_alike() -> None:
     one, other = ({"volumes": [{"name": f"kube-api-access-{suffix}"}]} for suffix in ("abcde", "fghij"))
-    keys = SpecKeys()
+    keys = PodSpecKeys()
     assert keys.key(one) == keys.key(other)
     both = {"volumes": [*one["volumes"], *other["volumes"]]}
     twice = {"volumes": [*one["volumes"], *one["volumes"]]}
@@ -114,3 +114,17 @@ def test_claims_from_one_template_are_stored_alike_and_do_not_share_a_status() -
     assert stored[0]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
     wrong = {**stored[0], "metadata": {"name": "Not A Name", "namespace": "d"}}
     assert [error.field for error in claims.validate_create(claims.prepare_create(wrong))] == ["metadata.name"]
+
+
+def test_claims_that_differ_in_what_pods_need_not_share_keep_their_own_spec() -> None:
+    claims = strategy_for(next(r for r in builtin_resources() if r.kind == "ResourceClaim" and r.version == "v1"))
+    for name in ("kube-api-access-aaaaa", "kube-api-access-bbbbb"):
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": "d", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": name}}]}},
+        }
+        new = claims.prepare_create(claims.read(claim))
+        assert claims.validate_create(new) == ()
+        assert new["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == name

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allot.apiserver.kinds.ordinary import ordinary_for
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.resources import Resource
@@ -147,7 +146,7 @@ def stored_pod() -> Object:
 
 def check(resource: Resource, new: Object, old: Object, subresource: str) -> bool:
     """Whether the update is recognized; fails if the long way says something else."""
-    ordinary = ordinary_for(resource)
+    ordinary = strategy_for(resource).ordinary
     assert ordinary is not None
     shared = sharing(new, old)
     metadata = shared.get("metadata")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from allot.apiserver.kinds.claims import ClaimStrategy, ClaimTemplateStrategy
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
-from allot.apiserver.kinds.typed import admin_access_errors, needs_namespace_labels
 from allot.apiserver.resources import Refused, Resource, Strategy
 from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates
 from allot.core.validation.fields import FieldError
@@ -55,8 +55,8 @@ def errors_of(case: Mapping[str, Any]) -> tuple[FieldError, ...]:
     if case["operation"] == "create":
         new = strategy.prepare_create(strategy.read(case["object"]))
         first: tuple[FieldError, ...] = ()
-        if needs_namespace_labels(resource, new, ""):
-            first = admin_access_errors(resource, new, None, "", {})
+        if isinstance(strategy, ClaimStrategy | ClaimTemplateStrategy):
+            first = strategy.admin_access_errors(new, {})
         return first + strategy.validate_create(new)
     old = created(case["old"], gates)
     if "oldStatus" in case:
@@ -72,8 +72,8 @@ def errors_of(case: Mapping[str, Any]) -> tuple[FieldError, ...]:
     subresource = "" if case["operation"].startswith("update") else "status"
     new = strategy.prepare_update(strategy.read(body), old, subresource)
     first = ()
-    if needs_namespace_labels(resource, new, subresource):
-        first = admin_access_errors(resource, new, old, subresource, {})
+    if isinstance(strategy, ClaimStrategy) and subresource == "status":
+        first = strategy.admin_status_errors(new, old, {})
     return first + strategy.validate_update(new, old, subresource)
 
 

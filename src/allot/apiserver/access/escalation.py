@@ -6,9 +6,24 @@ from typing import Any
 
 from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.errors import StatusError, forbidden
+from allot.apiserver.parts import Parts
+from allot.apiserver.request import ApiRequest
 from allot.core.access.attributes import User
 from allot.core.access.escalation import check_binding_write, check_role_write
 from allot.core.access.rbac import GROUP, RESOURCES, RoleMissing
+from allot.core.validation.fields import FieldError
+
+
+async def check_write(
+    parts: Parts,
+    request: ApiRequest,
+    object_: dict[str, Any],
+    old: dict[str, Any] | None,
+    subresource: str,  # noqa: ARG001
+) -> tuple[FieldError, ...]:
+    """What writers of roles and bindings need besides the right to write them."""
+    check_rbac_write(parts.authorizer, request.user, request.resource, request.namespace, object_, old)
+    return ()
 
 
 def check_rbac_write(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from allot.apiserver.kinds.generic import RESOURCE_VERSION_MISSING, carried_over, errors_of, read_meta
-from allot.apiserver.resources import Object, Resource
+from allot.apiserver.resources import Object, Resource, Strategy
+from allot.core.customresources.conditions import with_termination
 from allot.core.customresources.definition import (
     check_definition,
     stored_versions,
@@ -15,12 +16,13 @@ from allot.core.customresources.structural import any_schema
 from allot.core.validation import formats
 from allot.core.validation.fields import FieldError
 from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
+from allot.process.clock import rfc3339
 
 # Formats of numbers mean nothing to values but are no mistake.
 _NUMBER_FORMATS = ("int32", "int64", "float", "double", "int-or-string", "")
 
 
-class DefinitionStrategy:
+class DefinitionStrategy(Strategy):
     """The strategy of CustomResourceDefinitions."""
 
     def __init__(self, resource: Resource) -> None:
@@ -48,6 +50,10 @@ class DefinitionStrategy:
             meta["generation"] = (old["metadata"].get("generation") or 0) + 1
         stored = stored_versions(object_, before.get("storedVersions") or ())
         return {**object_, "metadata": meta, "status": {**before, "storedVersions": stored}}
+
+    def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
+        """A definition that is deleted says that it ends, until its objects are gone."""
+        return marked if "deletionTimestamp" in old["metadata"] else with_termination(marked, rfc3339(now))
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new definition."""

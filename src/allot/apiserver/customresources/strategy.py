@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allot.apiserver.kinds.generic import carried_over, errors_of, read_meta
-from allot.apiserver.resources import Object, Resource
+from allot.apiserver.resources import Object, Resource, Strategy
 from allot.core.customresources.list_types import check_list_types
 from allot.core.customresources.openapi import check_value
 from allot.core.customresources.rules import RuleTree, check_rules, rule_tree
@@ -40,7 +40,7 @@ class CustomVersion:
         return apply_defaults(prune(object_, self.schema), self.schema)
 
 
-class CustomStrategy:
+class CustomStrategy(Strategy):
     """The strategy of one row. Objects are stored in the storage version, which differs from the row's by its name only."""
 
     def __init__(self, resource: Resource, version: CustomVersion, storage: CustomVersion) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from allot.apiserver.kinds.versions import to_storage
-from allot.apiserver.resources import Object, Resource
+from allot.apiserver.resources import Object, Resource, Strategy, WriteCheck
 from allot.core.model.codec import DecodeError, decode
 from allot.core.model.meta import ObjectMeta
 from allot.core.validation import formats
-from allot.core.validation.builtin.certificates import with_times
 from allot.core.validation.builtin.registry import rules_for
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import copied, members, same
@@ -23,11 +21,12 @@ from allot.core.validation.ordinary import is_ordinary_metadata, is_ordinary_met
 RESOURCE_VERSION_MISSING = invalid("metadata.resourceVersion", 0, "must be specified for an update").error
 
 
-class GenericStrategy:
+class GenericStrategy(Strategy):
     """Defaults, status split, generation and validation of a kind without types of its own."""
 
-    def __init__(self, resource: Resource, rules: Rules | None = None) -> None:
+    def __init__(self, resource: Resource, rules: Rules | None = None, write_check: WriteCheck | None = None) -> None:
         self._resource = resource
+        self.write_check = write_check
         self._rules = rules or rules_for(resource.storage_api_version.rpartition("/")[0], resource.kind)
         self._has_status = "status" in resource.subresources
         # Most kinds have nothing of the kind, and then their objects need not be copied.
@@ -99,20 +98,6 @@ class GenericStrategy:
     def warnings(self, object_: Object) -> tuple[str, ...]:
         """What the writer should know."""
         return self._rules.warnings(object_)
-
-
-class SigningRequestStrategy(GenericStrategy):
-    """Certificate signing requests: conditions get the time of the server."""
-
-    def __init__(self, resource: Resource, now: Callable[[], str | None]) -> None:
-        super().__init__(resource)
-        self._now = now
-
-    def prepare_update(self, object_: Object, old: Object, subresource: str) -> Object:
-        """A changed request."""
-        value = super().prepare_update(object_, old, subresource)
-        now = self._now() if subresource else None
-        return with_times(value, old, now) if now else value
 
 
 # Subresources whose writes count as changes of the spec; binding a pod does not.

@@ -57,8 +57,7 @@ def exact_key(spec: Any) -> bytes | None:
 
 
 class SpecKeys:
-    """What stands for the specs of pods, whatever their token volumes are called. The last answer is kept, since several
-    steps ask for it."""
+    """What stands for specs. The last answer is kept: several steps ask for it, and specs are shared and never changed."""
 
     __slots__ = ("_last",)
 
@@ -70,11 +69,24 @@ class SpecKeys:
         """What stands for a spec; None when it is too large to be kept."""
         last, key = self._last
         if spec is None or spec is not last:
-            key = exact_key(spec)
-            if key is not None and (found := _token_volume.search(key)) is not None:
-                # With several such names it would matter which is which.
-                name = found.group()
-                if key.count(name) == key.count(_PREFIX):
-                    key = key.replace(name, _PREFIX)
+            key = self._key(spec)
             self._last = (spec, key)
+        return key
+
+    def _key(self, spec: Any) -> bytes | None:
+        return exact_key(spec)
+
+
+class PodSpecKeys(SpecKeys):
+    """What stands for the specs of pods, whatever their token volumes are called."""
+
+    __slots__ = ()
+
+    def _key(self, spec: Any) -> bytes | None:
+        key = exact_key(spec)
+        if key is not None and (found := _token_volume.search(key)) is not None:
+            # With several such names it would matter which is which.
+            name = found.group()
+            if key.count(name) == key.count(_PREFIX):
+                return key.replace(name, _PREFIX)
         return key

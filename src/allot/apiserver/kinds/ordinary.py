@@ -5,9 +5,9 @@ The rules are those of `core.validation.ordinary`. Everything else goes the long
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from allot.apiserver.resources import Object, Resource
+from allot.apiserver.resources import Object
 from allot.core.validation.ordinary import (
     are_ordinary_managers,
     is_ordinary_claim_status,
@@ -17,22 +17,6 @@ from allot.core.validation.ordinary import (
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 _MEMBERS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
-
-
-class Ordinary(Protocol):
-    """Recognizes updates that are in order at first sight, so that they need not be read, prepared and validated."""
-
-    def recognizes(self, object_: Object, old: Object, subresource: str) -> bool:
-        """Whether an update, in the storage version and sharing with the stored object what is the same, is one."""
-
-    def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
-        """A recognized update, with the managedFields that it leads to, as it is stored; None if it has to be looked at
-        after all."""
-
-
-def ordinary_for(resource: Resource) -> Ordinary | None:
-    """What recognizes ordinary updates of a kind; None if nothing does."""
-    return _ORDINARY.get((resource.group, resource.kind))
 
 
 class OrdinaryClaims:
@@ -99,9 +83,3 @@ def _with_managers(metadata: Object, source: Object) -> Object:
     else:
         metadata.pop("managedFields", None)
     return metadata
-
-
-_ORDINARY: dict[tuple[str, str], Ordinary] = {
-    ("", "Pod"): OrdinaryPods(),
-    ("resource.k8s.io", "ResourceClaim"): OrdinaryClaims(),
-}

@@ -2,6 +2,7 @@
 
 `strategy_for` picks: kinds of device allocation and gangs, and pods, have the typed validation of `core.validation.validate`;
 all others the generic strategy with the rules of `core.validation.builtin`, or of `core.policies` where they compile expressions.
+What is special about a kind, on its way in or out, is in its strategy and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from allot.apiserver.access import escalation
 from allot.apiserver.customresources.definition_strategy import DefinitionStrategy
-from allot.apiserver.kinds.generic import GenericStrategy, SigningRequestStrategy
-from allot.apiserver.kinds.typed import ClaimStrategy, PodStrategy, TypedStrategy
+from allot.apiserver.kinds.claims import ClaimStrategy, ClaimTemplateStrategy
+from allot.apiserver.kinds.generic import GenericStrategy
+from allot.apiserver.kinds.namespaces import NamespaceStrategy
+from allot.apiserver.kinds.pods import PodStrategy
+from allot.apiserver.kinds.signing_requests import SigningRequestStrategy
+from allot.apiserver.kinds.typed import TypedStrategy
 from allot.apiserver.resources import Resource, Strategy
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.policies import registration
-
-_TYPED_GROUPS = ("resource.k8s.io",)
-_TYPED_KINDS = ("Workload", "PodGroup", "CompositePodGroup")
 
 
 def strategy_for(
@@ -25,16 +28,23 @@ def strategy_for(
 ) -> Strategy:
     """The strategy of a row. `now` gives the time for defaults that are times; without it they stay unset."""
     clock: Callable[[], Any] = now or _no_time
-    if resource.group in _TYPED_GROUPS and resource.kind == "ResourceClaim":
-        return ClaimStrategy(resource, gates, clock)
-    if resource.group in _TYPED_GROUPS or resource.kind in _TYPED_KINDS:
-        return TypedStrategy(resource, gates, clock)
-    if (resource.group, resource.kind) == ("", "Pod"):
-        return PodStrategy(resource, gates)
-    if resource.kind == "CertificateSigningRequest":
-        return SigningRequestStrategy(resource, clock)
-    if resource.kind == "CustomResourceDefinition":
-        return DefinitionStrategy(resource)
+    match resource.group, resource.kind:
+        case ("resource.k8s.io", "ResourceClaim"):
+            return ClaimStrategy(resource, gates, clock)
+        case ("resource.k8s.io", "ResourceClaimTemplate"):
+            return ClaimTemplateStrategy(resource, gates, clock)
+        case ("resource.k8s.io", _) | (_, "Workload" | "PodGroup" | "CompositePodGroup"):
+            return TypedStrategy(resource, gates, clock)
+        case ("", "Pod"):
+            return PodStrategy(resource, gates)
+        case ("", "Namespace"):
+            return NamespaceStrategy(resource)
+        case ("certificates.k8s.io", "CertificateSigningRequest"):
+            return SigningRequestStrategy(resource, clock)
+        case ("apiextensions.k8s.io", "CustomResourceDefinition"):
+            return DefinitionStrategy(resource)
+        case ("rbac.authorization.k8s.io", _):
+            return GenericStrategy(resource, write_check=escalation.check_write)
     return GenericStrategy(resource, registration.RULES.get((resource.group, resource.kind)))
 
 

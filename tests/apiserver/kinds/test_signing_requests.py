@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from allot.apiserver.kinds.requesters import with_requester
+from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.request import User
+from allot.apiserver.resources import Strategy
 
 JANE = User("jane", groups=("dev",), extra={"scopes": ("a",)})
 
 
+def strategy_of(kind: str) -> Strategy:
+    return strategy_for(next(resource for resource in builtin_resources() if resource.kind == kind))
+
+
 def test_a_signing_request_carries_its_requester_and_no_other() -> None:
-    row = next(r for r in builtin_resources() if r.kind == "CertificateSigningRequest")
     request = {"spec": {"request": "eA==", "username": "root", "groups": ["system:masters"], "uid": "1"}}
-    assert with_requester(row, request, JANE)["spec"] == {
+    assert strategy_of("CertificateSigningRequest").with_requester(request, JANE)["spec"] == {
         "request": "eA==",
         "username": "jane",
         "groups": ["dev"],
@@ -21,6 +25,5 @@ def test_a_signing_request_carries_its_requester_and_no_other() -> None:
 
 
 def test_other_objects_stay_as_they_are() -> None:
-    row = next(r for r in builtin_resources() if r.kind == "ConfigMap")
     object_ = {"spec": {}}
-    assert with_requester(row, object_, JANE) is object_
+    assert strategy_of("ConfigMap").with_requester(object_, JANE) is object_
