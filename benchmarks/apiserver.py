@@ -127,7 +127,7 @@ async def in_process(folder: Path) -> None:
 
 async def updates(live: Running) -> None:
     """Status patches of many pods."""
-    store = live.server.parts.store
+    store = live.server.context.store
     page = await store.list("/registry/pods/default/", limit=CLIENTS)
     names = [entry.object["metadata"]["name"] for entry in page.entries]
     counter = iter(range(10**9))
@@ -161,9 +161,9 @@ async def listing(live: Running) -> None:
     from allot.apiserver.responses import Encoder
 
     request = ApiRequest(user=ADMIN_USER, verb="list", group="", version="v1", resource="pods", namespace="default")
-    served = live.server.parts.registry.find("", "v1", "pods")
+    served = live.server.context.registry.find("", "v1", "pods")
     assert served is not None
-    encoder = Encoder(Format(), live.server.parts.clock)
+    encoder = Encoder(Format(), live.server.context.clock)
     for attempt in ("first", "again"):
         began = time.perf_counter()
         answer = await live.server.handle(request)

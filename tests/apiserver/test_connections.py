@@ -286,9 +286,9 @@ async def test_a_watch_ends_with_its_client_and_with_the_server(tmp_path: Path) 
 
 
 async def metrics(live: Running) -> bytes:
-    site = await live.sites.handle(PathRequest(user=SYSTEM, verb="get", segments=("metrics",)))
-    assert site.body is not None
-    return site.body
+    answer = await live.endpoints.handle(PathRequest(user=SYSTEM, verb="get", segments=("metrics",)))
+    assert answer.body is not None
+    return answer.body
 
 
 def running_watches(text: bytes) -> float:

@@ -15,9 +15,9 @@ from allot.apiserver.errors import StatusError, invalid
 from allot.apiserver.fieldchecks import checked_fields
 from allot.apiserver.options import write_options
 from allot.apiserver.ownership import track
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.resources import Refused
+from allot.apiserver.server_context import ServerContext
 from allot.core.access.rules import Rule, TooManyPermissions, missing
 from allot.core.patching.json_patch import _Document, json_patch
 from allot.core.validation.builtin.placement import check_tolerations_update
@@ -57,12 +57,12 @@ def calls(work: Callable[[], object]) -> int:
     return count
 
 
-def write(parts: Parts, row: Served, object_: dict[str, Any]) -> None:
+def write(context: ServerContext, row: Served, object_: dict[str, Any]) -> None:
     """What a create does with an object between its arrival and the store."""
     try:
         object_, _ = checked_fields(object_, row, "Warn")
-        object_ = objectmeta.new_object(row.strategy.read(object_), parts.clock, parts.ids)
-        object_ = track(parts, row, None, object_, OPTIONS, "")
+        object_ = objectmeta.new_object(row.strategy.read(object_), context.clock, context.ids)
+        object_ = track(context, row, None, object_, OPTIONS, "")
         object_, _ = objectmeta.without_duplicate_owners(object_)
         object_ = row.strategy.prepare_create(object_)
         errors = row.strategy.validate_create(object_)
@@ -75,12 +75,12 @@ def write(parts: Parts, row: Served, object_: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_the_calls_of_a_write_grow_no_faster_than_its_lists(server: LiveServer) -> None:
-    parts, grown, looked_at = server.live.server.parts, [], 0
-    for row, path, node in list_fields(parts.registry):
+    context, grown, looked_at = server.live.server.context, [], 0
+    for row, path, node in list_fields(context.registry):
         # Caches are filled, then three sizes: the growth of the growth tells lines from parabolas.
-        write(parts, row, filled(row, path, node, 3))
+        write(context, row, filled(row, path, node, 3))
         objects = [filled(row, path, node, count) for count in (150, 300, 600)]
-        few, more, most = (calls(partial(write, parts, row, object_)) for object_ in objects)
+        few, more, most = (calls(partial(write, context, row, object_)) for object_ in objects)
         looked_at += 1
         if most - more > 2.6 * max(more - few, 200):
             grown.append(f"{row.resource.kind} {'.'.join(map(str, path))}: {few}, {more}, {most} calls")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from allot.apiserver.errors import StatusError
+from allot.apiserver.non_resource_endpoints import NonResourceEndpoints
 from allot.apiserver.request import ANONYMOUS, ApiConnection, ApiRequest, PathRequest
 from allot.apiserver.server import ApiServer
-from allot.apiserver.sites import Sites
 from apiserver.live import LiveServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -54,18 +54,18 @@ async def test_everything_that_comes_over_http_is_handled_where_requests_in_proc
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled: list[str] = []
-    handle, handle_path = ApiServer.handle, Sites.handle
+    handle, handle_path = ApiServer.handle, NonResourceEndpoints.handle
 
     async def noted(self: ApiServer, request: ApiRequest, *wire: Any) -> Any:
         handled.append(f"{request.verb} {request.resource}/{request.subresource}")
         return await handle(self, request, *wire)
 
-    async def noted_path(self: Sites, request: PathRequest) -> Any:
+    async def noted_path(self: NonResourceEndpoints, request: PathRequest) -> Any:
         handled.append(f"{request.verb} /{'/'.join(request.segments)}")
         return await handle_path(self, request)
 
     monkeypatch.setattr(ApiServer, "handle", noted)
-    monkeypatch.setattr(Sites, "handle", noted_path)
+    monkeypatch.setattr(NonResourceEndpoints, "handle", noted_path)
     for method, path in (*ASKED, *(("GET", path) for path in PATHS)):
         handled.clear()
         await server.request(method, path, {} if method not in ("GET", "DELETE") else None)
@@ -115,6 +115,6 @@ async def test_neither_body_nor_node_is_touched_for_who_may_not_ask(server: Live
 
 async def test_paths_outside_the_api_are_authorized_in_process_too(server: LiveServer) -> None:
     with pytest.raises(StatusError, match='cannot get path "/metrics"'):
-        await server.live.sites.handle(PathRequest(user=ANONYMOUS, verb="get", segments=("metrics",)))
-    site = await server.live.sites.handle(PathRequest(user=ANONYMOUS, verb="get", segments=("version",)))
-    assert site.value["major"] == "1"
+        await server.live.endpoints.handle(PathRequest(user=ANONYMOUS, verb="get", segments=("metrics",)))
+    answer = await server.live.endpoints.handle(PathRequest(user=ANONYMOUS, verb="get", segments=("version",)))
+    assert answer.value["major"] == "1"

@@ -13,9 +13,9 @@ async def test_events_are_forgotten_an_hour_after_they_were_last_seen(server: Li
     for name, seen in (("old", "2020-01-01T00:00:00Z"), ("new", None)):
         event = {"metadata": {"name": name}, "involvedObject": involved, "lastTimestamp": seen}
         assert (await server.post(EVENTS, event)).status == 201
-    parts = server.live.server.parts
+    context = server.live.server.context
     # Both were created now; only one hour from now will they be old.
-    await sweep_events_once(parts)
+    await sweep_events_once(context)
     assert len((await server.get(EVENTS)).json["items"]) == 2
 
 

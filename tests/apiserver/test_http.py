@@ -293,7 +293,7 @@ BODIES = [
 async def test_bad_bodies_never_break_the_server(server: LiveServer) -> None:
     """Every kind gets every bad body: an answer of the 400s or a success, never a 500."""
     wrong = []
-    for row in list(server.live.server.parts.registry):
+    for row in list(server.live.server.context.registry):
         resource = row.resource
         if "create" not in resource.verbs:
             continue
@@ -426,7 +426,7 @@ async def test_idle_and_slow_clients_do_not_stop_others(server: LiveServer) -> N
 async def test_requests_without_credential_or_right_are_refused_everywhere(server: LiveServer) -> None:
     open_to_all = ("/livez", "/readyz", "/healthz", "/version")
     paths = (await server.get("/")).json["paths"]
-    for row in list(server.live.server.parts.registry):
+    for row in list(server.live.server.context.registry):
         resource = row.resource
         root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
         place = "/namespaces/default" if resource.namespaced else ""

@@ -143,7 +143,7 @@ async def test_what_was_compacted_has_expired(any_server: LiveServer) -> None:
     made = await fill(any_server, 3)
     first = await any_server.get(f"{MAPS}?limit=1")
     await any_server.delete(f"{MAPS}/m02")
-    store = any_server.live.server.parts.store
+    store = any_server.live.server.context.store
     await store.compact(await store.revision())
     version = made[0]["metadata"]["resourceVersion"]
     answer = await any_server.get(f"{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact")

@@ -125,7 +125,7 @@ async def test_a_revision_that_was_compacted_has_expired(any_server: LiveServer)
     start = await revision(any_server)
     await add(any_server, "a")
     await add(any_server, "b")
-    store = any_server.live.server.parts.store
+    store = any_server.live.server.context.store
     await store.compact(await store.revision())
     async with any_server.watch(f"{MAPS}?watch=true&resourceVersion={start}") as events:
         (event,) = await take(events, 1)

@@ -41,10 +41,10 @@ def _applied(write: Write, stored: Object | None) -> Warned:
             schema=schema,
             api_version=resource.api_version,
             kind=resource.kind,
-            now=write.parts.clock.now(),
+            now=write.context.clock.now(),
             subresource=write.subresource,
             reset=resets(served, write.subresource),
-            convert=converter(write.parts.registry, served),
+            convert=converter(write.context.registry, served),
         )
     except PatchError as error:
         raise from_apply_error(error) from None

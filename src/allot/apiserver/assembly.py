@@ -12,7 +12,7 @@ import msgspec
 from allot.apiserver.access.audit import AuditLog
 from allot.apiserver.access.authorizer import WATCHED
 from allot.apiserver.access.followed_store import FollowedStore
-from allot.apiserver.access.opening import Access, open_access
+from allot.apiserver.access.setup import Access, open_access
 from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
@@ -30,16 +30,16 @@ from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.kinds.versions import from_storage
 from allot.apiserver.lookup import Lookup
 from allot.apiserver.metrics import Metrics
+from allot.apiserver.non_resource_endpoints import Check, NonResourceEndpoints
 from allot.apiserver.openapi import OpenApi
-from allot.apiserver.parts import Parts
-from allot.apiserver.questions import Questions
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.resources import Resource
+from allot.apiserver.reviews import Reviews
 from allot.apiserver.schemas import builtin_schemas
 from allot.apiserver.seats import SeatLimits
 from allot.apiserver.server import ApiServer
+from allot.apiserver.server_context import ServerContext
 from allot.apiserver.services import ServiceAddresses
-from allot.apiserver.sites import Check, Sites
 from allot.core.access.addresses import parse_address
 from allot.core.access.node_graph import read_pod
 from allot.core.features import DEFAULT_GATES, FeatureGates
@@ -83,7 +83,7 @@ class Running(msgspec.Struct, frozen=True):
     url: str
     port: int
     # Discovery, OpenAPI, version, health and metrics, for clients in this process.
-    sites: Sites
+    endpoints: NonResourceEndpoints
 
 
 def builtin_registry(gates: FeatureGates, clock: Clock) -> Registry:
@@ -141,7 +141,7 @@ async def running(
                 guard,
             ),
         )
-        parts = Parts(
+        context = ServerContext(
             store=FollowedStore(store, access.authorizer),
             registry=registry,
             admission=chain,
@@ -150,19 +150,19 @@ async def running(
             ids=ids,
             gates=settings.gates,
             aside=aside,
-            questions=Questions(access, lookup),
+            reviews=Reviews(access, lookup),
         )
-        server = ApiServer(parts)
+        server = ApiServer(context)
         metrics = Metrics()
         state = _State(server, access, guard)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
         openapi = OpenApi(registry, builtin_schemas())
-        sites = Sites(
+        endpoints = NonResourceEndpoints(
             access.authorizer, registry, openapi, metrics, state.checks(), access.tokens, state.ready_checks()
         )
         dialler = _dialler(settings, access)
-        http = HttpServer(server, access, sites, metrics, dialler, audit, settings.limits, settings.seats)
-        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(parts))
+        http = HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats)
+        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context))
         await state.load()
         await custom.load()
         async with asyncio.TaskGroup() as tasks:
@@ -170,11 +170,11 @@ async def running(
                 tasks.create_task(supervise("the feed of access rules", state.feed, clock)),
                 tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock)),
                 tasks.create_task(supervise("the controller of custom resources", custom.run, clock)),
-                tasks.create_task(supervise("the sweeping of events", lambda: sweep_events(parts), clock)),
+                tasks.create_task(supervise("the sweeping of events", lambda: sweep_events(context), clock)),
                 tasks.create_task(supervise("the renewal of certificates", access.certificates.keep_renewed, clock)),
             ]
             if settings.compacts:
-                followers.append(tasks.create_task(supervise("compaction", lambda: compact(parts), clock)))
+                followers.append(tasks.create_task(supervise("compaction", lambda: compact(context), clock)))
             if audit is not None:
                 followers.append(tasks.create_task(audit.run()))
             try:
@@ -185,7 +185,7 @@ async def running(
                     state.ready = True
                     host = f"[{settings.host}]" if ":" in settings.host else settings.host
                     shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
-                    yield Running(server, access, f"https://{shown}:{port}", port, sites)
+                    yield Running(server, access, f"https://{shown}:{port}", port, endpoints)
             finally:
                 for follower in followers:
                     follower.cancel()
@@ -228,23 +228,23 @@ class _State:
         return None
 
     async def _store(self) -> str | None:
-        return await _failure(self._server.parts.store.revision())
+        return await _failure(self._server.context.store.revision())
 
     async def _writable(self) -> str | None:
-        return await _failure(self._server.parts.store.check())
+        return await _failure(self._server.context.store.check())
 
     async def _bootstrapped(self) -> str | None:
         return None if self.ready else "not finished"
 
     async def load(self) -> None:
         """Read everything that decisions about access are made from."""
-        parts = self._server.parts
-        self._revision = await parts.store.revision()
+        context = self._server.context
+        self._revision = await context.store.revision()
         pages: list[tuple[str, tuple[Entry, ...]]] = []
         for group, plural in WATCHED:
-            served = parts.registry.storage_row(group, plural)
+            served = context.registry.storage_row(group, plural)
             if served is not None:
-                pages.append((plural, (await parts.store.list(served.prefix(""))).entries))
+                pages.append((plural, (await context.store.list(served.prefix(""))).entries))
         # Decoded for this alone, one after the other: all pods at once would be most of the memory that the server takes.
         self._access.authorizer.reload(
             (read_pod if plural == "pods" else msgspec.json.decode)(entry.encoded)
@@ -255,8 +255,8 @@ class _State:
 
     async def feed(self) -> None:
         """Follow changes of what access is decided from."""
-        parts = self._server.parts
-        watch = parts.store.watch("/registry/", self._revision)
+        context = self._server.context
+        watch = context.store.watch("/registry/", self._revision)
         try:
             async for change in watch:
                 if isinstance(change, Event):
@@ -271,12 +271,12 @@ class _State:
 
     async def furnish(self) -> None:
         """Give every namespace what it needs, as they appear."""
-        parts = self._server.parts
+        context = self._server.context
         authority = self._access.certificates.authority.pem.decode()
-        served = parts.registry.find("", "v1", "namespaces")
+        served = context.registry.find("", "v1", "namespaces")
         assert served is not None, "namespaces are served"
-        page = await parts.store.list(served.prefix(""))
-        watch = parts.store.watch(served.prefix(""), page.revision)
+        page = await context.store.list(served.prefix(""))
+        watch = context.store.watch(served.prefix(""), page.revision)
         try:
             for entry in page.entries:
                 await furnish_namespace(self._server, entry.object["metadata"]["name"], authority)

@@ -11,9 +11,9 @@ from allot.apiserver.errors import bad_request, conflict, invalid, not_found
 from allot.apiserver.fieldchecks import BINDING, read_part
 from allot.apiserver.objectmeta import metadata_of, text_of
 from allot.apiserver.options import write_options
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.server_context import ServerContext
 from allot.apiserver.storing import MODIFIED, owned
 from allot.core.validation.fields import NOT_SUPPORTED, REQUIRED, FieldError, quote
 from allot.store.port import KeyNotFound, RevisionConflict
@@ -24,11 +24,11 @@ SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status
 _ATTEMPTS = 5
 
 
-async def bind(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+async def bind(context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
     """POST of a Binding, to pods/binding or to the older bindings."""
     options = write_options(request.query, request.user_agent, "Create")
-    binding, warnings = await parts.aside.run(
-        size_of(request.body), read_part, request, served, parts.registry, BINDING, options.field_validation
+    binding, warnings = await context.aside.run(
+        size_of(request.body), read_part, request, served, context.registry, BINDING, options.field_validation
     )
     metadata = metadata_of(binding)
     name = text_of(metadata, "name")
@@ -37,22 +37,22 @@ async def bind(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
     if not name:
         raise bad_request("Name parameter required.")
     node = _target(binding, name)
-    pods = parts.registry.find("", "v1", "pods")
+    pods = context.registry.find("", "v1", "pods")
     assert pods is not None, "pods are served"
     admission = admission_of(
         request, Operation.CREATE, pods.resource, binding, None, subresource="binding", dry_run=options.dry_run
     )
-    await parts.admission.mutate(admission)
+    await context.admission.mutate(admission)
     for _ in range(_ATTEMPTS):
-        entry = await parts.store.get(pods.key(request.namespace, name))
+        entry = await context.store.get(pods.key(request.namespace, name))
         if entry is None:
             raise not_found("", "pods", name)
-        bound = _bound(entry.object, name, node, metadata, parts.clock.now())
-        async with parts.admission.judge(admission):
+        bound = _bound(entry.object, name, node, metadata, context.clock.now())
+        async with context.admission.judge(admission):
             if options.dry_run:
                 return ApiObject(object=SUCCESS, status=201)
             try:
-                await parts.store.update(entry.key, owned(bound), entry.revision)
+                await context.store.update(entry.key, owned(bound), entry.revision)
             except (RevisionConflict, KeyNotFound):
                 continue
         return ApiObject(object=SUCCESS, status=201, warnings=(*warnings, *admission.warnings))

@@ -39,9 +39,9 @@ _PRIORITIES = {
 async def ensure(server: ApiServer, group: str, version: str, plural: str, object_: Object) -> None:
     """Create an object unless it is there."""
     metadata = object_["metadata"]
-    served = server.parts.registry.find(group, version, plural)
+    served = server.context.registry.find(group, version, plural)
     assert served is not None, f"{plural}.{group} is served"
-    if await server.parts.store.get(served.key(metadata.get("namespace", ""), metadata["name"])) is not None:
+    if await server.context.store.get(served.key(metadata.get("namespace", ""), metadata["name"])) is not None:
         return
     request = ApiRequest(
         user=SYSTEM,
@@ -66,7 +66,7 @@ async def bootstrap(server: ApiServer, address: str, port: int) -> None:
         await ensure(server, "", "v1", "namespaces", _object("v1", "Namespace", name))
     async with asyncio.TaskGroup() as tasks:
         # Together, so that they share a commit.
-        for plural, object_ in default_objects(server.parts.gates):
+        for plural, object_ in default_objects(server.context.gates):
             tasks.create_task(ensure(server, _RBAC, "v1", plural, object_))
         for name, (value, text) in _PRIORITIES.items():
             priority = _object("scheduling.k8s.io/v1", "PriorityClass", name) | {"value": value, "description": text}

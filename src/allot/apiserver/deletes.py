@@ -16,11 +16,11 @@ from allot.apiserver.bodies import read_value
 from allot.apiserver.errors import StatusError, bad_request, conflict, not_found
 from allot.apiserver.lists import list_objects
 from allot.apiserver.options import DeleteOptions, delete_options, list_options
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiList, ApiObject, ApiRequest
 from allot.apiserver.resources import Strategy
 from allot.apiserver.selection import selection
+from allot.apiserver.server_context import ServerContext
 from allot.apiserver.storing import MODIFIED, answer, at_revision, is_gone, owned
 from allot.process.clock import rfc3339
 from allot.store.port import Entry, KeyNotFound, RevisionConflict
@@ -42,18 +42,20 @@ def read_options(request: ApiRequest) -> DeleteOptions:
     return delete_options(request.query, body)
 
 
-async def delete(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+async def delete(context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
     """DELETE of one object."""
-    options = await parts.aside.run(size_of(request.body), read_options, request)
-    return await delete_object(parts, served, request, options)
+    options = await context.aside.run(size_of(request.body), read_options, request)
+    return await delete_object(context, served, request, options)
 
 
-async def delete_object(parts: Parts, served: Served, request: ApiRequest, options: DeleteOptions) -> ApiObject:
+async def delete_object(
+    context: ServerContext, served: Served, request: ApiRequest, options: DeleteOptions
+) -> ApiObject:
     """Delete as asked; what is left of the object, or a Status if nothing is."""
     resource = served.resource
     key = served.key(request.namespace, request.name)
     for _ in range(_ATTEMPTS):
-        entry = await parts.store.get(key)
+        entry = await context.store.get(key)
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
         _check_preconditions(served, entry, options)
@@ -66,10 +68,10 @@ async def delete_object(parts: Parts, served: Served, request: ApiRequest, optio
             dry_run=options.dry_run,
             options=_as_object(options),
         )
-        await parts.admission.mutate(admission)
+        await context.admission.mutate(admission)
         try:
-            async with parts.admission.judge(admission):
-                left, removed = await _delete_once(parts, served, entry, options)
+            async with context.admission.judge(admission):
+                left, removed = await _delete_once(context, served, entry, options)
         except RevisionConflict:
             continue
         except KeyNotFound:
@@ -95,18 +97,20 @@ def _check_preconditions(served: Served, entry: Entry, options: DeleteOptions) -
         raise conflict(resource.group, resource.kind, metadata["name"], why)
 
 
-async def _delete_once(parts: Parts, served: Served, entry: Entry, options: DeleteOptions) -> tuple[Entry, bool]:
+async def _delete_once(
+    context: ServerContext, served: Served, entry: Entry, options: DeleteOptions
+) -> tuple[Entry, bool]:
     """What is left of the object, and whether it was removed."""
-    marked = marked_for_deletion(served.strategy, entry.object, options, int(parts.clock.seconds()))
+    marked = marked_for_deletion(served.strategy, entry.object, options, int(context.clock.seconds()))
     if not is_gone(served, marked):
         if marked is entry.object:
             return entry, False
         if options.dry_run:
             return Entry(entry.key, marked, entry.revision), False
-        return await parts.store.update(entry.key, owned(marked), entry.revision), False
+        return await context.store.update(entry.key, owned(marked), entry.revision), False
     if options.dry_run:
         return Entry(entry.key, marked, entry.revision), True
-    deleted = await parts.store.delete(entry.key, entry.revision)
+    deleted = await context.store.delete(entry.key, entry.revision)
     if served.resource.returns_deleted:
         return Entry(entry.key, at_revision(marked, deleted.revision), deleted.revision), True
     return deleted, True
@@ -180,12 +184,12 @@ def _answer(
 # --- collections ---
 
 
-async def delete_collection(parts: Parts, served: Served, request: ApiRequest) -> ApiList:
+async def delete_collection(context: ServerContext, served: Served, request: ApiRequest) -> ApiList:
     """DELETE of everything that the selectors mean; what was deleted."""
     asked = list_options(request.query, watch=False)
-    options = await parts.aside.run(size_of(request.body), read_options, request)
+    options = await context.aside.run(size_of(request.body), read_options, request)
     chosen = selection(served.resource, asked.label_selector, asked.field_selector)
-    found = await list_objects(parts.store, served, request.namespace, asked, chosen)
+    found = await list_objects(context.store, served, request.namespace, asked, chosen)
     for entry in found.entries:
         metadata = entry.object["metadata"]
         single = ApiRequest(
@@ -199,7 +203,7 @@ async def delete_collection(parts: Parts, served: Served, request: ApiRequest) -
             user_agent=request.user_agent,
         )
         try:
-            await delete_object(parts, served, single, options)
+            await delete_object(context, served, single, options)
         except StatusError as error:
             # Somebody else was faster.
             if error.code != 404:

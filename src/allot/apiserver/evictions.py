@@ -18,9 +18,9 @@ from allot.apiserver.errors import StatusError, bad_request, forbidden, not_foun
 from allot.apiserver.fieldchecks import EVICTION, read_part
 from allot.apiserver.objectmeta import metadata_of, text_of
 from allot.apiserver.options import DeleteOptions, delete_options, write_options
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.server_context import ServerContext
 from allot.apiserver.storing import owned
 from allot.core.model.codec import DecodeError, decode
 from allot.core.model.meta import LabelSelector
@@ -34,26 +34,26 @@ _RETRY_S = 10
 _DISRUPTED_PODS_MAX = 2000
 
 
-async def evict(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+async def evict(context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
     """POST of an Eviction."""
     asked = write_options(request.query, request.user_agent, "Create")
-    body, warnings = await parts.aside.run(
-        size_of(request.body), read_part, request, served, parts.registry, EVICTION, asked.field_validation
+    body, warnings = await context.aside.run(
+        size_of(request.body), read_part, request, served, context.registry, EVICTION, asked.field_validation
     )
     if text_of(metadata_of(body), "name") != request.name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = delete_options(request.query, body.get("deleteOptions"))
     if asked.dry_run:
         options = msgspec.structs.replace(options, dry_run=True)
-    entry = await parts.store.get(served.key(request.namespace, request.name))
+    entry = await context.store.get(served.key(request.namespace, request.name))
     if entry is None:
         raise not_found("", "pods", request.name)
-    await parts.admission.admit(
+    await context.admission.admit(
         request, Operation.CREATE, served.resource, body, None, subresource="eviction", dry_run=options.dry_run
     )
     if not _needs_no_budget(entry.object):
-        await _charge(parts, entry.object, request.namespace, options)
-    await delete_object(parts, served, request, options)
+        await _charge(context, entry.object, request.namespace, options)
+    await delete_object(context, served, request, options)
     return ApiObject(object=SUCCESS, status=201, warnings=warnings)
 
 
@@ -63,23 +63,23 @@ def _needs_no_budget(pod: Object) -> bool:
     return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
 
 
-async def _charge(parts: Parts, pod: Object, namespace: str, options: DeleteOptions) -> None:
-    budgets = parts.registry.storage_row("policy", "poddisruptionbudgets")
+async def _charge(context: ServerContext, pod: Object, namespace: str, options: DeleteOptions) -> None:
+    budgets = context.registry.storage_row("policy", "poddisruptionbudgets")
     if budgets is None:
         return
     for _ in range(_ATTEMPTS):
-        page = await parts.store.list(budgets.prefix(namespace))
+        page = await context.store.list(budgets.prefix(namespace))
         matching = [entry for entry in page.entries if _selects(entry.object, pod)]
         if not matching:
             return
         if len(matching) > 1:
             text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             raise StatusError(500, "", text)
-        charged = _charged(matching[0], pod["metadata"]["name"], parts.clock.now())
+        charged = _charged(matching[0], pod["metadata"]["name"], context.clock.now())
         if options.dry_run or charged is None:
             return
         try:
-            await parts.store.update(matching[0].key, owned(charged), matching[0].revision)
+            await context.store.update(matching[0].key, owned(charged), matching[0].revision)
             return
         except (RevisionConflict, KeyNotFound):
             continue

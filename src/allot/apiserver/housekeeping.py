@@ -7,8 +7,8 @@ from typing import Any
 from allot.apiserver.deletes import delete_object
 from allot.apiserver.errors import StatusError
 from allot.apiserver.options import DeleteOptions
-from allot.apiserver.parts import Parts
 from allot.apiserver.request import ApiRequest, User
+from allot.apiserver.server_context import ServerContext
 from allot.process.clock import rfc3339
 from allot.store.port import StoreError
 
@@ -19,33 +19,33 @@ EVENT_TTL_S = 3600
 _SERVER = User("system:apiserver", groups=("system:masters",))
 
 
-async def compact(parts: Parts) -> None:
+async def compact(context: ServerContext) -> None:
     """Keep at least five minutes of history, as kube-apiserver does with etcd. Runs until it is cancelled.
 
     Several servers on one store do it at the same time; what one has forgotten, the others need not."""
     while True:
-        revision = await parts.store.revision()
-        await parts.clock.sleep(COMPACT_EVERY_S)
+        revision = await context.store.revision()
+        await context.clock.sleep(COMPACT_EVERY_S)
         try:
-            await parts.store.compact(revision)
+            await context.store.compact(revision)
         except StoreError:
             # Somebody else was faster, or the store is away: the next round will do.
             continue
 
 
-async def sweep_events(parts: Parts) -> None:
+async def sweep_events(context: ServerContext) -> None:
     """Delete events an hour after they were last seen. Runs until it is cancelled."""
     while True:
-        await parts.clock.sleep(SWEEP_EVERY_S)
-        await sweep_events_once(parts)
+        await context.clock.sleep(SWEEP_EVERY_S)
+        await sweep_events_once(context)
 
 
-async def sweep_events_once(parts: Parts) -> None:
+async def sweep_events_once(context: ServerContext) -> None:
     """Delete what is too old now."""
-    served = parts.registry.find("", "v1", "events")
+    served = context.registry.find("", "v1", "events")
     assert served is not None, "events are served"
-    oldest = rfc3339(int(parts.clock.seconds()) - EVENT_TTL_S)
-    page = await parts.store.list(served.prefix(""))
+    oldest = rfc3339(int(context.clock.seconds()) - EVENT_TTL_S)
+    page = await context.store.list(served.prefix(""))
     for entry in page.entries:
         if last_seen(entry.object) >= oldest:
             continue
@@ -61,7 +61,7 @@ async def sweep_events_once(parts: Parts) -> None:
         )
         options = DeleteOptions(resource_version=metadata["resourceVersion"])
         try:
-            await delete_object(parts, served, request, options)
+            await delete_object(context, served, request, options)
         except StatusError as error:
             # It was seen again, or is gone.
             if error.code not in (404, 409):

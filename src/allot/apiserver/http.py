@@ -17,7 +17,7 @@ from allot.apiserver import websockets
 from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials
 from allot.apiserver.access.impersonation import impersonated
-from allot.apiserver.access.opening import Access
+from allot.apiserver.access.setup import Access
 from allot.apiserver.connections import BodyTooLarge, Connection, Limits, Listener
 from allot.apiserver.dialing import Dialler, Upstream
 from allot.apiserver.errors import (
@@ -32,6 +32,7 @@ from allot.apiserver.errors import (
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.negotiation import Format, negotiate, wants_pretty
 from allot.apiserver.nodeproxy import upstream
+from allot.apiserver.non_resource_endpoints import EndpointAnswer, NonResourceEndpoints
 from allot.apiserver.paths import Target, resolve
 from allot.apiserver.printing.rows import Rows
 from allot.apiserver.request import (
@@ -47,7 +48,6 @@ from allot.apiserver.request import (
 from allot.apiserver.responses import Encoder
 from allot.apiserver.seats import SeatLimits, Seats
 from allot.apiserver.server import ApiServer
-from allot.apiserver.sites import Site, Sites
 from allot.apiserver.subresources import CONNECTING
 from allot.apiserver.tunnel import pass_through, wanted_protocol
 from allot.apiserver.watch import ObjectWatch
@@ -97,7 +97,7 @@ class HttpServer:
         self,
         server: ApiServer,
         access: Access,
-        sites: Sites,
+        endpoints: NonResourceEndpoints,
         metrics: Metrics,
         dialler: Dialler,
         audit: AuditLog | None = None,
@@ -106,7 +106,7 @@ class HttpServer:
     ) -> None:
         self._server = server
         self._access = access
-        self._sites = sites
+        self._endpoints = endpoints
         self._metrics = metrics
         self._audit = audit
         self._limits = limits or Limits()
@@ -118,7 +118,7 @@ class HttpServer:
     async def listening(self, host: str, port: int) -> AsyncIterator[int]:
         """Serve until the block ends; the port, which is a free one if 0 was asked for. OSError if that is not possible.
         At the end watches end, what runs may finish, and all connections are closed."""
-        listener = Listener(self._handle, self._server.parts.clock, self._limits)
+        listener = Listener(self._handle, self._server.context.clock, self._limits)
         async with listener.listening(host, port, self._access.certificates.server_context()) as actual:
             yield actual
 
@@ -142,9 +142,9 @@ class _Exchange:
         self._connection = connection
         self._head = head
         self._server = http._server
-        self._clock = http._server.parts.clock
+        self._clock = http._server.context.clock
         self._began = self._clock.monotonic()
-        self._headers = {"Audit-Id": http._server.parts.ids.new_uid(), "Cache-Control": _NO_CACHE}
+        self._headers = {"Audit-Id": http._server.context.ids.new_uid(), "Cache-Control": _NO_CACHE}
         self._format = Format()
         self._pretty = False
         self._target: Target | None = None
@@ -215,7 +215,7 @@ class _Exchange:
         self._pretty = wants_pretty(query.get("pretty"), head.get("user-agent"))
         with self._seat(user, found, segments):
             if isinstance(request, PathRequest):
-                return await self._site(await self._http._sites.handle(request), request.accept)
+                return await self._endpoint_answer(await self._http._endpoints.handle(request), request.accept)
             return await self._object(request)
 
     def _seat(self, user: User, found: Target | None, segments: tuple[str, ...]) -> AbstractContextManager[None]:
@@ -288,8 +288,8 @@ class _Exchange:
     async def _connect(self, request: ApiRequest) -> int:
         head, found = self._head, self._target
         assert found is not None, "what is connected was found"
-        parts = self._server.parts
-        served = parts.registry.find(found.group, found.version, found.resource)
+        context = self._server.context
+        served = context.registry.find(found.group, found.version, found.resource)
         subresource = served.resource.subresources.get(found.subresource) if served is not None else None
         if served is None or subresource is None:
             raise path_not_found()
@@ -298,7 +298,7 @@ class _Exchange:
         if found.subresource in _UPGRADING:
             # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
             self._http._access.authorizer.check(msgspec.structs.replace(request.attributes(), verb="create"))
-        to = await upstream(parts, found, head.path, parse_query(head.query))
+        to = await upstream(context, found, head.path, parse_query(head.query))
         if to is None:
             return await self._bytes(b"", 200, "text/plain")
         upgrade = wanted_protocol(head, to)
@@ -312,7 +312,7 @@ class _Exchange:
     # --- answers ---
 
     async def _object(self, request: ApiRequest) -> int:
-        parts, query = self._server.parts, request.query
+        context, query = self._server.context, request.query
         if request.subresource in CONNECTING:
             # Takes as long as the client likes.
             answer = await self._server.handle(request, self)
@@ -323,8 +323,10 @@ class _Exchange:
         if isinstance(answer, ApiConnection):
             return answer.status
         include = query.get("includeObject", "") or "Metadata"
-        encoder = Encoder(self._format, parts.clock, rows=self._http._rows, include_object=include, pretty=self._pretty)
-        served = parts.registry.find(request.group, request.version, request.resource)
+        encoder = Encoder(
+            self._format, context.clock, rows=self._http._rows, include_object=include, pretty=self._pretty
+        )
+        served = context.registry.find(request.group, request.version, request.resource)
         # Whatever is asked of a deprecated version, also lists, watches and deletes.
         deprecated = served.resource.warning if served is not None and not request.subresource else ""
         told = answer.warnings if isinstance(answer, ApiObject | ApiList) else ()
@@ -379,17 +381,17 @@ class _Exchange:
         await self._connection.answer(301, self._headers, b"")
         return 301
 
-    async def _site(self, site: Site, accept: str) -> int:
-        self._headers |= site.headers
-        if site.body is not None:
-            etag = site.headers.get("ETag")
+    async def _endpoint_answer(self, answer: EndpointAnswer, accept: str) -> int:
+        self._headers |= answer.headers
+        if answer.body is not None:
+            etag = answer.headers.get("ETag")
             if etag and self._head.get("if-none-match") == etag:
                 await self._connection.answer(304, self._headers, b"")
                 return 304
-            return await self._bytes(site.body, site.status, site.media_type)
+            return await self._bytes(answer.body, answer.status, answer.media_type)
         self._format = Format(negotiate(accept).media_type) if "as=" not in accept else Format()
         encoder = Encoder(self._format, self._clock, pretty=self._pretty)
-        return await self._bytes(await encoder.value(site.value), site.status, site.media_type)
+        return await self._bytes(await encoder.value(answer.value), answer.status, answer.media_type)
 
     # --- watches ---
 
@@ -444,7 +446,7 @@ class _Exchange:
             verb = _OTHER_VERB
         if found is None:
             return verb, "", "", "", "", ""
-        served = self._server.parts.registry.find(found.group, found.version, found.resource)
+        served = self._server.context.registry.find(found.group, found.version, found.resource)
         if served is None:
             return verb, "", "", "", "", ""
         scope = "resource" if found.name else "namespace" if found.namespace else "cluster"

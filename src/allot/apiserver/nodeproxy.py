@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 from allot.apiserver.dialing import Upstream
 from allot.apiserver.errors import StatusError, bad_request, not_found, path_not_found
-from allot.apiserver.parts import Parts
 from allot.apiserver.paths import Target, split
+from allot.apiserver.server_context import ServerContext
 
 Object = dict[str, Any]
 Query = Sequence[tuple[str, str]]
@@ -38,33 +38,33 @@ _SCHEMES = ("", "http", "https")
 _TRUE = ("", "1", "true", "True", "TRUE", "t")
 
 
-async def upstream(parts: Parts, found: Target, path: str, query: Query) -> Upstream | None:
+async def upstream(context: ServerContext, found: Target, path: str, query: Query) -> Upstream | None:
     """Whom to ask; None if there is nobody yet and the answer is empty (logs of a pod without node)."""
     if found.subresource == "proxy":
-        return await _proxied(parts, found, path, query)
-    pod = await _read(parts, found.resource, found.namespace, found.name)
+        return await _proxied(context, found, path, query)
+    pod = await _read(context, found.resource, found.namespace, found.name)
     node = (pod.get("spec") or {}).get("nodeName")
     if not node:
         if found.subresource == "log":
             return None
         raise bad_request(f"pod {found.name} does not have a host assigned")
-    host, number = await _kubelet(parts, node)
+    host, number = await _kubelet(context, node)
     return Upstream(host=host, port=number, path=_kubelet_path(found, pod, query), kubelet=True, tls=True)
 
 
-async def _read(parts: Parts, plural: str, namespace: str, name: str) -> Object:
-    served = parts.registry.find("", "v1", plural)
+async def _read(context: ServerContext, plural: str, namespace: str, name: str) -> Object:
+    served = context.registry.find("", "v1", plural)
     if served is None:
         raise path_not_found()
-    entry = await parts.store.get(served.key(namespace, name))
+    entry = await context.store.get(served.key(namespace, name))
     if entry is None:
         raise not_found("", plural, name)
     return entry.object
 
 
-async def _kubelet(parts: Parts, node: str) -> tuple[str, int]:
+async def _kubelet(context: ServerContext, node: str) -> tuple[str, int]:
     """Address and port of the kubelet; 503 if the node does not say."""
-    status = (await _read(parts, "nodes", "", node)).get("status") or {}
+    status = (await _read(context, "nodes", "", node)).get("status") or {}
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
     known = {each.get("type"): each.get("address") for each in status.get("addresses") or [] if isinstance(each, dict)}
     address = next((known[kind] for kind in _ADDRESS_TYPES if known.get(kind)), None)
@@ -116,7 +116,7 @@ def _container(pod: Object, asked: str) -> str:
 # --- proxied requests ---
 
 
-async def _proxied(parts: Parts, found: Target, path: str, query: Query) -> Upstream:
+async def _proxied(context: ServerContext, found: Target, path: str, query: Query) -> Upstream:
     """`name`, `name:port` or `scheme:name:port` of a node, pod or service."""
     scheme, name, port = _split(found)
     segments = split(path)
@@ -126,18 +126,18 @@ async def _proxied(parts: Parts, found: Target, path: str, query: Query) -> Upst
         inner += "/"
     tls, kubelet = scheme == "https", False
     if found.resource == "nodes":
-        host, number = await _kubelet(parts, name)
+        host, number = await _kubelet(context, name)
         # Other ports of a node are asked as anybody would ask.
         if not port or port == str(number):
             tls = kubelet = True
         else:
             number = _number(port)
     elif found.resource == "pods":
-        pod = await _read(parts, "pods", found.namespace, name)
+        pod = await _read(context, "pods", found.namespace, name)
         host = next(iter(_pod_addresses(pod)), "")
         number = _number(port) if port else _first_port(pod) or (443 if tls else 80)
     else:
-        host, number = await _endpoint(parts, found.namespace, name, port)
+        host, number = await _endpoint(context, found.namespace, name, port)
     if not host:
         raise bad_request(f'address not allowed: pod "{name}" has no address')
     return Upstream(host=host, port=number, path=inner + _suffix(query), kubelet=kubelet, tls=tls, prefix=led)
@@ -176,19 +176,19 @@ def _first_port(pod: Object) -> int:
     return 0
 
 
-async def _endpoint(parts: Parts, namespace: str, name: str, port: str) -> tuple[str, int]:
+async def _endpoint(context: ServerContext, namespace: str, name: str, port: str) -> tuple[str, int]:
     """A ready endpoint of a service that really is a pod of the same namespace. Others may be written by anybody who may write
     slices, and are not asked in the server's name."""
-    service = await _read(parts, "services", namespace, name)
+    service = await _read(context, "services", namespace, name)
     if port.isascii() and port.isdigit():
         named = {each.get("port"): each.get("name") or "" for each in (service.get("spec") or {}).get("ports") or []}
         if len(port) > 5 or int(port) not in named:
             text = f'no service port {port[:20]} found for service "{name}"'
             raise StatusError(503, "ServiceUnavailable", text)
         port = named[int(port)]
-    slices = parts.registry.storage_row("discovery.k8s.io", "endpointslices")
+    slices = context.registry.storage_row("discovery.k8s.io", "endpointslices")
     assert slices is not None, "slices are served"
-    page = await parts.store.list(slices.prefix(namespace))
+    page = await context.store.list(slices.prefix(namespace))
     of_service = (
         entry.object
         for entry in page.entries
@@ -196,7 +196,7 @@ async def _endpoint(parts: Parts, namespace: str, name: str, port: str) -> tuple
     )
     ready = (found for slice_ in of_service for found in _ready(slice_, port))
     for reference, address, number in islice(ready, _ENDPOINTS_MAX):
-        if await _is_pod(parts, namespace, reference, address):
+        if await _is_pod(context, namespace, reference, address):
             return address, number
     raise StatusError(503, "ServiceUnavailable", f'no endpoints available for service "{name}"')
 
@@ -210,11 +210,11 @@ def _ready(slice_: Object, port: str) -> Iterator[tuple[Object, str, int]]:
                 yield endpoint.get("targetRef") or {}, str(endpoint["addresses"][0]), number
 
 
-async def _is_pod(parts: Parts, namespace: str, reference: Object, address: str) -> bool:
+async def _is_pod(context: ServerContext, namespace: str, reference: Object, address: str) -> bool:
     if reference.get("namespace") != namespace or not reference.get("name"):
         return False
     try:
-        pod = await _read(parts, "pods", namespace, reference["name"])
+        pod = await _read(context, "pods", namespace, reference["name"])
     except StatusError:
         return False
     return address in _pod_addresses(pod)

@@ -6,9 +6,9 @@ from typing import Any
 
 from allot.apiserver.kinds.versions import convert_to
 from allot.apiserver.options import WriteOptions
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.resources import Refused
+from allot.apiserver.server_context import ServerContext
 from allot.core.patching.fieldset import Tree
 from allot.core.patching.managed import Convert
 from allot.core.patching.resets import reset_fields
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 def track(
-    parts: Parts, served: Served, old: Object | None, new: Object, options: WriteOptions, subresource: str
+    context: ServerContext, served: Served, old: Object | None, new: Object, options: WriteOptions, subresource: str
 ) -> Object:
     """The new object, in the storage version, with managedFields that say who changed what."""
     schema = served.schema
@@ -31,10 +31,10 @@ def track(
         manager=options.field_manager,
         schema=schema,
         api_version=served.resource.api_version,
-        now=parts.clock.now(),
+        now=context.clock.now(),
         subresource=subresource,
         reset=resets(served, subresource),
-        convert=converter(parts.registry, served),
+        convert=converter(context.registry, served),
     )
     return with_managed_fields(new, managed)
 

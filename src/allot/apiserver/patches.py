@@ -23,9 +23,9 @@ from allot.apiserver.bodies import (
 from allot.apiserver.errors import StatusError, bad_request, invalid, unsupported_media_type
 from allot.apiserver.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
 from allot.apiserver.options import write_options
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.server_context import ServerContext
 from allot.apiserver.sharing import changed_parts
 from allot.apiserver.writes import Change, Warned, Write, replace
 from allot.core.patching.errors import PatchError
@@ -38,11 +38,11 @@ Object = dict[str, Any]
 _VALUE_TOLD_MAX = 10_000
 
 
-async def patch(parts: Parts, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
+async def patch(context: ServerContext, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
     """PATCH of an object or of a subresource that has the object's shape."""
     kind = patch_type(served, request.content_type)
     options = write_options(request.query, request.user_agent, "Patch", kind)
-    return await replace(Write(parts, served, request, options, _CHANGES[kind], subresource))
+    return await replace(Write(context, served, request, options, _CHANGES[kind], subresource))
 
 
 def patch_type(served: Served, content_type: str) -> str:

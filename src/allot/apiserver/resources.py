@@ -15,8 +15,8 @@ from allot.core.access.attributes import User
 from allot.core.validation.fields import FieldError
 
 if TYPE_CHECKING:
-    from allot.apiserver.parts import Parts
     from allot.apiserver.request import ApiRequest
+    from allot.apiserver.server_context import ServerContext
 
 Object = dict[str, Any]
 
@@ -112,9 +112,9 @@ class Ordinary(Protocol):
         after all."""
 
 
-# Field errors of what the sender may not write, whoever may write the kind: asked with the server's parts, the request, the
+# Field errors of what the sender may not write, whoever may write the kind: asked with the server's context, the request, the
 # object, the stored one and the subresource. May raise StatusError.
-WriteCheck = Callable[["Parts", "ApiRequest", Object, Object | None, str], Awaitable[tuple[FieldError, ...]]]
+WriteCheck = Callable[["ServerContext", "ApiRequest", Object, Object | None, str], Awaitable[tuple[FieldError, ...]]]
 
 
 class Strategy(Protocol):

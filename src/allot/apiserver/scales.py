@@ -15,11 +15,11 @@ from allot.apiserver.errors import bad_request, invalid, not_found
 from allot.apiserver.fieldchecks import SCALE, read_part
 from allot.apiserver.options import write_options
 from allot.apiserver.ownership import with_managed_fields
-from allot.apiserver.parts import Parts
 from allot.apiserver.patches import from_patch_error, patch_type, refused_patch
 from allot.apiserver.registry import ScalePaths, Served
 from allot.apiserver.request import ApiObject, ApiRequest
 from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.server_context import ServerContext
 from allot.apiserver.storing import MODIFIED
 from allot.apiserver.writes import Change, Warned, Write, replace
 from allot.core.patching.applying import apply
@@ -33,11 +33,11 @@ from allot.core.validation.fields import INVALID, FieldError
 Object = dict[str, Any]
 
 
-async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+async def handle(context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
     """GET, PUT and PATCH of a Scale."""
     if request.verb == "get":
         resource = served.resource
-        entry = await parts.store.get(served.key(request.namespace, request.name))
+        entry = await context.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
         return ApiObject(object=scale_of(served.present(entry.object), served.scale))
@@ -48,13 +48,13 @@ async def handle(parts: Parts, served: Served, request: ApiRequest) -> ApiObject
     else:
         options = write_options(request.query, request.user_agent, "Update")
         change = _PUT
-    answer = await replace(Write(parts, served, request, options, change, "scale"))
+    answer = await replace(Write(context, served, request, options, change, "scale"))
     return ApiObject(object=scale_of(answer.object, served.scale), warnings=answer.warnings)
 
 
 def _put(write: Write, stored: Object | None) -> Warned:
     served, request = write.served, write.request
-    wanted, warnings = read_part(request, served, write.parts.registry, SCALE, write.options.field_validation)
+    wanted, warnings = read_part(request, served, write.context.registry, SCALE, write.options.field_validation)
     objectmeta.in_namespace(wanted, request.namespace, namespaced=served.resource.namespaced)
     objectmeta.check_name(wanted, request.name)
     return _scaled(write, _present(write, stored), wanted), warnings
@@ -94,7 +94,7 @@ def _applied(write: Write, stored: Object | None) -> Warned:
             schema=_schema(),
             api_version=SCALE_API_VERSION,
             kind="Scale",
-            now=write.parts.clock.now(),
+            now=write.context.clock.now(),
             subresource="scale",
         )
     except PatchError as error:

@@ -1,7 +1,7 @@
 """The API server without HTTP: a request value in, an object, a list or a watch out.
 
 Both transports come through `handle`: authorization first, then the verb's handler. What the server creates on its own
-account (bootstrap) comes through here too. Paths outside the API have the same in `sites`.
+account (bootstrap) comes through here too. Paths outside the API have the same in `non_resource_endpoints`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from allot.apiserver.errors import (
     unavailable,
 )
 from allot.apiserver.options import list_options
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiConnection, ApiList, ApiObject, ApiRequest
 from allot.apiserver.selection import selection
+from allot.apiserver.server_context import ServerContext
 from allot.store.port import StoreUnavailable
 
 Object = dict[str, Any]
@@ -42,10 +42,10 @@ class Wire(Protocol):
 
 
 class ApiServer:
-    """Handles requests with the given parts."""
+    """Handles requests with the given context."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, context: ServerContext) -> None:
+        self.context = context
 
     @overload
     async def handle(self, request: ApiRequest) -> Answer: ...
@@ -56,7 +56,7 @@ class ApiServer:
     async def handle(self, request: ApiRequest, wire: Wire | None = None) -> Answer | ApiConnection:
         """The answer to a request; StatusError for every other outcome. wire: where the body of the request comes from,
         if it is not in the request."""
-        self.parts.authorizer.check(request.attributes())
+        self.context.authorizer.check(request.attributes())
         if wire is not None:
             if request.subresource in subresources.CONNECTING:
                 return await wire.connect(request)
@@ -66,7 +66,7 @@ class ApiServer:
         return await self._answer(request)
 
     async def _answer(self, request: ApiRequest) -> Answer:
-        served = self.parts.registry.find(request.group, request.version, request.resource)
+        served = self.context.registry.find(request.group, request.version, request.resource)
         if served is None:
             raise path_not_found()
         resource = served.resource
@@ -74,7 +74,7 @@ class ApiServer:
             raise path_not_found()
         try:
             if request.subresource:
-                return await subresources.handle(self.parts, served, request)
+                return await subresources.handle(self.context, served, request)
             if request.verb not in resource.verbs or _misnamed(request):
                 raise method_not_allowed()
             return await self._object(served, request)
@@ -82,7 +82,7 @@ class ApiServer:
             raise unavailable(str(error)) from error
 
     async def _object(self, served: Served, request: ApiRequest) -> Answer:
-        parts = self.parts
+        context = self.context
         match request.verb:
             case "get":
                 return await self._get(served, request)
@@ -94,17 +94,17 @@ class ApiServer:
                 if served.resource.namespaced and not request.namespace:
                     raise bad_request("an empty namespace may not be set during creation")
                 if not served.resource.stored:
-                    assert parts.questions is not None, "a server that serves reviews answers them"
-                    return await parts.questions.answer(parts, served, request)
-                return await writes.create(parts, served, request)
+                    assert context.reviews is not None, "a server that serves reviews answers them"
+                    return await context.reviews.answer(context, served, request)
+                return await writes.create(context, served, request)
             case "update":
-                return await writes.update(parts, served, request)
+                return await writes.update(context, served, request)
             case "patch":
-                return await patches.patch(parts, served, request)
+                return await patches.patch(context, served, request)
             case "delete":
-                return await deletes.delete(parts, served, request)
+                return await deletes.delete(context, served, request)
             case "deletecollection":
-                return await deletes.delete_collection(parts, served, request)
+                return await deletes.delete_collection(context, served, request)
         raise method_not_allowed()
 
     async def _get(self, served: Served, request: ApiRequest) -> ApiObject:
@@ -112,7 +112,7 @@ class ApiServer:
         version = request.query.get("resourceVersion", "")
         if version not in ("", "0"):
             lists.parse_resource_version(version)
-        entry = await self.parts.store.get(served.key(request.namespace, request.name))
+        entry = await self.context.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
         return storing.answer(served, entry, 200)
@@ -120,14 +120,14 @@ class ApiServer:
     async def _list(self, served: Served, request: ApiRequest) -> ApiList:
         options = list_options(request.query, watch=False)
         chosen = selection(served.resource, options.label_selector, options.field_selector)
-        return await lists.list_objects(self.parts.store, served, request.namespace, options, chosen)
+        return await lists.list_objects(self.context.store, served, request.namespace, options, chosen)
 
     async def _watch(self, served: Served, request: ApiRequest) -> watch.ObjectWatch:
         options = list_options(request.query, watch=True)
         chosen = selection(served.resource, options.label_selector, options.field_selector, request.name)
-        parts = self.parts
+        context = self.context
         return await watch.open_watch(
-            parts.store, served, request.namespace, options, chosen, clock=parts.clock, ids=parts.ids
+            context.store, served, request.namespace, options, chosen, clock=context.clock, ids=context.ids
         )
 
 

@@ -1,6 +1,6 @@
 """Updates mostly repeat what is there: which parts of an object are those of the stored one.
 
-Parts that are the same are made to be the very same objects, so that every later step can see with one look what it may pass
+ServerContext that are the same are made to be the very same objects, so that every later step can see with one look what it may pass
 over: it was checked, filled in and validated when it was stored.
 """
 

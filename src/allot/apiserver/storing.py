@@ -6,9 +6,9 @@ from typing import Any
 
 from allot.apiserver import objectmeta
 from allot.apiserver.errors import StatusError, already_exists
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject
+from allot.apiserver.server_context import ServerContext
 from allot.core.patching.managed import without_new_times
 from allot.store.port import Entry, KeyExists
 
@@ -18,24 +18,24 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 _GENERATE_ATTEMPTS = 8
 
 
-async def store_new(parts: Parts, served: Served, object_: Object, *, dry_run: bool, is_named: bool) -> Entry:
+async def store_new(context: ServerContext, served: Served, object_: Object, *, dry_run: bool, is_named: bool) -> Entry:
     """Store a new object; 409 if there is one of that name. is_named: the client chose the name, so no other is tried."""
     metadata = object_["metadata"]
     generated = bool(metadata.get("generateName")) and not is_named
     for _ in range(_GENERATE_ATTEMPTS):
         key = served.key(metadata.get("namespace", ""), metadata["name"])
         if dry_run:
-            if await parts.store.get(key) is None:
+            if await context.store.get(key) is None:
                 return Entry(key, object_, 0)
         else:
             try:
-                return await parts.store.create(key, owned(object_))
+                return await context.store.create(key, owned(object_))
             except KeyExists as error:
                 if not generated:
                     raise _exists(served, error.entry, metadata["name"]) from None
         if not generated:
-            raise _exists(served, await parts.store.get(key), metadata["name"])
-        object_ = objectmeta.renamed(object_, parts.ids)
+            raise _exists(served, await context.store.get(key), metadata["name"])
+        object_ = objectmeta.renamed(object_, context.ids)
         metadata = object_["metadata"]
     error_ = already_exists(served.resource.group, served.resource.plural, metadata["name"])
     text = f"{error_.message}, the server was not able to generate a unique name for the object"
@@ -49,7 +49,9 @@ def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
     return error
 
 
-async def store_changed(parts: Parts, served: Served, entry: Entry, object_: Object, *, dry_run: bool) -> Entry:
+async def store_changed(
+    context: ServerContext, served: Served, entry: Entry, object_: Object, *, dry_run: bool
+) -> Entry:
     """Store an object in place of an entry; RevisionConflict or KeyNotFound if that is not there any more."""
     if _is_unchanged(object_, entry.object):
         # No revision is used up and nobody is woken.
@@ -58,9 +60,9 @@ async def store_changed(parts: Parts, served: Served, entry: Entry, object_: Obj
         return Entry(entry.key, object_, entry.revision)
     if is_gone(served, object_):
         # The last finalizer went: the deletion that waited for it happens now, in place of the update.
-        deleted = await parts.store.delete(entry.key, entry.revision)
+        deleted = await context.store.delete(entry.key, entry.revision)
         return Entry(entry.key, at_revision(object_, deleted.revision), deleted.revision)
-    return await parts.store.update(entry.key, owned(object_), entry.revision)
+    return await context.store.update(entry.key, owned(object_), entry.revision)
 
 
 def _is_unchanged(object_: Object, old: Object) -> bool:

@@ -31,10 +31,10 @@ from allot.apiserver.errors import StatusError, bad_request, conflict, invalid, 
 from allot.apiserver.fieldchecks import cannot_be_handled, checked_fields
 from allot.apiserver.options import WriteOptions, write_options
 from allot.apiserver.ownership import track
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest, Attributes
 from allot.apiserver.resources import Refused
+from allot.apiserver.server_context import ServerContext
 from allot.apiserver.sharing import sharing
 from allot.apiserver.storing import MODIFIED, answer, store_changed, store_new
 from allot.core.validation.fields import INVALID, FieldError
@@ -65,7 +65,7 @@ class Change(msgspec.Struct, frozen=True):
 class Write(msgspec.Struct, frozen=True):
     """A write in progress."""
 
-    parts: Parts
+    context: ServerContext
     served: Served
     request: ApiRequest
     options: WriteOptions
@@ -102,23 +102,23 @@ class _Draft(msgspec.Struct, frozen=True):
 # --- verbs ---
 
 
-async def create(parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+async def create(context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
     """POST."""
     options = write_options(request.query, request.user_agent, "Create")
-    return await _written(Write(parts, served, request, options, _POST), None)
+    return await _written(Write(context, served, request, options, _POST), None)
 
 
-async def update(parts: Parts, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
+async def update(context: ServerContext, served: Served, request: ApiRequest, subresource: str = "") -> ApiObject:
     """PUT of an object or of a subresource that has the object's shape."""
     options = write_options(request.query, request.user_agent, "Update")
-    return await replace(Write(parts, served, request, options, _PUT, subresource))
+    return await replace(Write(context, served, request, options, _PUT, subresource))
 
 
 async def replace(write: Write) -> ApiObject:
     """Store what the change makes of what is there; tries again when somebody else was faster."""
     key = write.served.key(write.request.namespace, write.request.name)
     for _ in range(_CONFLICT_ATTEMPTS):
-        entry = await write.parts.store.get(key)
+        entry = await write.context.store.get(key)
         try:
             return await _written(write, entry)
         except (RevisionConflict, KeyNotFound):
@@ -129,13 +129,13 @@ async def replace(write: Write) -> ApiObject:
 
 def _posted(write: Write, stored: Object | None) -> Warned:  # noqa: ARG001
     request, served = write.request, write.served
-    given = of_its_own(read_object(request, served, write.parts.registry), request.body)
+    given = of_its_own(read_object(request, served, write.context.registry), request.body)
     return checked_fields(given, served, write.options.field_validation)
 
 
 def _put(write: Write, stored: Object | None) -> Warned:
     request, served = write.request, write.served
-    given = read_object(request, served, write.parts.registry)
+    given = read_object(request, served, write.context.registry)
     # What is stored in the same version is shared with what is given, which copies the rest.
     return of_its_own(given, request.body) if stored is None or served.convert_needed else given, ()
 
@@ -157,18 +157,18 @@ _PUT = Change(_put, _checked_put)
 
 async def _written(write: Write, entry: Entry | None) -> ApiObject:
     """One try, in place of an entry or, if there is none, as a new object."""
-    parts, served, request, options = write.parts, write.served, write.request, write.options
+    context, served, request, options = write.context, write.served, write.request, write.options
     size, subresource = size_of(request.body), write.subresource
     if entry is None:
         old, drafted, operation, status = None, _new, Operation.CREATE, 201
     else:
         old, drafted, operation, status = entry.object, _changed, Operation.UPDATE, 200
         size = max(size, entry.size_bytes)
-    large, run = size > LARGE_BYTES, parts.aside.run
+    large, run = size > LARGE_BYTES, context.aside.run
     # The seam is written out: a call that decides would make small writes a tenth slower.
     draft = await run(size, drafted, write, entry) if large else drafted(write, entry)
     if old is None and request.verb != "create":
-        parts.authorizer.check(_creation(write))
+        context.authorizer.check(_creation(write))
     admission = admission_of(
         request,
         operation,
@@ -178,7 +178,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
         subresource=subresource,
         dry_run=options.dry_run,
     )
-    admitted = await parts.admission.mutate(admission)
+    admitted = await context.admission.mutate(admission)
     assert admitted is not None, "admission of a write keeps an object"
     if served.custom:
         # Their schemas and rules are written by users, and may take their time: others are served meanwhile.
@@ -189,16 +189,16 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
         object_, errors, warned = _judged(write, draft, admitted, old)
     write_check = served.strategy.write_check
     if write_check is not None:
-        errors = await write_check(parts, request, object_, old, subresource) + errors
+        errors = await write_check(context, request, object_, old, subresource) + errors
     if errors:
         name = request.name or object_["metadata"].get("name", "")
         raise await run(size, write.invalid, errors, name)
     admission.object = object_
-    async with parts.admission.judge(admission):
+    async with context.admission.judge(admission):
         if entry is None:
-            stored = await store_new(parts, served, object_, dry_run=options.dry_run, is_named=draft.is_named)
+            stored = await store_new(context, served, object_, dry_run=options.dry_run, is_named=draft.is_named)
         else:
-            stored = await store_changed(parts, served, entry, object_, dry_run=options.dry_run)
+            stored = await store_changed(context, served, entry, object_, dry_run=options.dry_run)
     warnings = (*draft.warnings, *warned, *admission.warnings)
     return (
         await run(size, answer, served, stored, status, warnings) if large else answer(served, stored, status, warnings)
@@ -207,7 +207,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
 
 def _new(write: Write, entry: Entry | None) -> _Draft:  # noqa: ARG001
     """A new object."""
-    parts, served, change, request = write.parts, write.served, write.change, write.request
+    context, served, change, request = write.context, write.served, write.change, write.request
     resource = served.resource
     object_, warnings = change.propose(write, None)
     if change.check is not None:
@@ -220,9 +220,9 @@ def _new(write: Write, entry: Entry | None) -> _Draft:  # noqa: ARG001
     if objectmeta.text_of(metadata, "resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")
     is_named = bool(objectmeta.text_of(metadata, "name"))
-    object_ = objectmeta.new_object(_read(served, object_), parts.clock, parts.ids)
+    object_ = objectmeta.new_object(_read(served, object_), context.clock, context.ids)
     if not change.managed:
-        object_ = track(parts, served, None, object_, write.options, "")
+        object_ = track(context, served, None, object_, write.options, "")
     object_, told = objectmeta.without_duplicate_owners(object_)
     if told or resource.idle:
         warnings = (*warnings, *told, resource.idle) if resource.idle else (*warnings, *told)
@@ -261,7 +261,7 @@ def _changed(write: Write, entry: Entry | None) -> _Draft:
     object_, warnings, is_ordinary = _merged(write, old)
     object_ = _with_version(write, object_, entry)
     if not write.change.managed:
-        object_ = track(write.parts, served, old, object_, write.options, write.subresource)
+        object_ = track(write.context, served, old, object_, write.options, write.subresource)
     object_, told = objectmeta.without_duplicate_owners(object_)
     return _Draft(object_, (*warnings, *told) if told else warnings, is_ordinary=is_ordinary)
 

@@ -87,7 +87,7 @@ async def run_workload(
 
 async def _until_quiet(plane: ControlPlane) -> None:
     """What was set up is still being talked about (events, controllers): that is not what is measured."""
-    store = plane.server.server.parts.store
+    store = plane.server.server.context.store
     for _ in range(_QUIET_TRIES):
         before = await store.revision()
         await plane.clock.sleep(_QUIET_S)
@@ -127,7 +127,7 @@ class _Mark(msgspec.Struct, frozen=True, kw_only=True):
         return _Mark(
             time=plane.clock.monotonic(),
             processor=processor_seconds(),
-            revision=await plane.server.server.parts.store.revision(),
+            revision=await plane.server.server.context.store.revision(),
             search_steps=scheduler.search_steps,
             nodes_evaluated=scheduler.nodes_evaluated,
         )

@@ -19,7 +19,7 @@ def client_of(running: Running, user: User, user_agent: str = "allot") -> Client
 
 def transport_of(running: Running, user: User, user_agent: str = "allot") -> InProcessTransport:
     """The transport of such a client."""
-    server, sites = running.server, running.sites
+    server, endpoints = running.server, running.endpoints
 
     async def handle(request: PlainRequest) -> Answer:
         return await server.handle(
@@ -43,9 +43,9 @@ def transport_of(running: Running, user: User, user_agent: str = "allot") -> InP
         segments = tuple(part for part in path.split("/") if part)
         accept = headers.get("Accept", "")
         try:
-            site = await sites.handle(PathRequest(user=user, verb="get", segments=segments, accept=accept))
+            answer = await endpoints.handle(PathRequest(user=user, verb="get", segments=segments, accept=accept))
         except StatusError as error:
             return error.code, error.status()
-        return site.status, site.body if site.body is not None else site.value
+        return answer.status, answer.body if answer.body is not None else answer.value
 
     return InProcessTransport(handle, StatusError, handle_path=handle_path, user_agent=user_agent)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from allot.apiserver.access.opening import Access, open_access
+from allot.apiserver.access.setup import Access, open_access
 from allot.process.clock import ManualClock
 from allot.process.ids import CountingIds
 

@@ -21,8 +21,8 @@ from allot.apiserver.access.authentication import (
     without_websocket_token,
 )
 from allot.apiserver.access.certificates import SCHEDULER, CertificateAuthority
-from allot.apiserver.access.opening import Access
 from allot.apiserver.access.secret_files import SecretFileError
+from allot.apiserver.access.setup import Access
 from allot.apiserver.errors import StatusError
 from allot.core.access.attributes import ANONYMOUS, User
 from allot.process.clock import ManualClock

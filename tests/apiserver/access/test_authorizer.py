@@ -13,7 +13,6 @@ from allot.apiserver.access.default_policy import default_objects
 from allot.apiserver.access.escalation import check_rbac_write
 from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.impersonation import impersonated
-from allot.apiserver.access.opening import Access
 from allot.apiserver.access.reviews import (
     local_subject_access_review,
     self_subject_access_review,
@@ -22,6 +21,7 @@ from allot.apiserver.access.reviews import (
     subject_access_review,
     token_review,
 )
+from allot.apiserver.access.setup import Access
 from allot.apiserver.errors import StatusError
 from allot.apiserver.request import ANONYMOUS, ApiRequest, Attributes, User
 from allot.process.clock import ManualClock

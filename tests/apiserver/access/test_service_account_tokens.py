@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jwt.types import Options
 
-from allot.apiserver.access.opening import Access
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.access.service_account_tokens import ISSUER, SECRET_TYPE, Authenticated, InvalidToken
+from allot.apiserver.access.setup import Access
 from allot.apiserver.access.token_key import TokenKey
 from allot.apiserver.access.token_requests import request_token
 from allot.apiserver.errors import StatusError

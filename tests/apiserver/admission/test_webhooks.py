@@ -146,7 +146,7 @@ async def test_a_webhook_behind_a_service_is_reached_at_its_endpoints(server: Li
     }
     assert (await server.post("/api/v1/namespaces/default/services", service)).status == 201
     # Loopback is no address of endpoints, so that the server would refuse this one.
-    await server.live.server.parts.store.create("/registry/endpointslices/default/hook-1", slice_)
+    await server.live.server.context.store.create("/registry/endpointslices/default/hook-1", slice_)
     where = {"service": {"namespace": "default", "name": "hook", "path": "/check"}, "caBundle": webhook.bundle}
     made = webhook.configuration("ValidatingWebhookConfiguration", clientConfig=where)
     assert (await server.post(f"{GROUP}/validatingwebhookconfigurations", made)).status == 201
@@ -177,7 +177,7 @@ async def test_a_webhook_with_side_effects_is_not_asked_in_a_dry_run(server: Liv
     made = webhook.configuration("ValidatingWebhookConfiguration", sideEffects="Some")
     # New ones must not have any; those from the days of v1beta1 may.
     assert (await server.post(f"{GROUP}/validatingwebhookconfigurations", made)).status == 422
-    await server.live.server.parts.store.create("/registry/validatingwebhookconfigurations/hook", made)
+    await server.live.server.context.store.create("/registry/validatingwebhookconfigurations/hook", made)
     refused = await server.post(f"{MAPS}?dryRun=All", config_map())
     assert refused.status == 400
     assert refused.json["message"] == 'admission webhook "hook.example.com" does not support dry run'

@@ -6,8 +6,8 @@ from typing import Any
 
 from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.errors import StatusError, forbidden
-from allot.apiserver.parts import Parts
 from allot.apiserver.request import ApiRequest
+from allot.apiserver.server_context import ServerContext
 from allot.core.access.attributes import User
 from allot.core.access.escalation import check_binding_write, check_role_write
 from allot.core.access.rbac import GROUP, RESOURCES, RoleMissing
@@ -15,14 +15,14 @@ from allot.core.validation.fields import FieldError
 
 
 async def check_write(
-    parts: Parts,
+    context: ServerContext,
     request: ApiRequest,
     object_: dict[str, Any],
     old: dict[str, Any] | None,
     subresource: str,  # noqa: ARG001
 ) -> tuple[FieldError, ...]:
     """What writers of roles and bindings need besides the right to write them."""
-    check_rbac_write(parts.authorizer, request.user, request.resource, request.namespace, object_, old)
+    check_rbac_write(context.authorizer, request.user, request.resource, request.namespace, object_, old)
     return ()
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from allot.apiserver.deletes import delete_collection
-from allot.apiserver.parts import Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiRequest, User
+from allot.apiserver.server_context import ServerContext
 
 _SERVER = User("system:apiserver", groups=("system:masters",))
 
 
-def delete_all_objects(parts: Parts) -> Callable[[Served], Awaitable[None]]:
+def delete_all_objects(context: ServerContext) -> Callable[[Served], Awaitable[None]]:
     """A function that deletes every object of a row; those with finalizers are marked."""
 
     async def delete_all(served: Served) -> None:
@@ -24,6 +24,6 @@ def delete_all_objects(parts: Parts) -> Callable[[Served], Awaitable[None]]:
             version=resource.version,
             resource=resource.plural,
         )
-        await delete_collection(parts, served, request)
+        await delete_collection(context, served, request)
 
     return delete_all

@@ -9,9 +9,9 @@ from allot.apiserver.kinds.generic import errors_of
 from allot.apiserver.kinds.known_specs import KnownSpecs, SpecKeys, exact_key
 from allot.apiserver.kinds.ordinary import OrdinaryClaims
 from allot.apiserver.kinds.typed import Clock, TypedStrategy, decode_typed, new_metadata_errors
-from allot.apiserver.parts import Parts
 from allot.apiserver.request import ApiRequest
 from allot.apiserver.resources import Object, Resource
+from allot.apiserver.server_context import ServerContext
 from allot.core.access.claim_status import check_claim_status_write
 from allot.core.features import FeatureGates
 from allot.core.validation import claim, claim_status
@@ -79,7 +79,7 @@ class ClaimStrategy(TypedStrategy):
         return errors
 
     async def _check_write(
-        self, parts: Parts, request: ApiRequest, object_: Object, old: Object | None, subresource: str
+        self, context: ServerContext, request: ApiRequest, object_: Object, old: Object | None, subresource: str
     ) -> tuple[FieldError, ...]:
         """Not everybody who may write a claim's status may allocate or release it; admin access needs a namespace for it."""
         if subresource == "status":
@@ -87,13 +87,13 @@ class ClaimStrategy(TypedStrategy):
             if _STATUS_GATE in self._gates:
                 before = old.get("status") if old is not None else None
                 asked = request.attributes()
-                errors = check_claim_status_write(parts.authorizer.authorize, asked, object_.get("status"), before)
+                errors = check_claim_status_write(context.authorizer.authorize, asked, object_.get("status"), before)
             if old is None or not _is_any_admin(members(object_, "status", "allocation", "devices").get("results")):
                 return errors
-            return errors + self.admin_status_errors(object_, old, await _namespace_labels(parts, request))
+            return errors + self.admin_status_errors(object_, old, await _namespace_labels(context, request))
         if old is not None or not asks_for_admin_access(members(object_, "spec")):
             return ()
-        return self.admin_access_errors(object_, await _namespace_labels(parts, request))
+        return self.admin_access_errors(object_, await _namespace_labels(context, request))
 
     def admin_access_errors(self, object_: Object, namespace_labels: Mapping[str, str]) -> tuple[FieldError, ...]:
         """Errors of a new claim that asks for admin access in a namespace not labelled for it."""
@@ -115,12 +115,12 @@ class ClaimTemplateStrategy(TypedStrategy):
         super().__init__(resource, gates, now, self._check_write)
 
     async def _check_write(
-        self, parts: Parts, request: ApiRequest, object_: Object, old: Object | None, subresource: str
+        self, context: ServerContext, request: ApiRequest, object_: Object, old: Object | None, subresource: str
     ) -> tuple[FieldError, ...]:
         """Admin access needs a namespace for it."""
         if subresource or old is not None or not asks_for_admin_access(members(object_, "spec", "spec")):
             return ()
-        return self.admin_access_errors(object_, await _namespace_labels(parts, request))
+        return self.admin_access_errors(object_, await _namespace_labels(context, request))
 
     def admin_access_errors(self, object_: Object, namespace_labels: Mapping[str, str]) -> tuple[FieldError, ...]:
         """Errors of a new template that asks for admin access in a namespace not labelled for it."""
@@ -140,8 +140,8 @@ def _is_any_admin(results: Any) -> bool:
     return any(isinstance(item, dict) and bool(item.get("adminAccess")) for item in results or ())
 
 
-async def _namespace_labels(parts: Parts, request: ApiRequest) -> Mapping[str, str]:
-    namespaces = parts.registry.storage_row("", "namespaces")
+async def _namespace_labels(context: ServerContext, request: ApiRequest) -> Mapping[str, str]:
+    namespaces = context.registry.storage_row("", "namespaces")
     assert namespaces is not None, "namespaces are served"
-    entry = await parts.store.get(namespaces.key("", request.namespace))
+    entry = await context.store.get(namespaces.key("", request.namespace))
     return (entry.object["metadata"].get("labels") or {}) if entry is not None else {}

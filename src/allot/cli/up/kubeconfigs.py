@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from allot.apiserver.access.opening import Access
 from allot.apiserver.access.secret_files import write_secret
+from allot.apiserver.access.setup import Access
 from allot.cli.errors import Unreadable
 from allot.yaml_values.reader import NotYAML, read_yaml
 from allot.yaml_values.writer import yaml_text

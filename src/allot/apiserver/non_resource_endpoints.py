@@ -39,7 +39,7 @@ _HEALTH = ("livez", "readyz", "healthz")
 Check = tuple[str, Callable[[], Awaitable[str | None]]]
 
 
-class Site(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer: a value to encode, or bytes as they are."""
 
     value: Any = None
@@ -49,7 +49,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
 
 
-class Sites:
+class NonResourceEndpoints:
     """All paths outside the API's objects."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Sites:
         self._checks = dict.fromkeys(_HEALTH, checks) | {"readyz": checks + ready_checks}
         self._tokens = tokens
 
-    async def handle(self, request: PathRequest) -> Site:
+    async def handle(self, request: PathRequest) -> EndpointAnswer:
         """The answer to a request; 403, 404 or 405 if there is none."""
         self._authorizer.check(request.attributes())
         if request.verb not in ("get", "head"):
@@ -81,13 +81,13 @@ class Sites:
             raise path_not_found()
         return site
 
-    async def _find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> Site | None:
+    async def _find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> EndpointAnswer | None:
         """The answer for a path, None if it leads nowhere."""
         match segments:
             case ():
-                return Site(value={"paths": self._paths()})
+                return EndpointAnswer(value={"paths": self._paths()})
             case ("version",):
-                return Site(value=VERSION)
+                return EndpointAnswer(value=VERSION)
             case ("api" | "apis" as root,):
                 return self._roots(root, accept)
             case ("api", version):
@@ -98,19 +98,19 @@ class Sites:
                 return _found(self._discovery.resources(group, version))
             case (".well-known", "openid-configuration"):
                 document = self._tokens.discovery(f"{self._tokens.issuer}/openid/v1/jwks")
-                return Site(body=msgspec.json.encode(document), media_type="application/json")
+                return EndpointAnswer(body=msgspec.json.encode(document), media_type="application/json")
             case ("openid", "v1", "jwks"):
                 keys = msgspec.json.encode(self._tokens.key.key_set())
-                return Site(body=keys, media_type="application/jwk-set+json")
+                return EndpointAnswer(body=keys, media_type="application/jwk-set+json")
             case ("metrics",):
-                return Site(body=self._metrics.text(), media_type=CONTENT_TYPE)
+                return EndpointAnswer(body=self._metrics.text(), media_type=CONTENT_TYPE)
             case ("openapi", *rest):
-                return self._openapi_site(tuple(rest), accept)
+                return self._openapi_document(tuple(rest), accept)
             case (name, *rest) if name in _HEALTH and len(rest) <= 1:
                 return await self._health(name, rest[0] if rest else "", query)
         return None
 
-    def _roots(self, root: str, accept: str) -> Site:
+    def _roots(self, root: str, accept: str) -> EndpointAnswer:
         for entry in parse_accept(accept):
             parameters = entry.parameters
             if parameters.get("as") != "APIGroupDiscoveryList" or parameters.get("g") != "apidiscovery.k8s.io":
@@ -121,30 +121,30 @@ class Sites:
             if entry.media_type == "application/json" and version in (V2, V2BETA1):
                 value = self._discovery.aggregated(version, legacy=root == "api")
                 media_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-                return Site(value=value, media_type=media_type, headers={"Vary": "Accept"})
+                return EndpointAnswer(value=value, media_type=media_type, headers={"Vary": "Accept"})
         value = self._discovery.api_versions() if root == "api" else self._discovery.groups()
-        return Site(value=value, headers={"Vary": "Accept"})
+        return EndpointAnswer(value=value, headers={"Vary": "Accept"})
 
-    def _openapi_site(self, rest: tuple[str, ...], accept: str) -> Site | None:
+    def _openapi_document(self, rest: tuple[str, ...], accept: str) -> EndpointAnswer | None:
         if rest == ("v2",):
             return self._openapi_v2(accept)
         if rest[:1] != ("v3",):
             return None
         if len(rest) == 1:
-            return Site(value=self._openapi.index())
+            return EndpointAnswer(value=self._openapi.index())
         found = self._openapi.document("/".join(rest[1:]))
         if found is None:
             return None
         etag, body = found
-        return Site(body=body, media_type="application/json", headers={"ETag": etag, "Vary": "Accept"})
+        return EndpointAnswer(body=body, media_type="application/json", headers={"ETag": etag, "Vary": "Accept"})
 
-    def _openapi_v2(self, accept: str) -> Site:
+    def _openapi_v2(self, accept: str) -> EndpointAnswer:
         if any("proto-openapi" in entry.media_type for entry in parse_accept(accept)[:1]):
             media_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-            return Site(body=self._openapi.swagger_protobuf(), media_type=media_type)
-        return Site(body=self._openapi.swagger(), media_type="application/json")
+            return EndpointAnswer(body=self._openapi.swagger_protobuf(), media_type=media_type)
+        return EndpointAnswer(body=self._openapi.swagger(), media_type="application/json")
 
-    async def _health(self, name: str, only: str, query: Mapping[str, str]) -> Site | None:
+    async def _health(self, name: str, only: str, query: Mapping[str, str]) -> EndpointAnswer | None:
         checks = [check for check in self._checks[name] if not only or check[0] == only]
         if not checks:
             return None
@@ -159,10 +159,10 @@ class Sites:
             lines.append(f"[+]{title} ok" if problem is None else f"[-]{title} failed: {problem}")
         headers = {"X-Content-Type-Options": "nosniff"}
         if not failed and (only or "verbose" not in query):
-            return Site(body=b"ok", media_type=_TEXT, headers=headers)
+            return EndpointAnswer(body=b"ok", media_type=_TEXT, headers=headers)
         lines.append(f"{name} check {'failed' if failed else 'passed'}")
         body = "\n".join(lines).encode() + b"\n"
-        return Site(body=body, status=500 if failed else 200, media_type=_TEXT, headers=headers)
+        return EndpointAnswer(body=body, status=500 if failed else 200, media_type=_TEXT, headers=headers)
 
     def _paths(self) -> list[str]:
         paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"]
@@ -173,5 +173,5 @@ class Sites:
         return sorted(paths)
 
 
-def _found(value: dict[str, Any] | None) -> Site | None:
-    return None if value is None else Site(value=value)
+def _found(value: dict[str, Any] | None) -> EndpointAnswer | None:
+    return None if value is None else EndpointAnswer(value=value)

@@ -6,7 +6,7 @@ from typing import Any
 
 from allot.apiserver import bindings, objectmeta
 from allot.apiserver.access import reviews
-from allot.apiserver.access.opening import Access
+from allot.apiserver.access.setup import Access
 from allot.apiserver.access.token_requests import request_token
 from allot.apiserver.admission.attributes import Operation
 from allot.apiserver.aside import size_of
@@ -14,28 +14,28 @@ from allot.apiserver.bodies import read_object
 from allot.apiserver.errors import method_not_allowed
 from allot.apiserver.fieldchecks import TOKEN_REQUEST, checked_fields, read_part
 from allot.apiserver.options import write_options
-from allot.apiserver.parts import Lookup, Parts
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.server_context import Lookup, ServerContext
 
 Object = dict[str, Any]
 
 
-class Questions:
+class Reviews:
     """Answers with what is known about access."""
 
     def __init__(self, access: Access, lookup: Lookup) -> None:
         self._access = access
         self._lookup = lookup
 
-    async def answer(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+    async def answer(self, context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
         """POST of something that is not stored."""
         resource, access = served.resource, self._access
         if resource.kind == "Binding":
-            return await bindings.bind(parts, served, request)
+            return await bindings.bind(context, served, request)
         options = write_options(request.query, request.user_agent, "Create")
-        review, warnings = await parts.aside.run(
-            size_of(request.body), _read, parts, served, request, options.field_validation
+        review, warnings = await context.aside.run(
+            size_of(request.body), _read, context, served, request, options.field_validation
         )
         review = objectmeta.in_namespace(review, request.namespace, namespaced=resource.namespaced)
         review = {**review, "metadata": review.get("metadata") or {}}
@@ -49,29 +49,31 @@ class Questions:
             case "SelfSubjectRulesReview":
                 told = reviews.self_subject_rules_review(access.authorizer, review, request.user)
             case "SelfSubjectReview":
-                told = reviews.self_subject_review(review, request.user, parts.clock)
+                told = reviews.self_subject_review(review, request.user, context.clock)
             case "TokenReview":
                 told = await reviews.token_review(access.authenticator, review, access.tokens.audiences)
             case _:
                 raise method_not_allowed()
         return ApiObject(object=told, status=201, warnings=warnings)
 
-    async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+    async def token(self, context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a TokenRequest to a service account."""
         options = write_options(request.query, request.user_agent, "Create")
-        body, told = await parts.aside.run(
-            size_of(request.body), read_part, request, served, parts.registry, TOKEN_REQUEST, options.field_validation
+        body, told = await context.aside.run(
+            size_of(request.body), read_part, request, served, context.registry, TOKEN_REQUEST, options.field_validation
         )
         access = self._access
-        admitted, warnings = await parts.admission.admit(
+        admitted, warnings = await context.admission.admit(
             request, Operation.CREATE, served.resource, body, None, subresource="token"
         )
         assert admitted is not None, "admission of a create keeps an object"
         issued = await request_token(
-            access.tokens, self._lookup, parts.clock, request.namespace, request.name, admitted
+            access.tokens, self._lookup, context.clock, request.namespace, request.name, admitted
         )
         return ApiObject(object=issued, status=201, warnings=(*told, *warnings))
 
 
-def _read(parts: Parts, served: Served, request: ApiRequest, validation: str) -> tuple[Object, tuple[str, ...]]:
-    return checked_fields(read_object(request, served, parts.registry), served, validation)
+def _read(
+    context: ServerContext, served: Served, request: ApiRequest, validation: str
+) -> tuple[Object, tuple[str, ...]]:
+    return checked_fields(read_object(request, served, context.registry), served, validation)

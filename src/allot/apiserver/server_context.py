@@ -24,17 +24,17 @@ class Lookup(Protocol):
         """One object; None if it is not there."""
 
 
-class Questions(Protocol):
+class Reviews(Protocol):
     """Answers what is asked and not stored."""
 
-    async def answer(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+    async def answer(self, context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a review."""
 
-    async def token(self, parts: Parts, served: Served, request: ApiRequest) -> ApiObject:
+    async def token(self, context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a TokenRequest to a service account."""
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Given to every handler."""
 
     store: Store
@@ -45,4 +45,4 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     ids: Ids
     gates: FeatureGates
     aside: Aside
-    questions: Questions | None = None
+    reviews: Reviews | None = None
