@@ -86,7 +86,7 @@ async def _fuzz_apiserver(target: Target, campaign: Campaign, requests: int, see
             await _rounds(target, campaign, plan, requests, clean)
             # What was sent before is sent again: whatever can be loaded or kept once is there by now.
             campaign.is_warm()
-            await _rounds(target, campaign, plan, requests // 2, clean)
+            await _rounds(target, campaign, plan, requests // 2, clean, "sent again for memory")
     await _end(target, campaign)
 
 
@@ -103,12 +103,17 @@ async def _fuzz_node(target: Target, campaign: Campaign, requests: int, seed: in
     await _rounds(target, campaign, plan, requests, nothing_to_clean)
     if requests >= MEMORY_REQUESTS_MIN:
         campaign.is_warm()
-        await _rounds(target, campaign, plan, requests // 2, nothing_to_clean)
+        await _rounds(target, campaign, plan, requests // 2, nothing_to_clean, "sent again for memory")
     await _end(target, campaign)
 
 
 async def _rounds(
-    target: Target, campaign: Campaign, plan: Sequences, requests: int, clean: Callable[[], Awaitable[int]]
+    target: Target,
+    campaign: Campaign,
+    plan: Sequences,
+    requests: int,
+    clean: Callable[[], Awaitable[int]],
+    what: str = "fuzzed",
 ) -> None:
     first, objects = 0, 0
     with Live(console=_console, transient=True) as live:
@@ -116,12 +121,13 @@ async def _rounds(
             count = min(ROUND_REQUESTS, requests - first * STEPS) // STEPS or 1
             running = asyncio.create_task(campaign.round(plan, first, count))
             while not running.done():
-                live.update(_progress(campaign, requests, objects))
+                live.update(_progress(campaign, f"{first * STEPS}/{requests} {what}", objects))
                 await asyncio.wait([running], timeout=0.5)
             running.result()
             first += count
             if not _console.is_terminal:
-                _console.print(_progress(campaign, requests, objects), soft_wrap=True, highlight=False)
+                told = _progress(campaign, f"{first * STEPS}/{requests} {what}", objects)
+                _console.print(told, soft_wrap=True, highlight=False)
             if target.is_alive:
                 objects = await clean()
                 campaign.look_at_memory()
@@ -133,12 +139,12 @@ async def _end(target: Target, campaign: Campaign) -> None:
         await campaign.shrink_findings()
 
 
-def _progress(campaign: Campaign, requests: int, objects: int) -> str:
+def _progress(campaign: Campaign, done: str, objects: int) -> str:
     statuses = " ".join(f"{status or 'none'}:{count}" for status, count in sorted(campaign.statuses.items()))
     slowest = campaign.slowest[0].wall_s if campaign.slowest else 0.0
     memory = campaign.memory[-1][1] >> 20 if campaign.memory else 0
     return (
-        f"{campaign.sent}/{requests} {campaign.rate:.0f}/s  {statuses}  slowest {slowest:.2f} s  {memory} MiB  "
+        f"{done}  {campaign.sent} in all, {campaign.rate:.0f}/s  {statuses}  slowest {slowest:.2f} s  {memory} MiB  "
         f"{objects} objects  {len(campaign.findings)} findings"
     )
 
