@@ -18,14 +18,17 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint escapes bench bench-compare fuzz docs site format wheel lock clean
+.PHONY: help setup demo test check lint steady escapes crashes nightly bench bench-compare fuzz docs site format wheel lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
 	@echo "make test    all tests"
 	@echo "make check   format, lint, types, import rules, fast tests"
 	@echo "make lint    the same without tests"
+	@echo "make steady  all tests three times, those that start processes twenty times, while the processors are busy (SUITES, REPEATS, TESTS)"
+	@echo "make nightly what takes too long for every change: steady, escapes, crashes, fuzz"
 	@echo "make escapes try 10,000 times each to lead the node agent out of its folders by links"
+	@echo "make crashes kill the controllers of workloads between any two writes, 200 seeds of each law; and agents, drivers, control planes"
 	@echo "make bench   measure speed and memory"
 	@echo "make bench-compare REF=commit  processor time per pod against another commit, in turn (PAIRS=10, OUTPUT=text|json)"
 	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
@@ -79,6 +82,13 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mkdocs build --strict --quiet
 
+SUITES ?= 3
+REPEATS ?= 20
+TESTS ?= tests
+
+steady: $(READY)
+	$(BIN)/python -m steady --suites $(SUITES) --repeats $(REPEATS) $(TESTS)
+
 escapes: $(READY)
 	ALLOT_TRIES=10000 $(BIN)/pytest --quiet --timeout 0 tests/security/test_process_runtime.py
 
@@ -88,10 +98,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/apiserver.py
 	$(BIN)/python benchmarks/apiserver_command.py
 	$(BIN)/python benchmarks/scheduling.py
+	$(BIN)/python benchmarks/gangs.py
 	$(BIN)/python benchmarks/controllers.py
 	$(BIN)/python benchmarks/claims.py
 	$(BIN)/python benchmarks/node.py
 	$(BIN)/python benchmarks/simulated_nodes.py
+	$(BIN)/python benchmarks/autoscalers.py
+	$(BIN)/python benchmarks/workloads.py
 	$(BIN)/python benchmarks/explain.py
 
 PAIRS ?= 10
@@ -107,6 +120,13 @@ TARGET ?= apiserver
 
 fuzz: $(READY)
 	$(BIN)/python -m fuzz --requests $(N) --seed $(SEED) --target $(TARGET) $(if $(REPLAY),--replay $(REPLAY))
+
+# Controllers that are killed between any two writes: 200 seeds of each law.
+crashes: $(READY)
+	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist worksteal tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py
+	ALLOT_KILL_ROUNDS=40 $(BIN)/pytest --quiet --timeout 0 tests/node/test_agent_kills.py
+
+nightly: steady escapes crashes fuzz
 
 docs: $(READY)
 	$(BIN)/python docs/console.py

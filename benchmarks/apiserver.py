@@ -156,9 +156,9 @@ async def updates(live: Running) -> None:
 
 async def listing(live: Running) -> None:
     """A list of 10,000 pods as bytes."""
-    from allot.apiserver.negotiation import Format
     from allot.apiserver.request import ApiList
-    from allot.apiserver.responses import Encoder
+    from allot.apiserver.serving.negotiation import Format
+    from allot.apiserver.serving.responses import Encoder
 
     request = ApiRequest(user=ADMIN_USER, verb="list", group="", version="v1", resource="pods", namespace="default")
     served = live.server.context.registry.find("", "v1", "pods")

@@ -23,6 +23,7 @@ import uvloop
 from allot.apiserver.assembly import Running, Settings, running
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import ADMINISTRATOR
+from allot.core.model.pods_v1 import decode_runnable
 from allot.node.dra.claim_preparer import ClaimPreparer
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
@@ -139,9 +140,9 @@ async def measure(preparer: ClaimPreparer, pods: list[dict[str, Any]], at_once: 
     async def work() -> None:
         for pod in waiting:
             started = time.perf_counter()
-            await preparer.prepare(pod)
+            await preparer.prepare(decode_runnable(pod))
             took.append(time.perf_counter() - started)
-            await preparer.unprepare(pod)
+            await preparer.unprepare(decode_runnable(pod))
 
     wall, processor = time.perf_counter(), time.process_time()
     await asyncio.gather(*(work() for _ in range(at_once)))

@@ -28,9 +28,9 @@ from allot.core.model.scheduling_v1 import (
     PodGroupSpec,
 )
 from allot.core.quantity import Quantity
-from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import ClaimStep, Unit
 from allot.core.scheduling.settings import DEFAULT_SETTINGS
 

@@ -108,14 +108,15 @@ async def measure(root: Path, count: int, pods: int, claims: int) -> None:
             await _run_pods(plane, "pod", pods, 0, spec)
             watch.say(f"{pods} pods")
         if claims:
-            await _create_template(plane)
+            await create_template(plane)
             spec["containers"] = [{"name": "main", "image": "trainer", "resources": {"claims": [{"name": "gpu"}]}}]
             spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
             await _run_pods(plane, "claiming", claims, pods, spec)
             watch.say(f"{claims} pods with a claim each")
 
 
-async def _create_template(plane: ControlPlane) -> None:
+async def create_template(plane: ControlPlane) -> None:
+    """The template that claims one GPU."""
     templates = plane.client().resource("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     await templates.create(

@@ -60,3 +60,10 @@ def test_allocation_and_scheduling_take_structs() -> None:
         if plain.search(path.read_text())
     }
     assert found == PLAIN_OBJECTS
+
+
+def test_no_page_has_marks_of_a_merge() -> None:
+    root = PACKAGE.parents[1]
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    assert pages
+    assert not [path for path in pages if re.search(r"^(<{7}|>{7}) ", path.read_text(), re.MULTILINE)]

@@ -29,6 +29,8 @@ MADE = [
 
 
 @pytest.mark.slow
+# A page about autoscalers waits for them, and they look every 15 seconds.
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_do_what_the_page_says(page: Path) -> None:
     commands = [command for command in console.commands_on(page) if not command.is_set_up]

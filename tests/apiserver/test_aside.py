@@ -15,10 +15,10 @@ import pytest
 
 from allot.apiserver.aside import LARGE_BYTES, WAITING_MAX, Aside, size_of
 from allot.apiserver.assembly import builtin_registry
-from allot.apiserver.bodies import CONTAINERS_MAX, read_value
 from allot.apiserver.errors import StatusError
-from allot.apiserver.fieldchecks import checked_fields
-from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_schemas
+from allot.apiserver.objects.bodies import CONTAINERS_MAX, read_value
+from allot.apiserver.objects.fieldchecks import checked_fields
 from allot.core.features import DEFAULT_GATES
 from allot.core.patching.tracking import track_update
 from allot.core.schema import Schemas

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from allot.apiserver import objectmeta
 from allot.apiserver.errors import StatusError, invalid
-from allot.apiserver.fieldchecks import checked_fields
-from allot.apiserver.options import write_options
-from allot.apiserver.ownership import track
+from allot.apiserver.objects import objectmeta
+from allot.apiserver.objects.fieldchecks import checked_fields
+from allot.apiserver.objects.options import write_options
+from allot.apiserver.objects.ownership import track
 from allot.apiserver.registry import Served
 from allot.apiserver.resources import Refused
 from allot.apiserver.server_context import ServerContext

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allot.apiserver.errors import StatusError
-from allot.apiserver.non_resource_endpoints import NonResourceEndpoints
+from allot.apiserver.nonresource.endpoints import NonResourceEndpoints
 from allot.apiserver.request import ANONYMOUS, ApiConnection, ApiRequest, PathRequest
 from allot.apiserver.server import ApiServer
 from apiserver.live import LiveServer

@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from apiserver.live import LiveServer
+from waiting import WAIT_S
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 # Files that are open besides the connections, both ends of which are in this process.
 OTHER_FILES = 200
-STUCK_S = 30
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -47,7 +47,7 @@ async def clients(server: LiveServer, count: int, first_bytes: bytes = b"") -> A
 
 async def assert_serves(server: LiveServer, name: str) -> None:
     """Reads, writes and watches work, also for somebody who comes anew."""
-    async with asyncio.timeout(STUCK_S):
+    async with asyncio.timeout(WAIT_S):
         assert (await server.get("/readyz")).status == 200
         version = (await server.get(MAPS)).json["metadata"]["resourceVersion"]
         async with server.watch(f"{MAPS}?watch=true&resourceVersion={version}") as events:
@@ -101,7 +101,7 @@ async def test_two_thousand_idle_connections_do_not_stop_others(server: LiveServ
 
 
 async def test_a_client_without_credential_gets_its_answer_before_its_body_is_read(server: LiveServer) -> None:
-    async with clients(server, 1, HALF_A_BODY) as [(reader, _)], asyncio.timeout(STUCK_S):
+    async with clients(server, 1, HALF_A_BODY) as [(reader, _)], asyncio.timeout(WAIT_S):
         answer = await reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert b"connection: close" in answer.lower()
@@ -113,7 +113,7 @@ async def test_a_watcher_that_does_not_read_does_not_stop_others(server: LiveSer
     async with (
         server.session.get(f"{server.url}{MAPS}?watch=true") as lazy,
         server.watch(f"{MAPS}?watch=true&resourceVersion=0") as events,
-        asyncio.timeout(STUCK_S),
+        asyncio.timeout(WAIT_S),
     ):
         assert lazy.status == 200
         lazy.content._protocol.pause_reading()

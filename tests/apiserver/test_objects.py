@@ -341,7 +341,8 @@ async def test_a_pod_is_bound_once(any_server: LiveServer) -> None:
 async def test_budgets_hold_back_evictions(server: LiveServer) -> None:
     await bound(server, "p")
     await server.patch(f"{PODS}/p", {"metadata": {"labels": {"app": "x"}}})
-    await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    await server.patch(f"{PODS}/p/status", {"status": ready})
     budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     assert (await server.post(path, budget)).status == 201
@@ -363,6 +364,40 @@ async def test_budgets_hold_back_evictions(server: LiveServer) -> None:
     assert (await server.post(f"{PODS}/p/eviction", eviction)).status == 201
     left = (await server.get(f"{path}/b")).json["status"]
     assert (left["disruptionsAllowed"], list(left["disruptedPods"])) == (0, ["p"])
+    assert [(one["status"], one["reason"]) for one in left["conditions"]] == [("False", "InsufficientPods")]
+    evicted = (await server.get(f"{PODS}/p")).json
+    told = next(one for one in evicted["status"]["conditions"] if one["type"] == "DisruptionTarget")
+    assert (told["status"], told["reason"]) == ("True", "EvictionByEvictionAPI")
+    assert told["message"] == "Eviction API: evicting" and evicted["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "healthy", "desired", "status"),
+    [
+        ("", 1, 1, 201),
+        ("IfHealthyBudget", 1, 1, 201),
+        ("IfHealthyBudget", 0, 1, 429),
+        ("IfHealthyBudget", 1, 0, 429),
+        ("AlwaysAllow", 0, 1, 201),
+    ],
+)
+async def test_a_pod_that_is_not_ready_is_evicted_outside_of_the_budget(
+    server: LiveServer, policy: str, healthy: int, desired: int, status: int
+) -> None:
+    await bound(server, "p")
+    await server.patch(f"{PODS}/p", {"metadata": {"labels": {"app": "x"}}})
+    await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
+    if policy:
+        spec["unhealthyPodEvictionPolicy"] = policy
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    await server.post(path, {"metadata": {"name": "b"}, "spec": spec})
+    counts = {"currentHealthy": healthy, "desiredHealthy": desired, "disruptionsAllowed": 0, "expectedPods": 2}
+    await server.patch(f"{path}/b/status", {"status": {**counts, "observedGeneration": 1}})
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    assert (await server.post(f"{PODS}/p/eviction", eviction)).status == status
+    left = (await server.get(f"{path}/b")).json["status"]
+    assert left["disruptionsAllowed"] == 0 and not left.get("disruptedPods")
 
 
 async def test_deployments_are_scaled(server: LiveServer) -> None:
@@ -431,5 +466,5 @@ async def test_duplicate_fields_are_told_also_when_the_same_spec_came_without(se
         answer = await server.post(pods, b'{"metadata":{"name":"' + name + b'"},' + spec)
         assert answer.status == 201
         warnings.append(answer.headers.get("Warning", ""))
-    assert [bool(warning) for warning in warnings] == [False, True, False]
+    assert ["duplicate field" in warning for warning in warnings] == [False, True, False]
     assert "spec.containers[0].image" in warnings[1]

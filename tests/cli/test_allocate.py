@@ -195,7 +195,7 @@ def test_objects_of_other_groups_are_passed_over() -> None:
     other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
     result = allot("allocate", "-", stdin=text(device_class(), resource_slice(), claim(), other))
     assert result.code == 0
-    assert "note: Deployment web (apps/v1) takes no part in allocation" in result.stderr
+    assert "note: Deployment web (apps/v1) does not matter for allocation and is ignored" in result.stderr
 
 
 def test_an_unknown_kind_of_the_group_is_refused() -> None:

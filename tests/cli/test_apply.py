@@ -111,7 +111,7 @@ def test_errors_of_lint_stop_everything() -> None:
     [
         (CLASS.replace("  name: cards.example.com\nspec", "  labels: {}\nspec"), ["--no-lint"], "no metadata.name"),
         (POD.replace("name: pod", "name: pod\n  namespace: a"), ["-n", "b", "--no-lint"], "expected b, as -n says"),
-        (f"{CLASS}---\nfree: text\n", ["--no-lint"], "a document is no object"),
+        (f"{CLASS}---\nfree: text\n", ["--no-lint"], "a document is not an object"),
     ],
 )
 def test_what_cannot_be_applied_is_refused_before_anything_is(text: str, arguments: list[str], said: str) -> None:

@@ -159,7 +159,7 @@ def test_none_fits_is_an_exit_code(tmp_path: Path) -> None:
     [
         (("--drain", "gone"), 1, "'gone': no node has that name or those labels"),
         (("--add-like", "gone=2"), 1, "node gone is not in the cluster"),
-        (("--add-like", "node-a=x"), 2, "'x' is no number of nodes"),
+        (("--add-like", "node-a=x"), 2, "'x' is not a number of nodes"),
         (("--add", "h100x99=1"), 2, "there is no such machine"),
         (("--max", "0"), 2, "invalid value for '--max'"),
     ],

@@ -27,10 +27,10 @@ from allot.node.runtimes.process import ProcessRuntime
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.store.memory import MemoryStore
 from cli.command import allot
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 30.0
 NODES = NodeSet(profile="h100x8", name="gpu", count=2)
 MANIFEST = """
 apiVersion: resource.k8s.io/v1

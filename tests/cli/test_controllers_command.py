@@ -16,6 +16,7 @@ from allot.client.errors import NotFound
 from allot.store.memory import MemoryStore
 from apiserver.live import live_server
 from client.conftest import http_transport
+from waiting import WAIT_S
 
 
 def test_unknown_controllers_are_refused_with_the_names_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +31,7 @@ def test_a_kubeconfig_that_is_missing_or_a_wrong_duration_is_refused(
     assert run(["controllers", "--kubeconfig", str(tmp_path / "none"), "--port=-1"]) == 2
     assert "none: No such file" in capsys.readouterr().err
     assert run(["controllers", "--node-monitor-period=soon"]) == 2
-    assert "'soon' is no duration such as 15s or 1m30s" in capsys.readouterr().err
+    assert "'soon' is not a duration such as 15s or 1m30s" in capsys.readouterr().err
 
 
 def test_a_key_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,5 +97,5 @@ async def test_controllers_lead_work_tell_their_health_and_give_the_lease_back(t
 
 
 def _read(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=10) as response:
+    with urllib.request.urlopen(address, timeout=WAIT_S) as response:
         return str(response.read().decode())

@@ -85,7 +85,7 @@ def test_nothing_is_written_when_one_file_cannot_be_converted(file: Path) -> Non
     assert result.code == 1
     assert file.read_text() == OLD
     assert "error: one field has no equivalent; nothing was written" in result.stderr
-    assert "tier: gold is no field of a claim and may restrict what it gets" in result.stderr
+    assert "tier: gold is not a field of a claim, and may restrict what it gets" in result.stderr
 
 
 @pytest.mark.parametrize("given", ["''", "{}", "{cel: {expression: 'true'}}", "3"])
@@ -180,3 +180,63 @@ def test_a_document_that_is_gone_takes_its_separator_along() -> None:
     gone = "apiVersion: resource.k8s.io/v1alpha2\nkind: PodSchedulingContext\nmetadata:\n  name: x\n"
     assert allot("convert", "-", stdin=f"{NEW}---\n{gone}").stdout == NEW
     assert allot("convert", "-", stdin=gone).stdout == ""
+
+
+# --- check ---
+
+_CLUSTER = str(Path(__file__).resolve().parents[2] / "examples/cluster")
+_TRAINING = """\
+apiVersion: resource.k8s.io/v1beta1
+kind: ResourceClaimTemplate
+metadata: {name: t}
+spec: {spec: {devices: {requests: [{name: gpu, deviceClassName: gpu.example.com, count: 2}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 2
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: i, resources: {claims: [{name: gpu}]}}]
+      resourceClaims: [{name: gpu, source: {resourceClaimTemplateName: t}}]
+"""
+
+
+def test_check_says_where_the_pods_of_the_result_would_run(file: Path) -> None:
+    file.write_text(_TRAINING)
+    result = allot("convert", str(file), "--check", "-f", _CLUSTER)
+    assert result.code == 0
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["POD", "default/train-0", "default/train-1"]
+    assert all(row[-1].startswith("node-") for row in rows[1:])
+    assert file.read_text() == _TRAINING
+
+
+def test_check_says_why_a_pod_would_wait_and_the_exit_code_is_1(file: Path) -> None:
+    file.write_text(_TRAINING.replace("gpu.example.com", "gpu.example.org"))
+    result = allot("convert", str(file), "--check", "-f", _CLUSTER)
+    assert result.code == 1
+    assert "DeviceClass gpu.example.org" in result.stdout
+    assert "the same: default/train-1" in result.stdout
+
+
+def test_check_is_part_of_the_report_and_goes_with_write(file: Path) -> None:
+    file.write_text(_TRAINING)
+    result = allot("convert", str(file), "--check", "--write", "-f", _CLUSTER, "-o", "json")
+    assert result.code == 0
+    assert [pod["pod"] for pod in json.loads(result.stdout)["check"]["pods"]] == ["default/train-0", "default/train-1"]
+    assert "source:" not in file.read_text()
+
+
+def test_what_cannot_be_converted_is_not_checked(file: Path) -> None:
+    file.write_text(REFUSED)
+    result = allot("convert", str(file), "--check", "-f", _CLUSTER)
+    assert (result.code, result.stdout) == (1, "")
+
+
+def test_a_dump_without_check_is_a_usage_error(file: Path) -> None:
+    result = allot("convert", str(file), "-f", _CLUSTER)
+    assert result.code == 2
+    assert "--check" in result.stderr

@@ -19,7 +19,7 @@ from allot.devices.catalogue import find_profile
 
 NAMES = list(demos())
 # These depend on how much there is; the others can be played on one cluster that has everything.
-ALONE = ("one-gpu", "mig", "gang")
+ALONE = ("one-gpu", "mig", "gang", "topology")
 NODES = {
     "nodes": [
         {"name": "gpus", "profile": "a3-ultragpu-8g", "drivers": {"cpu": {}}},
@@ -89,7 +89,10 @@ def test_without_kubectl_the_same_is_shown_by_our_own_client(tmp_path: Path) -> 
     shown = play("one-gpu", tmp_path, path=str(others))
     assert "kubectl is not installed" in shown
     assert "GPU 0: Tesla T4" in shown
-    assert "pod2 is pending because the only device of class gpu.nvidia.com is in use" in shown
+    assert (
+        "pod2 is pending because the only device of class gpu.nvidia.com (gpu-0 on node gpu-node) is in use by pod gpu-test1/pod1"
+        in shown
+    )
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from core.advice.explain.clusters import (
     gpus,
     holding,
     node,
+    pod,
     pool,
     running,
     templated,
@@ -33,9 +34,7 @@ CLUSTER: list[dict[str, Any]] = [
     running("other", "n", "held"),
     *templated("train", asks()),
 ]
-CAUSE = (
-    "default/train is pending because the only device of class gpu is in use by claim default/held (pod default/other)"
-)
+CAUSE = "default/train is pending because the only device of class gpu (gpu-0 on node n) is in use by pod default/other"
 
 
 def listed(items: list[dict[str, Any]]) -> str:
@@ -72,10 +71,20 @@ def test_what_a_dump_lacks_is_noted_and_not_taken_for_deleted_without_a_word(tmp
 
 def test_the_rest_tells_what_would_help_requests_nodes_and_the_nearest_miss(dump: str) -> None:
     lines = allot("explain", "train", "-f", dump).stdout.splitlines()
-    assert "  1. wait for or delete pod default/other on node n   -> node n" in lines
+    assert "  1. delete pod default/other on node n, or wait until it ends   -> node n" in lines
     assert 'Request "gpu" of claim default/train-gpu-x needs 1 device of class gpu:' in lines
-    assert "Nodes (1 in the cluster):" in lines
-    assert "Nearest miss: node n, device gpu.nvidia.com/n/gpu-0" in lines
+    # Of the only node all has been said.
+    assert not [line for line in lines if line.startswith(("Nodes", "Nearest miss"))]
+
+
+def test_nodes_that_differ_are_told_apart_and_the_nearest_with_its_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "dump.yaml"
+    waiting = pod("large", cpu="40")
+    path.write_text(listed([*CLUSTER, node("cordoned", unschedulable=True), waiting]))
+    lines = allot("explain", "large", "-f", str(path)).stdout.splitlines()
+    assert "Nodes (2 in the cluster):" in lines
+    assert "Nearest miss: node n" in lines
+    assert any("cpu: " in line and ", 40 needed" in line for line in lines)
 
 
 def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None:
@@ -99,7 +108,7 @@ def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None
         "devices",
     }
     assert found["changes"][0] == {
-        "text": "wait for or delete pod default/other on node n",
+        "text": "delete pod default/other on node n, or wait until it ends",
         "verified": True,
         "node": "n",
         "patches": [{"action": "delete", "kind": "Pod", "namespace": "default", "name": "other"}],
@@ -126,7 +135,7 @@ def test_claims_are_explained_too(dump: str) -> None:
 def test_without_a_name_every_pod_that_waits_is_told_in_a_line(dump: str) -> None:
     result = allot("explain", "-A", "-f", dump)
     assert (result.code, result.stdout) == (1, f"{CAUSE}\n")
-    assert allot("explain", "-n", "ml", "-f", dump).stdout == "no pod waits in namespace ml\n"
+    assert allot("explain", "-n", "ml", "-f", dump).stdout == "nothing waits in namespace ml\n"
     assert [line["name"] for line in allot("explain", "-f", dump, "-o", "json").lines] == ["train"]
 
 
@@ -147,7 +156,7 @@ def test_what_is_not_there_is_refused_with_a_hint(dump: str) -> None:
 def test_a_kind_that_cannot_be_explained(dump: str) -> None:
     result = allot("explain", "node/n", "-f", dump)
     assert result.code == 2
-    assert result.stderr.startswith("error: kind 'node' cannot be explained: expected pod, claim or podgroup\n")
+    assert result.stderr.startswith("error: kind 'node' cannot be explained: expected pod, claim, podgroup, deploy, ")
 
 
 def test_a_dump_may_come_from_stdin_in_several_files_and_in_old_versions(tmp_path: Path) -> None:
@@ -168,7 +177,7 @@ def test_objects_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
     path.write_text(listed([*CLUSTER, extra]))
     result = allot("explain", "train", "-f", str(path))
     assert result.stdout.splitlines()[0] == CAUSE
-    assert result.stderr == "note: passed over, as they do not matter here: 1 ConfigMap\n"
+    assert result.stderr == "note: ignored, as they do not matter here: 1 ConfigMap\n"
 
 
 @pytest.mark.parametrize(

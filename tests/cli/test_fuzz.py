@@ -70,7 +70,7 @@ def mutated(chance: random.Random) -> list[Any]:
     return objects
 
 
-slow_fuzz = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+slow_fuzz = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow

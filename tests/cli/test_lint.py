@@ -100,7 +100,7 @@ def test_files_that_are_something_else_do_no_harm(tmp_path: Path, file: Path) ->
     (tmp_path / "values.yaml").write_text("replicaCount: 3\n")
     result = allot("lint", str(tmp_path))
     assert result.code == 0
-    assert "note: passed over" in result.stdout
+    assert "note: ignored" in result.stdout
 
 
 def test_a_rule_that_does_not_exist_is_a_usage_error_with_the_nearest() -> None:
@@ -179,7 +179,7 @@ def test_json_has_stable_fields(file: Path) -> None:
         "rule": "document-separator",
         "object": "",
         "field": "",
-        "message": "'–--' is written with a dash that is no hyphen: it does not separate documents",
+        "message": "'–--' is written with a dash that is not a hyphen: it does not separate documents",
         "fix": {"text": "write ---", "edits": [{"start": start, "end": start + 3, "text": "---"}]},
     }
 

@@ -13,4 +13,4 @@ from cli.command import allot
 def test_a_period_that_is_none_is_refused_with_those_there_are(given: str) -> None:
     result = allot("node", "--dra-periods", given)
     assert result.code == 2
-    assert "is no period such as call=45; there are call, registration, " in result.stderr
+    assert "is not a period such as call=45; there are call, registration, " in result.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from allot.cli.main import run
 from scheduler.world import DRIVER, World, world
+from waiting import WAIT_S
 
 
 def test_a_configuration_that_is_wrong_is_refused_with_file_field_and_value(
@@ -131,5 +132,5 @@ async def test_killing_schedulers_again_and_again_loses_nothing(tmp_path: Path) 
 
 
 def _read(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=10) as response:
+    with urllib.request.urlopen(address, timeout=WAIT_S) as response:
         return str(response.read().decode())

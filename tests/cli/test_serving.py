@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import WAIT_S
+
 pytestmark = pytest.mark.slow
 
 
@@ -30,12 +32,12 @@ def started(folder: Path, *arguments: str, command: str = "apiserver") -> Iterat
     finally:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=WAIT_S)
 
 
 def ready_url(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
-    until, said = time.monotonic() + 30, ""
+    until, said = time.monotonic() + WAIT_S, ""
     while time.monotonic() < until:
         if select.select([process.stderr], [], [], 0.1)[0]:
             line = process.stderr.readline()
@@ -52,7 +54,11 @@ def kubectl(kubeconfig: Path, *arguments: str) -> str:
     if binary is None:
         pytest.skip("kubectl is not on the PATH")
     done = subprocess.run(
-        [binary, "--kubeconfig", str(kubeconfig), *arguments], capture_output=True, text=True, timeout=30, check=False
+        [binary, "--kubeconfig", str(kubeconfig), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,7 +66,7 @@ def kubectl(kubeconfig: Path, *arguments: str) -> str:
 
 def refused(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     whole = [sys.executable, "-m", "allot", "apiserver", "--data-dir", str(folder), *arguments]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(whole, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 @pytest.mark.parametrize("command", ["apiserver", "up"])
@@ -72,7 +78,7 @@ def test_it_starts_serves_and_stops_cleanly(tmp_path: Path, command: str) -> Non
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
         assert "kube-system" in kubectl(kubeconfig, "get", "namespaces")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=WAIT_S) == 0
 
 
 def test_objects_survive_a_restart_and_a_kill(tmp_path: Path) -> None:
@@ -80,7 +86,7 @@ def test_objects_survive_a_restart_and_a_kill(tmp_path: Path) -> None:
     with started(data) as (process, _):
         kubectl(data / "admin.kubeconfig", "create", "configmap", "kept", "--from-literal=a=b")
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=WAIT_S)
     with started(data) as (_, _):
         assert "kept" in kubectl(data / "admin.kubeconfig", "get", "configmaps")
 
@@ -138,7 +144,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     with started(tmp_path / "data", "--memory") as (process, _):
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGINT)
-        assert process.wait(timeout=10) in (0, 130)
+        assert process.wait(timeout=WAIT_S) in (0, 130)
 
 
 def test_an_audit_log_is_written(tmp_path: Path) -> None:
@@ -146,6 +152,6 @@ def test_an_audit_log_is_written(tmp_path: Path) -> None:
     with started(tmp_path / "data", "--audit-log", str(log)) as (process, _):
         kubectl(tmp_path / "data" / "admin.kubeconfig", "get", "pods")
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=10)
+        process.wait(timeout=WAIT_S)
     assert '"verb":"list"' in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600

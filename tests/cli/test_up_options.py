@@ -7,8 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from allot.cli.commands.apiserver import apiserver
+from allot.cli.commands.controllers import controllers
+from allot.cli.commands.node import node
+from allot.cli.commands.scheduler import scheduler
+from allot.cli.commands.up import up
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_text, parse_gates
 from allot.cli.serving import CannotServe
@@ -16,8 +22,10 @@ from allot.cli.up.banner import announce
 from allot.cli.up.instance import AlreadyRunning, Instance, InstanceState
 from allot.cli.up.local_node import LocalNode, LocalOptions
 from allot.cli.up.node_sets import Nodes, keep_nodes, kept_nodes, parse_specs
+from allot.core.features import DEFAULT_GATES
 from allot.node.runtimes.shim import start_time
 from cli.command import allot
+from waiting import WAIT_S
 
 
 def names(*specs: str) -> tuple[str, ...]:
@@ -48,8 +56,8 @@ def test_a_file_can_say_which_nodes(tmp_path: Path) -> None:
     ("specs", "text"),
     [
         (("h100x9000",), "there is no such machine"),
-        (("t4=0",), "'0' is no number of nodes from 1 to 20000"),
-        (("t4=many",), "'many' is no number"),
+        (("t4=0",), "'0' is not a number of nodes from 1 to 20000"),
+        (("t4=many",), "'many' is not a number"),
         (("t4", "t4"), "two nodes would be called t4"),
         (("none", "t4"), "cannot be used together"),
         (("./nowhere.yaml",), "no such file"),
@@ -73,7 +81,7 @@ def test_a_count_belongs_to_the_node_before_it(tmp_path: Path) -> None:
     assert done.code == 2
     assert "--count comes after the --node" in done.stderr
     done = allot("up", "--data-dir", str(tmp_path), "--node", "t4", "--count", "zero")
-    assert "'zero' is no number of nodes" in done.stderr
+    assert "'zero' is not a number of nodes" in done.stderr
 
 
 def test_all_profiles_are_listed() -> None:
@@ -180,7 +188,7 @@ def test_a_process_that_merely_has_the_same_number_is_not_ours(tmp_path: Path) -
             found = instance.running()
             assert found is not None and found.pid == other.pid
     finally:
-        other.communicate(b"\n", timeout=10)
+        other.communicate(b"\n", timeout=WAIT_S)
 
 
 def test_a_folder_of_others_is_not_removed(tmp_path: Path) -> None:
@@ -197,7 +205,7 @@ def test_data_is_removed_after_a_yes(tmp_path: Path) -> None:
     unanswered = allot("reset", "--data-dir", str(data))
     assert (unanswered.code, unanswered.stderr.splitlines()[-2:]) == (
         1,
-        ["error: nothing was removed, as nobody answered", "hint: --yes does not ask"],
+        ["error: nothing was removed: no answer", "hint: --yes does not ask"],
     )
     done = allot("reset", "--data-dir", str(data), stdin="y\n")
     assert (done.code, data.exists()) == (0, False)
@@ -210,7 +218,7 @@ def test_what_ends_a_cluster_in_the_background_can_be_copied(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     state = InstanceState(pid=1, began=0, since=0.0)
     announce(state, background=tmp_path / "allot")
-    assert "allot status tells how it is, allot down stops it" in capsys.readouterr().err
+    assert "allot status shows how it is, allot down stops it" in capsys.readouterr().err
     announce(state, background=Path("my data"))
     assert "allot down --data-dir 'my data' stops it" in capsys.readouterr().err
 
@@ -222,3 +230,21 @@ def test_a_data_directory_of_somebody_else_is_told_before_anything_starts(tmp_pa
         done = allot("up", "--data-dir", str(tmp_path), *detached)
         assert done.code == 3
         assert done.stderr.splitlines()[0] == f"error: data directory {tmp_path}: permission denied"
+
+
+def test_up_turns_on_the_gates_of_pod_groups_and_default_is_kubernetes_choice() -> None:
+    (option,) = [each for each in up.params if each.name == "gates"]
+    assert isinstance(option, click.Option)
+    groups = {
+        *("GenericWorkload", "DRAWorkloadResourceClaims", "TopologyAwareWorkloadScheduling"),
+        *("CompositePodGroup", "PodGroupPreemptionPolicy"),
+    }
+    context = click.Context(up)
+    assert parse_gates(context, option, str(option.default)).on == DEFAULT_GATES.on | groups
+    assert parse_gates(context, option, "default") == DEFAULT_GATES
+    assert parse_gates(context, option, "GenericWorkload=false").on == DEFAULT_GATES.on | groups - {"GenericWorkload"}
+    assert parse_gates(context, option, "WorkloadWithJob=true").on == DEFAULT_GATES.on | groups | {"WorkloadWithJob"}
+    # The other commands are as Kubernetes' components.
+    for command in (apiserver, scheduler, controllers, node):
+        (option,) = [each for each in command.params if each.name == "gates"]
+        assert parse_gates(context, option, str(option.default)) == DEFAULT_GATES

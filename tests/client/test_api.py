@@ -35,6 +35,7 @@ from allot.core.model.resource_v1 import (
 )
 from apiserver.live import LiveServer
 from client.conftest import in_process_transport
+from waiting import WAIT_S
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
@@ -145,7 +146,7 @@ async def test_a_watch_tells_changes_from_a_version_on(client: Client) -> None:
     await maps.update({**created, "data": {"x": "2"}})
     await maps.delete("a", "default")
     types = []
-    async with asyncio.timeout(10), maps.watch("default", resource_version=listed.resource_version) as events:
+    async with asyncio.timeout(WAIT_S), maps.watch("default", resource_version=listed.resource_version) as events:
         async for event in events:
             types.append((event.type, event.object["data"]["x"]))
             if len(types) == 3:
@@ -170,7 +171,7 @@ async def test_typed_objects_are_decoded_and_encoded(client: Client) -> None:
     labelled = await claims.patch("train", {"metadata": {"labels": {"a": "b"}}}, PatchType.MERGE, "default")
     assert labelled.metadata.labels == {"a": "b"}
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(WAIT_S),
         claims.watch("default", resource_version=created.metadata.resource_version) as events,
     ):
         event = await anext(events)

@@ -12,6 +12,7 @@ import pytest
 from allot.client.connection import Connection, ExecPlugin
 from allot.client.credentials import Credential, CredentialError, Credentials
 from allot.process.clock import ManualClock
+from waiting import WAIT_S
 
 V1 = "client.authentication.k8s.io/v1"
 
@@ -132,7 +133,7 @@ async def test_a_cancelled_run_leaves_the_others_alone(tmp_path: Path) -> None:
 async def test_what_a_plugin_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
     made = credentials(printing(tmp_path, {"token": "t"}, more="sleep 60 &"), ManualClock())
     # Far less than the sleep, far more than the plugin needs on a busy machine.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         assert await made.current() == Credential("t")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -343,3 +345,21 @@ async def test_a_proxy_is_used() -> None:
         async with transport_to(connection) as transport:
             assert (await transport.request("GET", "/x")).body == OK
         assert proxy.requests[0].headers["Host"] == "cluster.example.com:6443"
+
+
+async def test_a_closed_transport_leaves_no_socket_open_of_a_watch_that_was_given_up(server: LiveServer) -> None:
+    made: list[socket.socket] = []
+
+    class Kept(socket.socket):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            # With a descriptor: one that the server, in the same process, has accepted.
+            if "fileno" not in named:
+                made.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "socket", Kept)
+        known = load_kubeconfig([server.kubeconfig]).connection()
+        async with transport_to(known) as transport, transport.stream("/api/v1/namespaces?watch=true") as events:
+            await anext(events)
+    assert [each.fileno() for each in made if each.type == socket.SOCK_STREAM] == [-1]

@@ -31,6 +31,7 @@ from allot.store.sqlite import SqliteStore
 from apiserver.live import LiveServer
 from client.conftest import http_transport, in_process_transport
 from client.history import HistoryServer
+from waiting import WAIT_S, until
 
 Object = dict[str, Any]
 
@@ -98,9 +99,7 @@ def server_state(server: HistoryServer) -> dict[str, Object]:
 async def settled(server: HistoryServer, informer: Informer[Object], recorder: Recorder) -> None:
     """Wait until the informer is as far as the server; a time-out is a failure."""
     expected = server_state(server)
-    async with asyncio.timeout(10):
-        while informer.resource_version != str(server.revision) or not informer.has_synced:
-            await asyncio.sleep(0.002)
+    await until(lambda: informer.resource_version == str(server.revision) and informer.has_synced)
     assert recorder.state == expected
     assert dict(informer.cache.items()) == expected
 
@@ -165,7 +164,7 @@ def _as_event(change: Change[Object]) -> tuple[str, Object]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=st.lists(STEPS, max_size=12), has_watch_list=st.booleans())
 def test_whatever_breaks_the_informer_ends_up_right(steps: list[tuple[str, str]], has_watch_list: bool) -> None:
     asyncio.run(play(steps, has_watch_list))
@@ -285,7 +284,7 @@ async def test_informers_are_shared_and_start_when_they_are_asked_for(server: Li
     classes = informers.typed(DeviceClass, indexers={"name": lambda found: [found.metadata.name]})
     assert informers.typed(DeviceClass) is classes
     await client.typed(DeviceClass).create(DeviceClass(metadata=ObjectMeta(name="gpu.example.com")))
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(informers.run())
         await informers.wait_synced()
         assert [found.metadata.name for found in classes.cache.by_index("name", "gpu.example.com")] == [
@@ -324,7 +323,7 @@ async def test_our_own_server_can_be_restarted_under_an_informer(tmp_path: Path)
                     names.append(f"default/m{life}-{number}")
                     metadata = {"name": f"m{life}-{number}", "namespace": "default"}
                     await maps.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(WAIT_S):
                     while any(name not in recorder.state for name in names):
                         await asyncio.sleep(0.005)
         assert task is not None
@@ -340,7 +339,7 @@ async def test_watch_lists_work_against_our_own_server(server: LiveServer) -> No
     recorder = Recorder()
     informer.add_handler(recorder)
     metadata = {"name": "a", "namespace": "default"}
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(informer.run())
         await informer.wait_synced()
         await maps.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})

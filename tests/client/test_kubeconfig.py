@@ -249,7 +249,7 @@ fields = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cluster=st.dictionaries(fields, json_values, max_size=3), user=st.dictionaries(fields, json_values, max_size=3))
 def test_no_value_anywhere_is_more_than_an_error(cluster: dict[str, Any], user: dict[str, Any]) -> None:
     merged = Kubeconfig([Path("/x")])

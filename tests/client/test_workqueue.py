@@ -12,6 +12,7 @@ from allot.client.backoff import Backoff, TokenBucket
 from allot.client.workqueue import QueueShutDown, RateLimiter, WorkQueue
 from allot.process.clock import ManualClock
 from allot.process.ids import CountingIds
+from waiting import WAIT_S
 
 
 async def given_time() -> None:
@@ -125,7 +126,7 @@ async def test_shutting_down_wakes_all_workers() -> None:
         with pytest.raises(QueueShutDown):
             await queue.get()
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
         for _ in range(3):
             tasks.create_task(work())
         await given_time()
@@ -148,7 +149,7 @@ async def test_draining_waits_for_the_work_to_be_done() -> None:
         except QueueShutDown:
             pass
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
         for _ in range(2):
             tasks.create_task(work())
         await queue.drain()
@@ -186,7 +187,7 @@ async def test_what_can_be_measured_is() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(added=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40), workers=st.integers(1, 4))
 def test_no_item_is_worked_on_twice_at_a_time_and_none_is_lost(added: list[tuple[int, int]], workers: int) -> None:
     async def play() -> None:
@@ -211,7 +212,7 @@ def test_no_item_is_worked_on_twice_at_a_time_and_none_is_lost(added: list[tuple
             except QueueShutDown:
                 pass
 
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
             for _ in range(workers):
                 tasks.create_task(work())
             for item, delay in added:

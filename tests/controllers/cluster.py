@@ -39,6 +39,12 @@ _PLACES = {
     "devicetaintrules": ("resource.k8s.io", "v1", False),
     "resourcepoolstatusrequests": ("resource.k8s.io", "v1alpha3", False),
     "podgroups": ("scheduling.k8s.io", "v1beta1", True),
+    "workloads": ("scheduling.k8s.io", "v1beta1", True),
+    "jobs": ("batch", "v1", True),
+    "cronjobs": ("batch", "v1", True),
+    "services": ("", "v1", True),
+    "endpoints": ("", "v1", True),
+    "endpointslices": ("discovery.k8s.io", "v1", True),
 }
 
 
@@ -62,13 +68,16 @@ class Cluster:
         makes: Mapping[str, Make],
         *,
         through: Callable[[Client], Client] | None = None,
+        watching: Callable[[Client], Client] | None = None,
         clock: Clock | None = None,
     ) -> AsyncIterator[None]:
-        """Controllers by the names of their service accounts, with the rights that these have."""
+        """Controllers by the names of their service accounts, with the rights that these have. through: what becomes of their
+        requests; watching: what becomes of what their caches read."""
         self.registry = CollectorRegistry()
         metrics = ControllerMetrics(self.registry)
         clock, ids = clock or SystemClock(), SystemIds()
-        informers = Informers(client_of(self.server, CONTROLLERS), clock, ids)
+        reader = client_of(self.server, CONTROLLERS)
+        informers = Informers(watching(reader) if watching is not None else reader, clock, ids)
         async with asyncio.TaskGroup() as tasks:
             started = []
             for name, make in makes.items():
@@ -169,16 +178,6 @@ class Hooked:
     async def close(self) -> None:
         """Let go."""
         await self._inner.close()
-
-
-async def until(what: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """Wait until an awaitable look at the cluster says something true; that."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            found = await what()
-            if found:
-                return found
-            await asyncio.sleep(0.005)
 
 
 # --- objects ---

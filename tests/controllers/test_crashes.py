@@ -11,7 +11,8 @@ import pytest
 from allot.client.api import Client
 from allot.client.transport import Response
 from allot.controllers import resourceclaim
-from controllers.cluster import Cluster, Hooked, Send, allocate, cluster, from_template, pod, template, until
+from controllers.cluster import Cluster, Hooked, Send, allocate, cluster, from_template, pod, template
+from waiting import until
 
 CONTROLLER = {"resource-claim-controller": resourceclaim.make}
 WRITES_MAX = 6

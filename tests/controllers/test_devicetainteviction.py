@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from allot.controllers import devicetainteviction
-from controllers.cluster import Cluster, Object, allocate, by_name, claim, cluster, pod, until
+from controllers.cluster import Cluster, Object, allocate, by_name, claim, cluster, pod
+from waiting import until
 
 CONTROLLER = {"device-taint-eviction-controller": devicetainteviction.make}
 

@@ -115,7 +115,6 @@ async def test_custom_resources_own_and_are_owned(tidy: Cluster) -> None:
     widget = await tidy.create("example.com/v1", "Widget", "wheel", "default")
     await tidy.create("v1", "ConfigMap", "spoke", "default", metadata=owned_by(widget))
     await tidy.create("example.com/v1", "Widget", "rim", "default", metadata=owned_by(widget))
-    await asyncio.sleep(0.1)
     await tidy.delete("example.com/v1", "Widget", "wheel", "default")
     await tidy.gone("v1", "ConfigMap", "spoke", "default")
     await tidy.gone("example.com/v1", "Widget", "rim", "default")

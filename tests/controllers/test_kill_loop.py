@@ -22,7 +22,8 @@ from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
 from allot.core.features import DEFAULT_GATES
 from allot.scheduler.loop import Options, Scheduler
 from allot.store.memory import MemoryStore
-from controllers.cluster import Cluster, Object, from_template, pod, template, until
+from controllers.cluster import Cluster, Object, from_template, pod, template
+from waiting import until
 
 NAMES = ("resourceclaim-controller", "garbage-collector-controller")
 NODES, DEVICES, PODS = 3, 8, 150

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from allot.controllers import podgroupprotection, resourceclaim
 from allot.core.features import DEFAULT_GATES
-from controllers.cluster import Cluster, Object, allocate, cluster, from_template, pod, template, until
+from controllers.cluster import Cluster, Object, allocate, cluster, from_template, pod, template
+from waiting import until
 
 GATES = DEFAULT_GATES.changed(enable=("GenericWorkload", "DRAWorkloadResourceClaims"))
 CONTROLLERS = {

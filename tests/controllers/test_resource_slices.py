@@ -11,7 +11,8 @@ import pytest
 from allot.controllers import resourcepoolstatus, resourceslicecleanup
 from allot.core.features import DEFAULT_GATES
 from allot.process.clock import ManualClock
-from controllers.cluster import Object, allocate, claim, cluster, until
+from controllers.cluster import Object, allocate, claim, cluster
+from waiting import until
 
 
 def slice_of(node: str, *, count: int = 1, **metadata: Any) -> Object:

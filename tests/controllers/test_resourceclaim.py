@@ -15,8 +15,8 @@ from controllers.cluster import (
     from_template,
     pod,
     template,
-    until,
 )
+from waiting import until
 
 CONTROLLER = {"resource-claim-controller": resourceclaim.make}
 

@@ -28,7 +28,8 @@ from allot.core.lifecycle.actions import (
     Update,
     Write,
 )
-from controllers.cluster import Cluster, Hooked, Send, cluster, pod, until
+from controllers.cluster import Cluster, Hooked, Send, cluster, pod
+from waiting import until
 
 MAPS = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True)
 

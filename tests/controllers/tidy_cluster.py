@@ -20,6 +20,7 @@ from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
 from apiserver.live import LiveServer, live_server
 from client.conftest import http_transport
+from waiting import until
 
 Object = dict[str, Any]
 Make = Callable[[Services], Runnable]
@@ -52,12 +53,9 @@ class Cluster:
         """Delete an object."""
         await (await self.client.of_kind(api_version, kind)).delete(name, namespace, **more)
 
-    async def eventually(self, check: Callable[[], Awaitable[Any]], timeout_s: float = 20.0) -> Any:
+    async def eventually(self, check: Callable[[], Awaitable[Any]]) -> Any:
         """What a question answers as soon as the answer is yes."""
-        async with asyncio.timeout(timeout_s):
-            while not (found := await check()):
-                await asyncio.sleep(0.02)
-        return found
+        return await until(check)
 
     async def gone(self, api_version: str, kind: str, name: str, namespace: str = "") -> None:
         """Wait until an object is not there any more."""

@@ -17,6 +17,7 @@ from allot.controlplane.own_node import NAME, OwnNode
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.store.memory import MemoryStore
+from waiting import WAIT_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -51,20 +52,21 @@ async def running(folder: Path, part: Part) -> AsyncIterator[tuple[ControlPlane,
         (folder / "node").mkdir()
         plane.start("node", node.run)
         pods = plane.client().resource("", "v1", "pods", namespaced=True)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             await node.is_ready.wait()
         yield plane, node, pods
 
 
-async def until(ask: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                if found := await ask():
-                    return found
-            except NotFound:
-                pass
-            await asyncio.sleep(0.01)
+async def once_there(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """What is there before long."""
+
+    async def look() -> Any:
+        try:
+            return await ask()
+        except NotFound:
+            return None
+
+    return await until(look)
 
 
 async def container(pods: ResourceClient) -> dict[str, Any]:
@@ -78,7 +80,7 @@ async def test_the_node_keeps_others_off_and_its_pod_tells_how_the_part_is(tmp_p
     async with running(tmp_path, part) as (plane, node, pods):
         found = await plane.client().resource("", "v1", "nodes", namespaced=False).get(NAME)
         assert {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"} in found["spec"]["taints"]
-        told = await until(lambda: container(pods))
+        told = await once_there(lambda: container(pods))
         assert told["state"] == {"running": {"startedAt": "2027-01-15T08:00:00Z"}}
         part.state = PartState(started_at=1_800_000_100.0, restarts=1, is_running=False)
         node.changed()
@@ -86,18 +88,18 @@ async def test_the_node_keeps_others_off_and_its_pod_tells_how_the_part_is(tmp_p
         async def is_restarted() -> bool:
             return bool((await container(pods))["restartCount"] == 1)
 
-        await until(is_restarted)
+        await once_there(is_restarted)
         assert (await container(pods))["state"]["waiting"]["reason"] == "CrashLoopBackOff"
 
 
 async def test_a_pod_that_is_deleted_comes_back_as_a_new_one(tmp_path: Path) -> None:
     async with running(tmp_path, Part(tmp_path / "part.log")) as (_, _, pods):
-        await until(lambda: container(pods))
+        await once_there(lambda: container(pods))
         before = (await pods.get(POD, "kube-system"))["metadata"]["uid"]
         await pods.delete(POD, "kube-system")
 
         async def is_new() -> bool:
             return bool((await pods.get(POD, "kube-system"))["metadata"]["uid"] != before)
 
-        await until(is_new)
-        assert (await until(lambda: container(pods)))["ready"]
+        await once_there(is_new)
+        assert (await once_there(lambda: container(pods)))["ready"]

@@ -19,6 +19,7 @@ from allot.controlplane.plane import ControlPlane, control_plane
 from allot.controlplane.users import SCHEDULER, controller_user
 from allot.core.features import ALL_GATES
 from allot.store.sqlite import SqliteStore
+from waiting import until
 
 Object = dict[str, Any]
 
@@ -29,12 +30,6 @@ async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
     settings = Settings(directory=tmp_path / "pki", port=0, gates=ALL_GATES)
     async with control_plane(settings, SqliteStore(tmp_path / "state.db")) as plane:
         yield plane
-
-
-async def until(ask: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await ask():
-            await asyncio.sleep(0.01)
 
 
 async def make_node(client: Client) -> None:

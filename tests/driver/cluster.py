@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -90,10 +89,3 @@ async def release(client: Client, claim: ClaimRef) -> None:
     claims = client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
     made = await claims.get(claim.name, "default")
     await claims.update_status({**made, "status": {}}, "default")
-
-
-async def until(ask: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(20):
-        while not await ask():
-            await asyncio.sleep(0.01)

@@ -16,9 +16,9 @@ DICE = Path(__file__).resolve().parents[2] / "examples" / "drivers" / "dice.py"
 
 
 def run_kit(driver: Path, *arguments: str) -> tuple[int, list[dict[str, str]], str]:
-    command = [sys.executable, "-m", "allot", "driver", "test", str(driver), "-o", "json", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=290)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+    """In this process; only the driver has one of its own."""
+    result = allot("driver", "test", str(driver), "-o", "json", *arguments)
+    return result.code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
 
 
 def test_there_are_enough_checks_and_each_has_its_name() -> None:
@@ -46,9 +46,11 @@ def test_a_module_that_is_no_driver_is_told(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_example_passes_every_check() -> None:
-    code, findings, errors = run_kit(DICE)
+    command = [sys.executable, "-m", "allot", "driver", "test", str(DICE), "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
     assert [finding for finding in findings if finding["verdict"] != "pass"] == []
-    assert (code, len(findings)) == (0, len(ALL_CHECKS)), errors
+    assert (done.returncode, len(findings)) == (0, len(ALL_CHECKS)), done.stderr
 
 
 _WHOLE = """
@@ -67,12 +69,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["prepare", "health"])
-def test_what_a_driver_does_not_do_is_skipped(group: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("only", ["several claims in one call are", "several streams at once"])
+def test_what_a_driver_does_not_do_is_skipped(only: str, tmp_path: Path) -> None:
     module = tmp_path / "chips.py"
     module.write_text(_WHOLE)
-    code, findings, errors = run_kit(module, "--whole-claims", "--only", group)
-    assert (code, {finding["verdict"] for finding in findings}) == (0, {"pass", "skip"}), errors
+    code, findings, errors = run_kit(module, "--whole-claims", "--only", only)
+    assert (code, [finding["verdict"] for finding in findings]) == (0, ["skip"]), errors
 
 
 # What is broken, the code that breaks it, and the check that must notice.
@@ -89,7 +91,7 @@ BROKEN = {
     "does not repair": ("SlicePublisher.sync_after = only_now", "a deleted slice is published again"),
     "dies of SIGTERM": ("run_module.stop_on_signals = lambda stop: None", "SIGTERM ends it with exit code 0"),
     "speaks once": ("health_module._REPORTS_PER_TIMEOUT = 0.001", "it reports again within the timeout"),
-    "forgets no boot": ("plugin.read_boot_id = lambda path: 'same'", "after a reboot nothing is prepared any more"),
+    "forgets no boot": ("plugin.read_boot_id = lambda path: 'same'", "after a reboot nothing is prepared"),
 }
 _BROKEN = """
 import sys
@@ -118,7 +120,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", sorted(BROKEN))
 def test_a_driver_that_is_broken_is_caught(what: str, tmp_path: Path) -> None:
     code, check = BROKEN[what]

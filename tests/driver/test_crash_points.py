@@ -13,7 +13,7 @@ from allot.process.ids import SystemIds
 from driver.cluster import cluster
 
 DICE = Path(__file__).resolve().parents[2] / "examples" / "drivers" / "dice.py"
-# Counts the renames and removals of files once a claim is being worked on, and kills the process at one of them.
+# Counts the renames and removals of files from the moment that a file says at which to die, and kills the process there.
 _DYING = """
 import os, signal, sys, types
 sys.path.insert(0, {folder!r})
@@ -21,15 +21,16 @@ import allot.driver.files as files
 from allot.driver import run
 from dice import Dice
 
-point = os.environ.get("DIE_AT", "")
+point = ""
 steps = 0
-is_armed = False
 
 def dying(function):
     def wrapper(*arguments, **named):
-        global steps
-        if not is_armed:
-            return function(*arguments, **named)
+        global point, steps
+        with open({die_at!r}) as file:
+            told = file.read()
+        if told != point:
+            point, steps = told, 0
         steps += 1
         if point == str(steps):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -39,26 +40,17 @@ def dying(function):
 dangerous = ("replace", "rename", "unlink")
 files.os = types.SimpleNamespace(**vars(os) | {{name: dying(getattr(os, name)) for name in dangerous}})
 
-class Dying(Dice):
-    async def devices(self):
-        return Dice.devices(self)
-
-    def start(self):
-        global is_armed
-        is_armed = True
-
 if __name__ == "__main__":
-    run(Dying())
+    run(Dice())
 """
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_a_crash_at_any_write_loses_nothing_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = tmp_path / "dying.py"
-    module.write_text(_DYING.format(folder=str(DICE.parent)))
+async def test_a_crash_at_any_write_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    module, die_at = tmp_path / "dying.py", tmp_path / "die-at"
+    module.write_text(_DYING.format(folder=str(DICE.parent), die_at=str(die_at)))
+    die_at.write_text("")
     async with cluster(tmp_path) as plane:
         kubeconfig = tmp_path / "admin.kubeconfig"
         plane.server.access.write_admin_kubeconfig(kubeconfig, plane.server.url)
@@ -67,16 +59,16 @@ async def test_a_crash_at_any_write_loses_nothing_and_leaves_nothing(
         await bench.set_up()
         deaths = 0
         try:
-            # A crash after a step is one before the next.
+            await bench.start()
+            # A crash after a step is one before the next; who has recovered from one is the next to crash.
             for step in range(1, 40):
-                monkeypatch.setenv("DIE_AT", str(step))
+                die_at.write_text(str(step))
                 if not await _died(bench):
                     break
                 deaths += 1
-                monkeypatch.setenv("DIE_AT", "")
+                die_at.write_text("")
                 await _check_recovered(bench)
                 await bench.clean_up()
-                await bench.stop()
         finally:
             await bench.close()
         # Begun, CDI file, metadata and its CDI file, completed in two steps; then the removal of three of them.
@@ -84,7 +76,6 @@ async def test_a_crash_at_any_write_loses_nothing_and_leaves_nothing(
 
 
 async def _died(bench: Bench) -> bool:
-    await bench.start()
     claim = await bench.claim(await bench.independent(1))
     try:
         await bench.kubelet.prepare([claim])

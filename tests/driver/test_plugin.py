@@ -38,7 +38,8 @@ from allot.driver import (
 )
 from allot.driver.conformance.kubelet import ClaimRef, KubeletError
 from allot.driver.service import HEALTH_V1ALPHA1, V1BETA1
-from driver.cluster import NODE, cluster, make_claim, options, release, started, until
+from driver.cluster import NODE, cluster, make_claim, options, release, started
+from waiting import WAIT_S, until
 
 NAME = "gpu.example.com"
 
@@ -286,7 +287,7 @@ async def test_health_is_told_at_once_and_again(client: Client, tmp_path: Path) 
         while not (ill := [each for each in (await anext(reports)).devices if each.health == 2]):
             pass
         assert (ill[0].device.device_name, ill[0].device.pool_name, ill[0].message) == ("gpu-2", NODE, "XID 79")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             await anext(reports)
 
 
@@ -400,7 +401,7 @@ async def test_claims_side_by_side_if_the_driver_can(client: Client, tmp_path: P
 
         async def prepare(self, claim: Claim) -> list[Prepared]:  # type: ignore[override]
             self.log.append(claim.name)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_S):
                 while len(self.log) < 3:
                     await asyncio.sleep(0.01)
             return [Prepared(each) for each in claim.devices]
@@ -475,11 +476,10 @@ async def test_healthz_fails_when_a_socket_is_gone(client: Client, tmp_path: Pat
 async def test_a_driver_that_nobody_can_reach_any_more_ends(client: Client, tmp_path: Path, which: str) -> None:
     with pytest.raises(ExceptionGroup) as caught:
         async with running(Gpu(), client, options(tmp_path, listening_check_s=0.02)) as plugin:
-            await asyncio.sleep(0.1)
             getattr(plugin, which).unlink()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_S):
                 await asyncio.Event().wait()
-    assert caught.group_contains(DriverFailed, match=r"nobody listens on .*\.sock any more")
+    assert caught.group_contains(DriverFailed, match=r"nobody listens on .*\.sock$")
 
 
 async def test_a_bad_name_or_folder_is_told_before_anything_starts(client: Client, tmp_path: Path) -> None:
@@ -539,5 +539,5 @@ async def test_a_node_that_does_not_exist_yet_is_waited_for(
 
         await until(told)
         await nodes.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             await plugin.publisher.synced.wait()

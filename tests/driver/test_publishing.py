@@ -24,7 +24,8 @@ from allot.driver.publishing import SlicePublisher
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
-from driver.cluster import NODE, until
+from driver.cluster import NODE
+from waiting import until
 
 NAME = "gpu.example.com"
 

@@ -18,7 +18,8 @@ from allot.client.errors import ApiError, Forbidden
 from allot.driver import Claim, Condition, DeviceStatus, Driver, Prepared
 from allot.driver.skeleton import SkeletonError, write_skeleton
 from cli.command import allot
-from driver.cluster import NODE, cluster, make_claim, started, until
+from driver.cluster import NODE, cluster, make_claim, started
+from waiting import until
 
 NAME = "my-dice.example.com"
 

@@ -17,8 +17,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 import pytest
 
+from waiting import WAIT_S
+
 ASSETS = "KUBEBUILDER_ASSETS"
-WAIT_S = 90
 # From here on dynamic resource allocation is on by default.
 _DRA_MINOR = 34
 
@@ -38,7 +39,7 @@ def component(name: str) -> Path:
 
 def gates(binary: Path) -> list[str]:
     """The flag that turns dynamic resource allocation on, for components that have it off."""
-    told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
     minor = re.search(r"v1\.(\d+)", told)
     assert minor is not None, f"{binary} --version says {told!r}"
     return [] if int(minor[1]) >= _DRA_MINOR else ["--feature-gates=DynamicResourceAllocation=true"]
@@ -61,7 +62,7 @@ class Component:
         assert self._process is not None
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(WAIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -72,6 +73,10 @@ class Component:
         assert self._process is not None, "it was not started"
         return self._process.pid
 
+    def log(self) -> str:
+        """What it has said so far."""
+        return self._log.read_text(errors="replace")
+
     def wait_for(self, what: str, look: Callable[[], Found | None]) -> Found:
         """What a look finds before long; fails with the log's end if it does not, or if the process ends."""
         assert self._process is not None
@@ -81,8 +86,7 @@ class Component:
             if found is not None:
                 return found
             time.sleep(0.2)
-        log = self._log.read_text(errors="replace")[-4000:]
-        raise AssertionError(f"{what}: not within {WAIT_S} s, or the process has ended:\n{log}")
+        raise AssertionError(f"{what}: not within {WAIT_S} s, or the process has ended:\n{self.log()[-4000:]}")
 
 
 class Caller:
@@ -99,7 +103,7 @@ class Caller:
         headers = {**self._headers, **({"Content-Type": kind} if data is not None else {})}
         request = urllib.request.Request(self._url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self._context) as response:
+            with urllib.request.urlopen(request, timeout=WAIT_S, context=self._context) as response:
                 return response.status, msgspec.json.decode(response.read())
         except urllib.error.HTTPError as error:
             with error:

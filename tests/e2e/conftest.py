@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from e2e.clusters import cluster, namespace
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
 from e2e.servers import STORES, ServerProcess
 from etcd_server import MISSING as NO_ETCD
@@ -99,6 +102,21 @@ def kubectl(request: pytest.FixtureRequest, server_on: Callable[[str], ServerPro
     bound.calls = 0
     yield bound
     request.node.user_properties.append(("kubectl calls", [f"kubectl {version} on {store}", bound.calls]))
+
+
+@pytest.fixture(scope="session")
+def three_nodes() -> Iterator[Path]:
+    """A cluster with three nodes; its kubeconfig."""
+    with cluster("--node", "t4=3") as kubeconfig:
+        yield kubeconfig
+
+
+@pytest.fixture
+def user(three_nodes: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """kubectl on the cluster with three nodes, in a namespace of its own."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:50].strip("-")
+    with namespace(three_nodes, name) as made:
+        yield made
 
 
 @pytest.fixture

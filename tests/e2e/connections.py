@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from allot.client.http import Sockets
 from e2e.servers import ServerProcess, client_context
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -47,8 +47,8 @@ class Connection:
 @asynccontextmanager
 async def session_of(server: ServerProcess) -> AsyncIterator[aiohttp.ClientSession]:
     """The administrator's HTTP session."""
-    connector = aiohttp.TCPConnector(ssl=client_context(server.kubeconfig), limit=0)
+    sockets = Sockets()
+    connector = aiohttp.TCPConnector(ssl=client_context(server.kubeconfig), limit=0, socket_factory=sockets.make)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30)) as session:
         yield session
-    # aiohttp closes TLS connections after it has returned; the loop has to go round for that.
-    await asyncio.sleep(0.25)
+    await sockets.closed()

@@ -15,6 +15,7 @@ from typing import Any, Self
 import yaml
 
 from etcd_server import EtcdServer
+from waiting import WAIT_S
 
 STORES = ("memory", "sqlite", "etcd")
 TOKEN_FILE = 'powerless-token,powerless,uid-1,"people"\n'
@@ -61,7 +62,7 @@ class ServerProcess:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(20)
+                self._process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -16,10 +16,10 @@ import pytest
 
 from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 Found = TypeVar("Found")
-WAIT_S = 60
 DRIVER = Path(__file__).parents[2] / "examples" / "drivers" / "dice.py"
 
 BOX = f"""
@@ -107,7 +107,7 @@ class Process:
     def stop(self) -> None:
         self.popen.terminate()
         try:
-            self.popen.wait(30)
+            self.popen.wait(WAIT_S)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
@@ -213,7 +213,7 @@ def _through_port_forward(kubectl: Kubectl, said: bytes) -> bytes:
         assert forward.stdout is not None
         try:
             port = int(forward.stdout.readline().split(b" -> ")[0].rpartition(b":")[2])
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as connection:
                 connection.sendall(said)
                 return connection.recv(100)
         finally:

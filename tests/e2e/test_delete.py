@@ -9,6 +9,7 @@ import pytest
 
 from e2e.kubectl import Kubectl
 from e2e.manifests import CLAIM, CONFIG_MAPS, DEPLOYMENT, POD
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,7 @@ def test_finalizers_hold_objects(kubectl: Kubectl) -> None:
         text=True,
     )
     kubectl("patch", "resourceclaim", "shared", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    waiting.communicate(timeout=30)
+    waiting.communicate(timeout=WAIT_S)
     assert kubectl("get", "resourceclaim", "shared", "--ignore-not-found") == ""
 
 

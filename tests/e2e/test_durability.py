@@ -22,6 +22,8 @@ import msgspec
 import pytest
 import yaml
 
+from waiting import WAIT_S
+
 KILLS = 50
 SEED = 20261115
 WRITERS = 8
@@ -276,7 +278,7 @@ async def test_nothing_is_lost_when_the_server_is_killed_under_concurrent_client
             end = Writer("end", dice)
             await end.create(session)
             _, objects = await listed(session)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 for watcher in watchers:
                     await watcher.follow(session, until=end.written[-1].revision)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import count
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from e2e.connections import Connection, session_of
 from e2e.servers import ServerProcess
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -53,12 +53,11 @@ class Kubelet:
 
     async def eventually(self, expected: int, method: str, path: str, body: Any = None) -> None:
         """Rights follow from pods, which the server learns about a moment after they are written."""
-        for _ in range(50):
-            status = await self.status(method, path, body)
-            if status == expected:
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"{method} {path}: {status}")
+
+        async def look() -> bool:
+            return await self.status(method, path, body) == expected
+
+        await until(look, f"status {expected} for {method} {path}")
 
 
 async def test_a_node_joins_and_stays_in_its_place(any_server: ServerProcess) -> None:

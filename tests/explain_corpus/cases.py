@@ -11,7 +11,7 @@ import yaml
 
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.times import seconds_of
-from explain_corpus.simulation import World
+from explain_corpus.simulation import Outlook, World
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -28,9 +28,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     fixable: bool
     namespace: str = "default"
     gates: tuple[str, ...] = ()
+    untold_gates: tuple[str, ...] = ()
     now: str = "2026-09-14T09:00:00Z"
     refused: str = ""
     unhelpful: str = ""
+    then: str = ""
+    placed: bool = False
     remedy: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -44,10 +47,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def _gates(self) -> FeatureGates:
         gates = DEFAULT_GATES
-        for text in self.gates:
+        for text in (*self.gates, *self.untold_gates):
             name, _, value = text.partition("=")
             gates = gates.changed(enable=(name,)) if value == "true" else gates.changed(disable=(name,))
         return gates
+
+    def is_cured_in(self, outlook: Outlook) -> bool:
+        """Whether the pod is placed, or waits only for what the case says has to happen then."""
+        return outlook.schedulable or bool(self.then and re.search(self.then, outlook.told))
 
     def is_named_by(self, line: str) -> bool:
         """Whether the first line of an explanation names the cause."""
@@ -57,7 +64,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 def all_cases() -> list[Case]:
     """Every case, in the order of their numbers."""
     found = []
-    for file in sorted(FOLDER.glob("*/case.yaml")):
+    for file in sorted(FOLDER.glob("*/case.yaml"), key=lambda file: int(file.parent.name.partition("-")[0])):
         value = yaml.safe_load(file.read_text())
         found.append(msgspec.convert({**value, "folder": file.parent.name}, Case))
     return found

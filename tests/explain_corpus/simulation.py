@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.snapshot import read_object
 from allot.core.features import FeatureGates
-from allot.core.lifecycle.actions import Action, Create, Emit, LookUp, Retry
+from allot.core.lifecycle.actions import Action, Apply, Create, Emit, LookUp, Retry
 from allot.core.lifecycle.templates import reconcile_pod, reconcile_pod_group
 from allot.core.model import core_v1, resource_v1, scheduling_v1, storage_v1
 from allot.core.model.codec import encode
@@ -22,13 +22,15 @@ from allot.core.model.meta import APIStruct
 from allot.core.patching.json_patch import json_patch
 from allot.core.quota.charge import Refusal, Request, charge, quota_of, total_usage
 from allot.core.quota.claims import device_classes
-from allot.core.quota.usage import Surroundings
-from allot.core.scheduling.binding_conditions import Binding, binding_state, has_conditions
-from allot.core.scheduling.claims import Claims
+from allot.core.quota.usage import QuotaContext
+from allot.core.scheduling import minimum_of
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
-from allot.core.scheduling.groups import minimum_of
+from allot.core.scheduling.devices.binding_conditions import Binding, binding_state, has_conditions
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import Placement, Unit
+from allot.core.scheduling.queueing.gates import Gates
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, under
 from allot.core.validation.validate import prepare_create, validate_create
 from allot.reading.manifests import manifests_in
 
@@ -42,6 +44,7 @@ _CONSUMERS_MAX = 256
 _TERMINAL = ("Succeeded", "Failed")
 _CLUSTER_WIDE = frozenset(
     (
+        "CSINode",
         "DeviceClass",
         "DeviceTaintRule",
         "Namespace",
@@ -87,8 +90,8 @@ class World:
         return [object_ for key, object_ in self.objects.items() if key[0] == kind]
 
     def typed(self, kind: str, type_: type[T]) -> list[T]:
-        """All objects of a kind, decoded."""
-        return [_decoded(object_, type_) for object_ in self.of(kind)]
+        """All objects of a kind, decoded; without those of another group that has a kind of the same name."""
+        return [found for object_ in self.of(kind) if isinstance(found := read_object(object_), type_)]
 
     # --- changes ---
 
@@ -98,8 +101,12 @@ class World:
         for change in changes:
             after._change(change)
         # Pods that a dump leaves out are there all the same.
-        after._settle(gone=self._living() - after._living())
+        after._settle(gone=(self._present() - after._present()) | (self._living() - after._living()))
         return after
+
+    def _present(self) -> set[str]:
+        """The uids of all pods."""
+        return {pod["metadata"]["uid"] for pod in self.of("Pod")}
 
     def _living(self) -> set[str]:
         """The uids of the pods that are there and have not ended."""
@@ -112,7 +119,8 @@ class World:
             self.gates = self.gates.changed(**{"enable" if change.get("enabled", True) else "disable": switched})
             return
         if action == "create":
-            self._put(change["object"])
+            made = change["object"]
+            self._put({**made, "metadata": {"uid": f"new-{made['metadata']['name']}", **made["metadata"]}})
             return
         kind, name = change["kind"], change["name"]
         namespace = "" if kind in _CLUSTER_WIDE else change.get("namespace") or "default"
@@ -201,8 +209,10 @@ class World:
                 refused = self._create_claim(action.object)
                 if refused:
                     return refused
-                name, entry = action.object.metadata.name, action.object.metadata.annotations
-                self._record(owner, entry[resource_v1.POD_CLAIM_NAME_ANNOTATION], name)
+            if isinstance(action, Apply):
+                kind = "Pod" if isinstance(owner, core_v1.Pod) else "PodGroup"
+                object_ = self.objects[kind, owner.metadata.namespace, owner.metadata.name]
+                object_.setdefault("status", {}).update(action.fields["status"])
         return ""
 
     def _create_claim(self, claim: resource_v1.ResourceClaim) -> str:
@@ -214,7 +224,7 @@ class World:
         errors = validate_create(prepared, gates=self.gates, namespace_labels=labels)
         if errors:
             return f"create ResourceClaim: {errors[0]}"
-        around = Surroundings(now="", classes=device_classes(self.of("DeviceClass")))
+        around = QuotaContext(now="", classes=device_classes(self.of("DeviceClass")))
         claims = [object_ for object_ in self.of("ResourceClaim") if _key(object_)[1] == namespace]
         for object_ in self.of("ResourceQuota"):
             if _key(object_)[1] != namespace:
@@ -228,13 +238,6 @@ class World:
         self.objects[_key(value)] = value
         return ""
 
-    def _record(self, owner: core_v1.Pod | scheduling_v1.PodGroup, entry: str, claim: str) -> None:
-        kind = "Pod" if isinstance(owner, core_v1.Pod) else "PodGroup"
-        object_ = self.objects[kind, owner.metadata.namespace, owner.metadata.name]
-        status = object_.setdefault("status", {})
-        others = [each for each in status.get("resourceClaimStatuses", ()) if each["name"] != entry]
-        status["resourceClaimStatuses"] = [*others, {"name": entry, "resourceClaimName": claim}]
-
     # --- the question ---
 
     def outlook(self, target: str, namespace: str) -> Outlook:
@@ -243,7 +246,7 @@ class World:
 
     def _outlook(self, target: str, namespace: str) -> Outlook:
         kind, _, name = target.rpartition("/")
-        waiting = [pod for pod in self._pods(namespace) if not pod.spec.node_name]
+        waiting = [pod for pod in self._pods(namespace) if not pod.spec.node_name and pod.status.phase not in _TERMINAL]
         if kind == "podgroup":
             wanted = [pod for pod in waiting if _group(pod) == name]
         else:
@@ -259,7 +262,13 @@ class World:
         names = {pod.metadata.name for pod in wanted}
         fresh = tuple(pod for pod in self._pods(namespace) if pod.metadata.name in names)
         group = self._group_of(fresh, namespace)
-        decision = decide(self._cluster(), Unit(pods=fresh, group=group), now=self.now)
+        unit = Unit(pods=fresh, group=group)
+        claims = Claims(self.gates)
+        cluster = self._cluster(claims)
+        closed = Gates(claims, cluster).closed(unit, f"{namespace}/{_group(fresh[0])}" if group else "")
+        if closed is not None:
+            return Outlook(False, "; ".join(closed.status.reasons))
+        decision = decide(cluster, unit, under(self.gates, DEFAULT_SETTINGS), self.now)
         enough = minimum_of(group) if group is not None else len(fresh)
         if len(decision.placements) >= enough:
             told = next((text for placement in decision.placements if (text := self._after(placement))), "")
@@ -274,6 +283,8 @@ class World:
 
     def _before(self, pod: core_v1.Pod) -> str:
         """Why the scheduler does not look at a pod."""
+        if pod.metadata.deletion_timestamp is not None:
+            return "pod is being deleted"
         if pod.spec.node_name:
             return f"pod is on node {pod.spec.node_name}: {self._last_event(pod)}"
         if pod.spec.scheduling_gates:
@@ -319,8 +330,7 @@ class World:
                 return group
         return None
 
-    def _cluster(self) -> Cluster:
-        claims = Claims(self.gates)
+    def _cluster(self, claims: Claims) -> Cluster:
         cluster = Cluster(claims)
         claims.listen(cluster.device_changes.add)
         for device_class in self.typed("DeviceClass", resource_v1.DeviceClass):
@@ -340,6 +350,8 @@ class World:
             cluster.volumes.put_claim(volume_claim)
         for volume in self.typed("PersistentVolume", core_v1.PersistentVolume):
             cluster.volumes.put_volume(volume)
+        for csi_node in self.typed("CSINode", storage_v1.CSINode):
+            cluster.volumes.put_csi_node(csi_node)
         for storage_class in self.typed("StorageClass", storage_v1.StorageClass):
             cluster.volumes.put_class(storage_class)
         for node in self.typed("Node", core_v1.Node):

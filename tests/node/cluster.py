@@ -7,10 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 import yaml
@@ -18,20 +16,7 @@ import yaml
 from allot.apiserver.access.certificates import Certificates, node_identity
 from allot.apiserver.access.kubeconfig import write_kubeconfig
 from allot.process.clock import SystemClock
-
-Found = TypeVar("Found")
-WAIT_S = 30.0
-
-
-def wait_for(what: str, look: Callable[[], Found | None], seconds: float = WAIT_S) -> Found:
-    """What a look finds before long."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {seconds} s")
+from waiting import WAIT_S, wait_for
 
 
 def _free_port() -> int:
@@ -74,7 +59,7 @@ class AllotProcess:
         if self._process is not None:
             self._process.send_signal(number)
             try:
-                self._process.wait(20)
+                self._process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -172,6 +157,14 @@ class Cluster:
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": made}
         )
 
+    def pid(self, name: str) -> int:
+        """The first process of a pod's only container, as this machine knows it."""
+        for path in self.root.glob("runtime/containers/*/run.json"):
+            made = msgspec.json.decode((path.parent / "container.json").read_bytes())
+            if made["spec"]["pod"]["name"] == name:
+                return int(msgspec.json.decode(path.read_bytes())["pid"])
+        return 0
+
     def phase(self, name: str, *phases: str) -> str:
         """Wait for a phase."""
         return wait_for(
@@ -187,6 +180,11 @@ class Cluster:
         """The reasons and texts of a pod's events."""
         path = "jsonpath={range .items[*]}{.reason}: {.message}{'\\n'}{end}"
         return self.run("get", "events", f"--field-selector=involvedObject.name={name}", "-o", path).splitlines()
+
+
+def sharing(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A folder of the machine at its own path in a container: a volume, and where it is mounted."""
+    return {"name": "shared", "hostPath": {"path": str(folder)}}, {"name": "shared", "mountPath": str(folder)}
 
 
 def shell(name: str, script: str, **more: Any) -> dict[str, Any]:

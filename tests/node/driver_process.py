@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from node.cluster import Cluster
+from waiting import WAIT_S
 
 CLASS = {
     "apiVersion": "resource.k8s.io/v1",
@@ -51,7 +52,7 @@ class DriverProcess:
         """Send a signal and wait for the end."""
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(20)
+            self._process.wait(WAIT_S)
             self._process = None
 
 

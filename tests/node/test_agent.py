@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from e2e.kubectl import MISSING, find_kubectls
-from node.cluster import Cluster, shell, wait_for
+from node.cluster import Cluster, sharing, shell
+from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
 
@@ -88,6 +88,55 @@ def test_a_pod_gets_its_environment_and_volumes_and_tells_how_it_ended(cluster: 
     wait_for("nothing left", lambda: not list((cluster.root / "pods").iterdir()))
 
 
+def test_a_volume_outlives_its_pods_and_goes_with_its_claim(cluster: Cluster) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for name, more in (
+        ("data", {}),
+        ("unknown", {"storageClassName": "fast"}),
+        ("shared", {"accessModes": ["ReadWriteMany"]}),
+    ):
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": {**spec, **more},
+        }
+        cluster.apply(claim)
+    wait_for("a word", lambda: any("waiting for first consumer" in line for line in cluster.events("data")))
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/allot-data"}]}
+    claimed = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    cluster.pod(
+        "writes", shell("main", "echo kept > /allot-data/file", **mount), volumes=claimed, restartPolicy="Never"
+    )
+    assert cluster.phase("writes", "Succeeded", "Failed") == "Succeeded"
+    assert cluster.get("pvc", "data", "{.status.phase} {.status.capacity.storage}") == "Bound 1Gi"
+    cluster.run("delete", "pod", "writes")
+    only_read = [{"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}}]
+    ephemeral = {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    cluster.pod(
+        "reads", shell("main", "cat /allot-data/file", **mount), volumes=[*only_read, ephemeral], restartPolicy="Never"
+    )
+    assert cluster.phase("reads", "Succeeded", "Failed") == "Succeeded"
+    assert cluster.run("logs", "reads") == "kept\n"
+    assert cluster.get("pvc", "reads-e", "{.status.phase}") == "Bound"
+    # A claim that is in use stays.
+    cluster.run("delete", "pvc", "data", "--wait=false")
+    assert cluster.get("pvc", "data", "{.metadata.finalizers}") == '["kubernetes.io/pvc-protection"]'
+    cluster.run("delete", "pod", "reads")
+    cluster.run("wait", "--for=delete", "pvc/data", "pvc/reads-e", "--timeout=30s")
+    wait_for("no volumes", lambda: not cluster.run("get", "pv", "-o", "name"))
+    wait_for("no folders", lambda: not list((cluster.folder / "data" / "volumes").iterdir()))
+    texts = {
+        "unknown": 'ProvisioningFailed: storageclass.storage.k8s.io "fast" not found',
+        "shared": 'ProvisioningFailed: failed to provision volume with StorageClass "standard": '
+        "a folder is of one node: access mode ReadWriteMany is not supported",
+    }
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]
+    cluster.pod("waits", shell("main", "true", **mount), volumes=volumes, restartPolicy="Never")
+    for name, text in texts.items():
+        wait_for(text, lambda name=name, text=text: text in cluster.events(name))  # type: ignore[misc]
+
+
 def test_containers_that_fail_come_back_later_and_later(cluster: Cluster) -> None:
     cluster.pod("crashes", shell("main", "echo attempt; exit 1"))
     path = "{.status.containerStatuses[0].state.waiting.reason}"
@@ -108,7 +157,10 @@ def test_containers_that_fail_come_back_later_and_later(cluster: Cluster) -> Non
 
 
 def test_probes_and_hooks_steer_a_container(cluster: Cluster) -> None:
-    file = cluster.folder / "probe"
+    folder = cluster.folder / "probed"
+    folder.mkdir()
+    volume, mount = sharing(folder)
+    file = folder / "probe"
     probe = {"exec": {"command": ["test", "-e", f"{file}-ready"]}, "periodSeconds": 1}
     alive = {"exec": {"command": ["test", "!", "-e", f"{file}-sick"]}, "periodSeconds": 1, "failureThreshold": 1}
     cluster.pod(
@@ -118,11 +170,13 @@ def test_probes_and_hooks_steer_a_container(cluster: Cluster) -> None:
             f"rm -f {file}-sick; trap 'exit 0' TERM; while true; do sleep 0.1; done",
             readinessProbe=probe,
             livenessProbe=alive,
+            volumeMounts=[mount],
             lifecycle={
                 "postStart": {"exec": {"command": ["touch", f"{file}-began"]}},
                 "preStop": {"exec": {"command": ["touch", f"{file}-stops"]}},
             },
         ),
+        volumes=[volume],
     )
     cluster.phase("probed", "Running")
     ready = "{.status.containerStatuses[0].ready}"
@@ -142,15 +196,19 @@ def test_probes_and_hooks_steer_a_container(cluster: Cluster) -> None:
 
 
 def test_sidecars_start_before_and_end_after(cluster: Cluster) -> None:
-    log = cluster.folder / "order"
+    folder = cluster.folder / "ordered"
+    folder.mkdir()
+    volume, mount = sharing(folder)
+    log = folder / "order"
     loop = f"echo %s starts >> {log}; trap 'echo %s ends >> {log}; exit 0' TERM; while true; do sleep 0.05; done"
     cluster.pod(
         "ordered",
-        shell("main", f"echo main >> {log}; sleep 0.3"),
+        shell("main", f"echo main >> {log}; sleep 0.3", volumeMounts=[mount]),
         initContainers=[
-            shell("one", loop.replace("%s", "one"), restartPolicy="Always"),
-            shell("two", loop.replace("%s", "two"), restartPolicy="Always"),
+            shell("one", loop.replace("%s", "one"), restartPolicy="Always", volumeMounts=[mount]),
+            shell("two", loop.replace("%s", "two"), restartPolicy="Always", volumeMounts=[mount]),
         ],
+        volumes=[volume],
         restartPolicy="Never",
     )
     assert cluster.phase("ordered", "Succeeded", "Failed") == "Succeeded"
@@ -172,9 +230,10 @@ def test_kubectl_talks_to_containers(cluster: Cluster, binary: str) -> None:
     data = cluster.folder / "data-file"
     data.write_bytes(os.urandom(300_000))
     copy = cluster.folder / "copy"
-    cluster.run("cp", str(data), f"{name}:{copy}-there", binary=binary)
-    cluster.run("cp", f"{name}:{copy}-there", f"{copy}-back", binary=binary)
+    cluster.run("cp", str(data), f"{name}:/tmp/copy-there", binary=binary)
+    cluster.run("cp", f"{name}:/tmp/copy-there", f"{copy}-back", binary=binary)
     assert Path(f"{copy}-back").read_bytes() == data.read_bytes()
+    assert not Path("/tmp/copy-there").exists()
     environment = {"PATH": os.environ["PATH"], "HOME": str(cluster.folder), "KUBECONFIG": str(cluster.kubeconfig)}
     attached = subprocess.Popen(
         [binary, "attach", "-i", name],
@@ -198,7 +257,7 @@ def test_kubectl_talks_to_containers(cluster: Cluster, binary: str) -> None:
     assert forward.stdout is not None
     local = forward.stdout.readline().decode().split("127.0.0.1:")[1].split(" ")[0]
     for _ in range(3):
-        with urllib.request.urlopen(f"http://127.0.0.1:{local}/", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{local}/", timeout=WAIT_S) as answer:
             assert answer.status == 200
     forward.kill()
     forward.communicate()
@@ -213,6 +272,11 @@ def test_metrics_and_refusals(cluster: Cluster) -> None:
     cluster.ready("busy")
     metrics = cluster.run("get", "--raw", "/api/v1/nodes/n1/proxy/metrics/resource")
     assert 'container_memory_working_set_bytes{container="main",namespace="default",pod="busy"}' in metrics
+    summary = json.loads(cluster.run("get", "--raw", "/api/v1/nodes/n1/proxy/stats/summary"))
+    (busy,) = [each for each in summary["pods"] if each["podRef"]["name"] == "busy"]
+    assert busy["memory"]["workingSetBytes"] > 0 and busy["containers"][0]["cpu"]["usageCoreNanoSeconds"] >= 0
+    node = summary["node"]
+    assert node["nodeName"] == "n1" and node["memory"]["availableBytes"] > 0 and node["cpu"]["usageCoreNanoSeconds"] > 0
     assert cluster.run("get", "--raw", "/api/v1/nodes/n1/proxy/healthz") == "ok"
     assert '"name":"busy"' in cluster.run("get", "--raw", "/api/v1/nodes/n1/proxy/pods")
     port = cluster.get("node", "n1", "{.status.daemonEndpoints.kubeletEndpoint.Port}")
@@ -220,26 +284,27 @@ def test_metrics_and_refusals(cluster: Cluster) -> None:
         ["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", f"https://127.0.0.1:{port}/pods"],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=WAIT_S,
         check=False,
     )
     assert bare.stdout == "401"
     cluster.run("delete", "pod", "busy")
 
 
-def test_pods_outlive_a_killed_agent_and_orphans_are_removed(cluster: Cluster) -> None:
-    cluster.pod("survivor", shell("main", "sh -c 'echo $PPID'; while true; do sleep 0.1; done"))
-    cluster.pod("orphan", shell("main", "sh -c 'echo $PPID'; while true; do sleep 0.1; done"))
-    cluster.pod("ends", shell("main", "sleep 1; exit 9"), restartPolicy="Never")
+def test_pods_outlive_a_killed_agent_and_orphans_are_removed(cluster: Cluster, tmp_path: Path) -> None:
+    volume, mount = sharing(tmp_path)
+    cluster.pod("survivor", shell("main", "while true; do sleep 0.1; done"))
+    cluster.pod("orphan", shell("main", "while true; do sleep 0.1; done"))
+    script = f"until [ -e {tmp_path}/gone ]; do sleep 0.05; done; exit 9"
+    cluster.pod("ends", shell("main", script, volumeMounts=[mount]), volumes=[volume], restartPolicy="Never")
     for name in ("survivor", "orphan", "ends"):
         cluster.phase(name, "Running")
-    pids = {
-        name: int(wait_for("a log", lambda name=name: cluster.run("logs", name))) for name in ("survivor", "orphan")
-    }
+    pids = {name: cluster.pid(name) for name in ("survivor", "orphan", "ends")}
     cluster.node.stop(signal.SIGKILL)
     cluster.run("delete", "pod", "orphan", "--force", "--grace-period=0")
-    time.sleep(1.2)
-    assert all(Path(f"/proc/{pid}").exists() for pid in pids.values())
+    (tmp_path / "gone").touch()
+    wait_for("the end of one", lambda: not Path(f"/proc/{pids['ends']}").exists())
+    assert all(Path(f"/proc/{pids[name]}").exists() for name in ("survivor", "orphan"))
     cluster.start_node()
     cluster.phase("ends", "Failed")
     assert cluster.get("pod", "ends", "{.status.containerStatuses[0].state.terminated.exitCode}") == "9"

@@ -15,7 +15,8 @@ import pytest
 
 from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING
-from node.cluster import Cluster, wait_for
+from node.cluster import Cluster
+from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
 
@@ -94,7 +95,7 @@ def test_pods_run_in_containerd_and_kubectl_talks_to_them(cluster: Cluster) -> N
     )
     assert forward.stdout is not None
     local = forward.stdout.readline().decode().split("127.0.0.1:")[1].split(" ")[0]
-    with urllib.request.urlopen(f"http://127.0.0.1:{local}/", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{local}/", timeout=WAIT_S) as answer:
         assert answer.read() == b"page\n"
     forward.kill()
     forward.communicate()

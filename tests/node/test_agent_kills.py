@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from e2e.kubectl import MISSING
-from node.cluster import Cluster, shell, wait_for
+from node.cluster import Cluster, sharing, shell
 from node.driver_process import CLASS, TEMPLATE, DriverProcess, cdi_files, prepared
+from waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
 
 # More rounds on request: each takes about three seconds.
-ROUNDS = int(os.environ.get("ALLOT_KILL_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("ALLOT_KILL_ROUNDS", "4"))
 
 
-@pytest.mark.timeout(120 + 20 * ROUNDS)
+@pytest.mark.timeout(120 + 40 * ROUNDS)
 def test_nothing_is_lost_however_often_processes_die(tmp_path_factory: pytest.TempPathFactory) -> None:
     # A short path: those of sockets have a limit.
     tmp_path = tmp_path_factory.mktemp("k")
@@ -41,17 +42,18 @@ def test_nothing_is_lost_however_often_processes_die(tmp_path_factory: pytest.Te
         wait_for("a slice", lambda: cluster.run("get", "resourceslices", "-o", "name"))
         try:
             for number in range(ROUNDS):
-                _round(cluster, driver, dice, number, script)
+                _round(cluster, driver, dice, number, script, held)
             _settle(cluster, held)
         finally:
             driver.stop()
 
 
-def _round(cluster: Cluster, driver: DriverProcess, dice: random.Random, number: int, script: str) -> None:
+def _round(cluster: Cluster, driver: DriverProcess, dice: random.Random, number: int, script: str, held: Path) -> None:
+    volume, mount = sharing(held)
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
     for each in range(2):
-        container = shell("main", script, resources={"claims": [{"name": "gpu"}]})
-        cluster.pod(f"p{number}-{each}", container, resourceClaims=claims, restartPolicy="Never")
+        container = shell("main", script, resources={"claims": [{"name": "gpu"}]}, volumeMounts=[mount])
+        cluster.pod(f"p{number}-{each}", container, resourceClaims=claims, volumes=[volume], restartPolicy="Never")
     time.sleep(dice.random())
     if dice.random() < 0.7:
         cluster.node.stop(signal.SIGKILL)
@@ -77,7 +79,9 @@ def _settle(cluster: Cluster, held: Path) -> None:
         return phases == {f"p{last}-0": "Running", f"p{last}-1": "Running"}
 
     wait_for("the pods that should run, and no others", both_run, 90.0)
-    assert len(list(held.iterdir())) == prepared(cluster) == len(cdi_files(cluster)) == 2
+    # A container runs before its first command has.
+    wait_for("a folder for each device", lambda: len(list(held.iterdir())) == 2)
+    assert prepared(cluster) == len(cdi_files(cluster)) == 2
     cluster.run("delete", "pods", "--all", "--timeout=60s")
     wait_for("no claim left", lambda: prepared(cluster) == 0, 60.0)
     wait_for("nothing left", lambda: not list((cluster.root / "runtime/containers").iterdir()))

@@ -25,12 +25,12 @@ from allot.node.runtimes.port import RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.store.memory import MemoryStore
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
 Object = dict[str, Any]
 COUNT = 3
-WAIT_S = 20.0
 
 
 class Fleet:
@@ -341,3 +341,49 @@ async def test_device_classes_come_with_the_drivers_and_those_of_others_stay(tmp
         found = {each["metadata"]["name"]: each["spec"] for each in (await classes.list()).items}
     assert set(found) == {"gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "dra.net", "mrdma.google.com"}
     assert "&& true" in found["gpu.nvidia.com"]["selectors"][0]["cel"]["expression"]
+
+
+async def test_gpus_are_told_by_the_pods_that_have_them(tmp_path: Path) -> None:
+    """Whole ones, one that two pods share, and a part of one."""
+    dynamic = DriverSettings(gpu=GpuSettings(feature_gates={"DynamicMIG": True}))
+    sets = (
+        alike("whole", profile="a100-40x4", root=tmp_path),
+        alike("mig", profile="h100", root=tmp_path, settings=dynamic),
+    )
+    async with fleet(tmp_path, *sets) as made:
+        a100 = "device.attributes['gpu.nvidia.com'].productName.contains('A100')"
+        await made.template("two", count=2, expression=a100)
+        await made.template("part", "mig.nvidia.com", "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'")
+        exactly = {"deviceClassName": "gpu.nvidia.com", "selectors": [{"cel": {"expression": a100}}]}
+        claims = made.client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+        await claims.create(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": "common", "namespace": "default"},
+                "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+            }
+        )
+        for name in ("left", "right"):
+            container = {"name": "main", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}
+            shared = [{"name": "gpu", "resourceClaimName": "common"}]
+            said = {"allot.dev/gpu-utilization": "30"}
+            await made.pod(name, container, resourceClaims=shared, annotations=said)
+        await made.claiming("double", "two", annotations={"allot.dev/gpu-memory-usage": "10Gi"})
+        await made.claiming("part", "part")
+        for name in ("left", "right", "double", "part"):
+            await made.phase(name, "Running")
+        found = (await made.nodes.device_samples()).samples
+        of_node = (await made.nodes.device_samples("mig")).samples
+
+    def told(pod: str, metric: str) -> list[float]:
+        return [each.value for each in found if each.name == f"DCGM_FI_{metric}" and each.labels["pod"] == pod]
+
+    assert told("left", "DEV_GPU_UTIL") == told("right", "DEV_GPU_UTIL") == [60.0]
+    uuids = {each.labels["UUID"] for each in found if each.labels["pod"] in ("left", "right")}
+    assert len(uuids) == 1 and {each.labels["hostname"] for each in of_node} == {"mig"}
+    assert told("double", "DEV_GPU_UTIL") == [50.0, 50.0] and told("double", "DEV_FB_USED") == [10240.0, 10240.0]
+    assert told("part", "DEV_GPU_UTIL") == [] and told("part", "PROF_GR_ENGINE_ACTIVE") == [0.5]
+    part = next(each.labels for each in found if each.labels["pod"] == "part")
+    assert (part["GPU_I_PROFILE"], part["dra_mig_profile"]) == ("3g.40gb", "3g.40gb")
+    assert part["dra_claim_name"].startswith("part-devices-") and part["dra_device_name"].startswith("gpu-0-mig-3g40gb")

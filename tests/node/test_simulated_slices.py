@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from allot.devices.catalogue import find_profile
 from allot.devices.simulation import SimulatedDrivers
 from allot.node.simulated_slices import SimulatedSlices
 from allot.store.memory import MemoryStore
+from waiting import until
 
 DRIVER = "gpu.nvidia.com"
 DRIVERS = SimulatedDrivers(find_profile("h100x2"))
@@ -38,13 +38,14 @@ async def slices_of_one_node(root: Path) -> AsyncIterator[tuple[SimulatedSlices,
         yield made, client.typed(ResourceSlice)
 
 
-async def until(api: TypedResource[ResourceSlice], is_so: Callable[[ResourceSlice], bool]) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            found = (await api.list()).items
-            if len(found) == 1 and is_so(found[0]):
-                return
-            await asyncio.sleep(0.02)
+async def one_slice(api: TypedResource[ResourceSlice], is_so: Callable[[ResourceSlice], bool]) -> None:
+    """Until there is one, and it is so."""
+
+    async def look() -> bool:
+        found = (await api.list()).items
+        return len(found) == 1 and is_so(found[0])
+
+    await until(look)
 
 
 def tainted(pool: Pool) -> Pool:
@@ -63,9 +64,9 @@ async def test_what_a_driver_says_is_published_and_its_first_word_changes_nothin
         (before,) = (await api.list()).items
         made.changed("n", DRIVER, (usual,))
         made.changed("n", DRIVER, (tainted(usual),))
-        await until(api, has_taint)
+        await one_slice(api, has_taint)
         made.changed("n", DRIVER, (usual,))
-        await until(api, lambda slice_: not has_taint(slice_))
+        await one_slice(api, lambda slice_: not has_taint(slice_))
         (after,) = (await api.list()).items
         assert after.metadata.name == before.metadata.name
 
@@ -74,9 +75,9 @@ async def test_a_slice_that_somebody_deletes_comes_back_as_it_was(tmp_path: Path
     async with slices_of_one_node(tmp_path) as (made, api):
         ((_, usual),) = DRIVERS.pools("n")
         made.changed("n", DRIVER, (tainted(usual),))
-        await until(api, has_taint)
+        await one_slice(api, has_taint)
         (before,) = (await api.list()).items
         await api.delete(before.metadata.name)
-        await until(api, lambda slice_: has_taint(slice_) and slice_.metadata.uid != before.metadata.uid)
+        await one_slice(api, lambda slice_: has_taint(slice_) and slice_.metadata.uid != before.metadata.uid)
         await made.publish("n", (await made.published())["n"])
         assert len((await api.list()).items) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allot.node.runtimes import shim
+from allot.node.runtimes import container_mounts
 from allot.node.runtimes.port import Mount, RuntimeFailure
 from allot.node.subpaths import bind_subpath, release_subpaths
 from allot.process.beneath import remove_tree
@@ -21,7 +21,7 @@ def in_a_namespace(act: Callable[[], None]) -> None:
     child = os.fork()
     if child == 0:
         try:
-            shim.enter_namespace()
+            container_mounts.enter_namespace()
             act()
             os._exit(0)
         except BaseException as error:

@@ -15,6 +15,7 @@ import pytest
 
 from allot.process.children import Child
 from allot.process.clock import SystemClock
+from waiting import WAIT_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +25,7 @@ class _Heard:
         self.lines: list[str] = []
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not is_so():
-                await asyncio.sleep(0.01)
+        await until(is_so)
 
 
 @asynccontextmanager
@@ -76,7 +75,7 @@ asyncio.run(Child("child", ["sh", "-c", "echo $$; exec sleep 100"], SystemClock(
     handle = os.pidfd_open(pid)
     try:
         parent.send_signal(signal.SIGKILL)
-        parent.communicate(timeout=10)
+        parent.communicate(timeout=WAIT_S)
         assert select.select([handle], [], [], 10)[0]
     finally:
         os.close(handle)
@@ -84,6 +83,6 @@ asyncio.run(Child("child", ["sh", "-c", "echo $$; exec sleep 100"], SystemClock(
 
 def test_a_program_that_is_not_there_is_told() -> None:
     command = [sys.executable, "-m", "allot.process.parent_death", str(os.getpid()), "/nowhere/program"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 127
     assert done.stderr == "error: /nowhere/program: no such file or directory\n"

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from allot.core.scheduling.queueing.queue_order import PriorityOrder
 from allot.core.scheduling.settings import Policy, ResourceWeight, ShapePoint, Strategy
+from allot.scheduler import configuration
 from allot.scheduler.configuration import SchedulerConfiguration, parse_configuration
 from allot.scheduler.plugin_arguments import BadConfiguration, duration_s
 
@@ -171,12 +173,60 @@ def test_leader_election_back_off_and_connection_are_understood() -> None:
         ({"leaderElection": {"resourceLock": "endpoints"}}, "leaderElection.resourceLock: invalid value 'endpoints'"),
         ({"leaderElection": {"leaseDuration": "5s"}}, "leaderElection: lease duration 5 s must be longer than"),
         ({"extenders": [{"urlPrefix": "http://x"}]}, "extenders are not supported"),
+        (
+            {"profiles": [{"plugins": {"permit": {"enabled": [{"name": "Coscheduling"}]}}}]},
+            "profiles[0].plugins.permit.enabled[0].name: invalid value 'Coscheduling': expected one of ",
+        ),
+        (
+            {"profiles": [{"plugins": {"bind": {"disabled": [{"name": "DefaultBinder"}]}}}]},
+            "profiles[0].plugins.bind.disabled[0].name: invalid value 'DefaultBinder'",
+        ),
+        (
+            {"profiles": [{"plugins": {"queueSort": {"enabled": [{"name": "Coscheduling"}]}}}]},
+            's.yaml: profiles[0].plugins.queueSort.enabled[0].name: QueueSortPlugin "Coscheduling" does not exist',
+        ),
+        (
+            {"profiles": [{"plugins": {"queueSort": {"enabled": [{"name": "NodeName"}]}}}]},
+            'queueSort.enabled[0].name: plugin "NodeName" does not extend QueueSortPlugin plugin',
+        ),
+        (
+            {"profiles": [{"plugins": {"queueSort": {"enabled": [{"name": "PrioritySort"}] * 2}}}]},
+            'queueSort.enabled[1].name: plugin "PrioritySort" already registered as "QueueSortPlugin"',
+        ),
+        (
+            {"profiles": [{"schedulerName": "x", "plugins": {"queueSort": {"disabled": [{"name": "*"}]}}}]},
+            'only one queue sort plugin required for profile with scheduler name "x", but got 0',
+        ),
     ],
 )
 def test_mistakes_are_named_with_file_field_and_value(fields: dict[str, Any], expected: str) -> None:
     with pytest.raises(BadConfiguration) as raised:
         parse(**fields)
     assert expected in str(raised.value)
+
+
+def test_the_order_of_the_queue_is_chosen_by_its_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def profile(name: str, *enabled: str, disabled: str = "*") -> dict[str, Any]:
+        queue_sort = {"enabled": [{"name": each} for each in enabled], "disabled": [{"name": disabled}]}
+        return {"schedulerName": name, "plugins": {"queueSort": queue_sort}}
+
+    assert parse(profiles=[profile("a", "PrioritySort")]).queue_sort == "PrioritySort"
+    assert parse(profiles=[profile("a", disabled="Other")]).queue_sort == "PrioritySort"
+    monkeypatch.setattr(configuration, "QUEUE_ORDERS", {"PrioritySort": PriorityOrder, "FairShare": PriorityOrder})
+    assert parse(profiles=[profile("a", "FairShare"), profile("b", "FairShare")]).queue_sort == "FairShare"
+    with pytest.raises(BadConfiguration, match='name "a", but got 2'):
+        parse(profiles=[profile("a", "FairShare", disabled="Other")])
+    with pytest.raises(BadConfiguration) as raised:
+        parse(profiles=[profile("a", "PrioritySort"), profile("b", "FairShare")])
+    assert 'different queue sort plugins for profile "b": "FairShare", first: "PrioritySort"' in str(raised.value)
+
+
+def test_switching_a_plugin_off_where_that_does_nothing_is_told() -> None:
+    made = parse(profiles=[{"plugins": {"preFilter": {"disabled": [{"name": "NodePorts"}]}}}])
+    assert made.notes == (
+        "profiles[0].plugins.preFilter.disabled: NodePorts has no effect: plugins are off at multiPoint, filter, score "
+        "or postFilter",
+    )
 
 
 def test_what_is_no_mapping_is_refused() -> None:

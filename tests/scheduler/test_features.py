@@ -145,6 +145,42 @@ async def test_a_gang_waits_for_its_quorum_and_is_bound_together(cluster: World)
     assert (await _group_condition(cluster, "gang", "True"))["reason"] == "Scheduled"
 
 
+async def test_a_group_of_groups_is_bound_together_and_each_group_says_so(cluster: World) -> None:
+    await cluster.namespace("tree")
+    composites = cluster.client.resource("scheduling.k8s.io", "v1alpha3", "compositepodgroups", namespaced=True)
+    groups = cluster.client.resource("scheduling.k8s.io", "v1beta1", "podgroups", namespaced=True)
+    reference = {"workloadName": "job", "templateName": "t"}
+    await composites.create(
+        {
+            "apiVersion": "scheduling.k8s.io/v1alpha3",
+            "kind": "CompositePodGroup",
+            "metadata": {"name": "job", "namespace": "tree"},
+            "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": reference},
+        }
+    )
+    for name in "xy":
+        spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "parentCompositePodGroupName": "job"}
+        await groups.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "metadata": {"name": name, "namespace": "tree"},
+                "spec": {**spec, "workloadRef": reference},
+            }
+        )
+    await cluster.pod("tree", "x-0", cpu="100m", spec={"schedulingGroup": {"podGroupName": "x"}})
+    (event, *_) = await cluster.events("tree", "FailedScheduling")
+    assert 'waiting for composite pod group "job" tree to meet quorum' in event["note"]
+    await cluster.pod("tree", "y-0", cpu="100m", spec={"schedulingGroup": {"podGroupName": "y"}})
+    await cluster.all_bound("tree", 2)
+    for resource, name in ((composites, "job"), (groups, "x"), (groups, "y")):
+        await cluster.until(
+            lambda resource=resource, name=name: resource.get(name, "tree"),  # type: ignore[misc]
+            lambda seen: (condition(seen, "PodGroupInitiallyScheduled") or {}).get("status") == "True",
+            f"{name} to say that it is scheduled",
+        )
+
+
 async def test_a_gang_that_does_not_fit_gets_nothing_until_it_does(cluster: World) -> None:
     await cluster.namespace("large")
     await _group(cluster, "large", 3)

@@ -10,7 +10,7 @@ from allot.client.transport import Response
 from allot.core.model.core_v1 import Pod, PodCondition, PodStatus
 from allot.core.model.meta import ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import GroupOutcome, Refusal
 from allot.core.scheduling.status import Verdict
 from allot.process.clock import ManualClock

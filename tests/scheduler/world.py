@@ -18,10 +18,10 @@ from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates
 from allot.scheduler.configuration import SchedulerConfiguration
 from allot.scheduler.loop import Options, Scheduler
 from allot.store.sqlite import SqliteStore
+from waiting import WAIT_S
 
 Object = dict[str, Any]
 DRIVER = "gpu.example.com"
-TIMEOUT_S = 20.0
 
 
 class World:
@@ -187,7 +187,7 @@ class World:
     async def until(self, ask: Callable[[], Any], holds: Callable[[Any], Any], what: str) -> Any:
         seen: Any = None
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(WAIT_S):
                 while True:
                     try:
                         seen = await ask()

@@ -75,7 +75,9 @@ class Backend:
             said = b""
             while b"\r\n\r\n" not in said and (data := connection.recv(65536)):
                 said += data
-            self.asked.append(Asked(said, subject))
+            # What the server asks by itself of every node, for metrics.
+            if not said.startswith((b"GET /metrics/resource", b"GET /metrics/pods")):
+                self.asked.append(Asked(said, subject))
             connection.sendall(self._answer)
 
 

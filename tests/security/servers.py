@@ -12,7 +12,6 @@ import shutil
 import socket
 import ssl
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from allot.apiserver.access.certificates import CertificateAuthority, Identity, 
 from e2e.components import ASSETS, Component, gates
 from e2e.servers import ServerProcess
 from etcd_server import EtcdServer, find_etcd, free_port
+from waiting import wait_for
 
 ADMIN = Identity("administrator", ("system:masters",))
 ADMIN_TOKEN, POWERLESS_TOKEN = "administrator-token", "powerless-token"
@@ -148,10 +148,12 @@ class Server:
     def grant(self, user: str, namespace: str, role: str = "edit") -> KeyPair:
         """The certificate of a user that has one of the usual roles in one namespace."""
         # The usual roles are put together of these by a controller, which does not run beside a bare kube-apiserver.
-        for part in _PARTS[: _PARTS.index(role) + 1]:
-            reference = {**_RBAC, "kind": "ClusterRole", "name": f"system:aggregate-to-{part}"}
+        parts = [f"system:aggregate-to-{part}" for part in _PARTS[: _PARTS.index(role) + 1]]
+        for part in (*parts, "system:aggregated-metrics-reader"):
+            reference = {**_RBAC, "kind": "ClusterRole", "name": part}
             subject = {**_RBAC, "kind": "User", "name": user}
-            binding = {"metadata": {"name": f"{user}-{part}"}, "roleRef": reference, "subjects": [subject]}
+            name = f"{user}-{part.rpartition(':')[2]}"
+            binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
             self.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding)
         # kube-apiserver sees its own bindings a moment later.
         self.wait_until_allowed(user, namespace, *_TELLING[role])
@@ -161,12 +163,13 @@ class Server:
         """Until a binding has taken effect."""
         asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
         review = {"spec": {"user": user, "resourceAttributes": asked}}
-        for _ in range(600):
-            answer = self.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-            if answer["status"]["allowed"]:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{self.name}: {user} still may not {verb} {resource} in {namespace}")
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        what = f"{self.name}: {user} may {verb} {resource} in {namespace}"
+        wait_for(what, lambda: self.create(path, review)["status"]["allowed"])
+
+    def wait_until_served(self, path: str) -> None:
+        """Until a new kind has its path."""
+        wait_for(f"{self.name}: {path} is served", lambda: self.send("GET", path).status == 200)
 
 
 class Both:

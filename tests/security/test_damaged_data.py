@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from etcd_server import MISSING, EtcdServer, find_etcd
 from security.servers import Answer, Server, allot_server
+from waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -236,11 +236,7 @@ def readiness(server: Server) -> Answer:
 
 
 def wait_until_ready(server: Server) -> None:
-    for _ in range(600):
-        if readiness(server).status == 200:
-            return
-        time.sleep(0.05)
-    raise AssertionError(readiness(server).body)
+    wait_for("a server that is ready", lambda: readiness(server).status == 200)
 
 
 def test_on_a_full_disk_reads_go_on_writes_are_refused_and_readyz_says_so_until_there_is_room(tmp_path: Path) -> None:

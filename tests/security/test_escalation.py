@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import pytest
 
 from security.servers import Both, Server
+from waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "rbac.authorization.k8s.io"
-WAIT_S = 60.0
 
 
 def rule(verbs: str, resources: str, group: str = "", **more: Any) -> dict[str, Any]:
@@ -35,10 +34,7 @@ def binding(name: str, role_name: str, *users: str, kind: str = "ClusterRole") -
 
 
 def wait_until(holds: Callable[[], bool], told: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end, told
-        time.sleep(0.05)
+    wait_for(told, holds)
 
 
 class Somebody:

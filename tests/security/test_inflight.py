@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -11,6 +10,7 @@ import pytest
 
 from allot.apiserver.access.certificates import KeyPair
 from security.servers import Answer, Server, allot_server
+from waiting import wait_for
 
 # So few that a test can take all of them: a user alone gets half.
 SEATS = 8
@@ -51,11 +51,7 @@ def write(server: Server, who: KeyPair | str, name: str) -> Answer:
 
 def until_served(server: Server, who: KeyPair) -> None:
     """Wait until the server has noticed that seats are free again."""
-    for _ in range(600):
-        if write(server, who, "again").status == 201:
-            return
-        time.sleep(0.05)
-    raise AssertionError("the seats did not come back")
+    wait_for("free seats", lambda: write(server, who, "again").status == 201)
 
 
 @pytest.mark.slow

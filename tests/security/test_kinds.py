@@ -69,6 +69,111 @@ def test_a_change_is_taken_or_refused_for_its_fault(both: Both, namespace: str, 
         assert answer.status == 200, answer.body
 
 
+CONTAINER = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+SIDE = {"name": "s", "image": "x"}
+POD = {"automountServiceAccountToken": False, "containers": [CONTAINER], "initContainers": [SIDE]}
+NEITHER = "name is neither a standard finalizer name nor is it fully qualified"
+LEASE = ("/apis/coordination.k8s.io/v1/namespaces/{}/leases", {"metadata": {"name": "x"}})
+RUNTIME = ("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "x"}, "handler": "h"})
+CLAIM_SPEC = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "c"}}]}}
+GROUP = "apiextensions.k8s.io"
+DEFINITION = {
+    "metadata": {"name": "things.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Cluster",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
+GOOD = {
+    **{case.kind: (PATHS[case.kind], case.object) for case in reversed(CASES) if case.what == "good"},
+    "ConfigMap": ("/api/v1/namespaces/{}/configmaps", {"metadata": {"name": "x"}}),
+    "Pod": (PATHS["Pod"], {"metadata": {"name": "x"}, "spec": POD}),
+    "Lease": LEASE,
+    "RuntimeClass": RUNTIME,
+    "ResourceClaim": (
+        "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
+        {"metadata": {"name": "x"}, "spec": CLAIM_SPEC},
+    ),
+    "CustomResourceDefinition": (f"/apis/{GROUP}/v1/customresourcedefinitions", DEFINITION),
+}
+FREE = (
+    "Lease",
+    "RuntimeClass",
+    "CustomResourceDefinition",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+)
+FREE = (*FREE, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration")
+
+
+def with_account(both: Both, namespace: str) -> None:
+    """Pods need one, which a controller makes where there is one."""
+    for server in both.every:
+        server.send("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+
+
+@pytest.mark.parametrize("kind", sorted(GOOD))
+def test_finalizers_of_kubernetes_own_kinds_have_a_domain(both: Both, namespace: str, kind: str) -> None:
+    path, good = GOOD[kind]
+    with_account(both, namespace)
+
+    def create(server: Server, *finalizers: str) -> Answer:
+        object_ = {**good, "metadata": {**good["metadata"], "finalizers": finalizers}}
+        return server.send("POST", f"{path.format(namespace)}?dryRun=All", object_)
+
+    assert asked(both, lambda server: create(server, "example.com/a", "foregroundDeletion")).status == 201
+    refused = asked(both, lambda server: create(server, "example.com/a", "bare"))
+    if kind in FREE:
+        assert refused.status == 201
+    else:
+        assert causes(refused) == [("metadata.finalizers[1]", "FieldValueInvalid")]
+        assert NEITHER in refused.message
+
+
+def test_a_change_cannot_bring_a_finalizer_without_a_domain(both: Both, namespace: str) -> None:
+    with_account(both, namespace)
+    for kind in ("ConfigMap", "Lease", "ResourceClaim", "Pod", "EndpointSlice"):
+        path, good = GOOD[kind]
+        place = path.format(namespace)
+
+        def patch(server: Server, place: str = place, good: Any = good) -> Answer:
+            server.send("POST", place, good)
+            patch = {"metadata": {"finalizers": ["bare"], "labels": {"a": "b"}}}
+            name = good["metadata"]["name"]
+            kind = "application/merge-patch+json"
+            return server.send("PATCH", f"{place}/{name}?dryRun=All", patch, kind=kind)
+
+        answer = asked(both, patch)
+        assert answer.status == (200 if kind in FREE else 422), (kind, answer.body)
+
+
+RESIZES = {
+    "nothing": (None, 422),
+    "no spec": ({}, 422),
+    "no containers": ({"containers": [], "initContainers": [SIDE]}, 422),
+    "no init containers": ({"containers": [CONTAINER]}, 422),
+    "one more": ({"containers": [CONTAINER, {**CONTAINER, "name": "d"}], "initContainers": [SIDE]}, 422),
+    "another name": ({"containers": [{**CONTAINER, "name": "d"}], "initContainers": [SIDE]}, 422),
+    "more": (
+        {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}], "initContainers": [{"name": "s"}]},
+        200,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RESIZES)
+def test_a_resize_keeps_the_containers(both: Both, namespace: str, what: str) -> None:
+    pods, (spec, status) = PATHS["Pod"].format(namespace), RESIZES[what]
+    with_account(both, namespace)
+    both.create(pods, {"metadata": {"name": "p"}, "spec": POD})
+    body = {"metadata": {"name": "p"}} if spec is None else {"metadata": {"name": "p"}, "spec": spec}
+    assert asked(both, lambda server: server.send("PUT", f"{pods}/p/resize", body)).status == status
+
+
 def warnings(answer: Answer) -> list[str]:
     headers: Any = answer.headers
     return [each.removeprefix(TOLD).strip('"') for each in headers.get_all("Warning") or ()]

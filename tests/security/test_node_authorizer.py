@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from security.servers import Both
+from waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
 NODES = "/api/v1/nodes"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -20,10 +19,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 def until(ask: Callable[[], int], status: int) -> None:
     """The graph follows the store within moments, not at once."""
-    end = time.monotonic() + WAIT_S
-    while ask() != status and time.monotonic() < end:
-        time.sleep(0.05)
-    assert ask() == status
+    wait_for(f"status {status}", lambda: ask() == status)
 
 
 class Nodes:

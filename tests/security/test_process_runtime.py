@@ -21,21 +21,22 @@ import pytest
 
 from allot.core.lifecycle.pod_environment import PodFacts
 from allot.core.lifecycle.pods import Start
-from allot.core.model.pods_v1 import decode_pod
+from allot.core.model.pods_v1 import decode_runnable
 from allot.driver.files import replace_file
 from allot.node.containers import ContainerSpecs
 from allot.node.logs import tail_of
 from allot.node.objects import Objects
 from allot.node.pod_resources import PodResources
 from allot.node.pods import PodWorker, Services
-from allot.node.runtimes import shim
+from allot.node.runtimes import container_mounts
 from allot.node.runtimes.port import RuntimeFailure
 from allot.node.subpaths import open_subpath
 from allot.node.volumes import MountFailure, Volumes
 from allot.process.beneath import read_file
 from allot.process.clock import SystemClock
-from node.cluster import Cluster, shell, wait_for
+from node.cluster import Cluster, shell
 from security.link_attacks import attacking
+from waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +99,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def pod(uid: str = "u-1", text: str = "", **spec: Any) -> Any:
     told = {"name": "p", "namespace": "default", "uid": uid, "annotations": {"text": text}}
-    return decode_pod(
+    return decode_runnable(
         {
             "metadata": told,
             "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
@@ -267,9 +268,9 @@ def can_mount(tmp_path: Path) -> bool:
     (tmp_path / "probe").mkdir()
 
     def probe() -> None:
-        shim.enter_namespace()
+        container_mounts.enter_namespace()
         mount = {"host_path": str(tmp_path), "container_path": "/mnt/probe", "read_only": True}
-        shim.make_mounts([mount], str(tmp_path / "probe"))
+        container_mounts.make_mounts([mount], str(tmp_path / "probe"))
 
     return in_a_child(probe)
 
@@ -283,8 +284,8 @@ def test_mounting_a_part_of_a_volume_while_links_are_exchanged(machine: Machine,
     part = {"host_path": str(volume), "sub_path": "a/b", "container_path": "/mnt/data"}
 
     def start() -> None:
-        shim.enter_namespace()
-        shim.make_mounts([part], str(scratch))
+        container_mounts.enter_namespace()
+        container_mounts.make_mounts([part], str(scratch))
         assert not list(Path("/mnt/data").iterdir())
 
     machine.add("etc/b/key", "secret")
@@ -305,8 +306,8 @@ def test_a_place_to_mount_at_inside_of_a_volume_while_links_are_exchanged(machin
     ]
 
     def start() -> None:
-        shim.enter_namespace()
-        shim.make_mounts([dict(each) for each in mounts], str(scratch))
+        container_mounts.enter_namespace()
+        container_mounts.make_mounts([dict(each) for each in mounts], str(scratch))
 
     with attacking(tmp_path / "evil", machine.folder / "etc", f"{volume}/a"):
         for _ in range(TRIES_OF_MOUNTS):
@@ -339,8 +340,10 @@ def test_nothing_can_be_mounted_over_the_kernels_own_files(tmp_path: Path) -> No
         (tmp_path / "scratch").mkdir(exist_ok=True)
 
         def start(target: str = target) -> None:
-            shim.enter_namespace()
-            shim.make_mounts([{"host_path": str(tmp_path), "container_path": target}], str(tmp_path / "scratch"))
+            container_mounts.enter_namespace()
+            container_mounts.make_mounts(
+                [{"host_path": str(tmp_path), "container_path": target}], str(tmp_path / "scratch")
+            )
 
         assert not in_a_child(start)
 
@@ -397,7 +400,7 @@ def test_what_is_mounted_in_a_volume_stays(machine: Machine, tmp_path: Path) -> 
     fill(volume)
 
     def remove() -> None:
-        shim.enter_namespace()
+        container_mounts.enter_namespace()
         ctypes.CDLL(None).mount(str(machine.folder).encode(), str(volume / "a/d").encode(), None, 4096, None)
         volumes.tear_down("u-1")
 

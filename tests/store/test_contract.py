@@ -20,6 +20,7 @@ from allot.store.port import (
     Store,
     Watch,
 )
+from waiting import WAIT_S
 
 PODS = "/registry/pods/"
 
@@ -35,7 +36,7 @@ def key(name: str, namespace: str = "default") -> str:
 async def events(watch: Watch, count: int) -> list[Event]:
     """The next changes of a watch, Progress left out."""
     found: list[Event] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         async for item in watch:
             if isinstance(item, Event):
                 found.append(item)
@@ -228,7 +229,7 @@ async def test_a_watch_that_reads_slowly_loses_nothing_while_history_is_kept(sto
 
 async def test_an_idle_watch_tells_how_far_it_is(store: Store) -> None:
     watch = store.watch("/registry/nodes/", await store.revision())
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
 
         async def next_item() -> Event | Progress:
             async for item in watch:
@@ -250,7 +251,7 @@ async def test_a_closed_watch_ends_for_its_reader(store: Store) -> None:
     async def read() -> list[Event | Progress]:
         return [item async for item in watch]
 
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(read())
         await asyncio.sleep(0.05)
         await watch.close()
@@ -263,7 +264,7 @@ async def test_watches_end_when_the_store_is_closed(store: Store) -> None:
     async def read() -> list[Event | Progress]:
         return [item async for item in watch]
 
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(read())
         await asyncio.sleep(0.05)
         await store.close()

@@ -21,6 +21,7 @@ from allot.store.etcd_client import EtcdOptions
 from allot.store.port import Compacted, Event, KeyExists, RevisionConflict, StoreUnavailable
 from allot.wire import etcd_pb2 as pb
 from etcd_server import MISSING, EtcdServer, find_etcd, free_port
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.skipif(find_etcd() is None, reason=MISSING)
 
@@ -45,7 +46,7 @@ async def call(address: str, method: str, request: Any, answer: Any) -> Any:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer,
         )
-        answered: Awaitable[Any] = ask(request, timeout=5)
+        answered: Awaitable[Any] = ask(request, timeout=WAIT_S)
         return await answered
 
 
@@ -56,7 +57,7 @@ async def raw_put(address: str, key: str, value: bytes) -> None:
 
 async def next_events(watch: Any, count: int) -> list[tuple[str, str, int]]:
     found: list[tuple[str, str, int]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while len(found) < count:
             item = await anext(aiter(watch))
             if isinstance(item, Event):
@@ -146,7 +147,7 @@ async def test_a_member_that_is_down_is_passed_over(etcd_server: EtcdServer) -> 
 
 async def test_a_store_that_was_closed_says_so(etcd_server: EtcdServer) -> None:
     store = await opened(etcd_server.address)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         gets = (store.get(PODS + "a") for _ in range(20))
         *answers, _ = await asyncio.gather(*gets, store.close(), return_exceptions=True)
     assert {type(answer) for answer in answers} == {StoreUnavailable}

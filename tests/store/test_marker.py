@@ -84,7 +84,7 @@ def crash(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(part=st.floats(0, 1))
 def test_wherever_the_log_is_cut_all_that_was_acknowledged_is_there_or_the_store_does_not_start(
     crash: tuple[Path, int], part: float
@@ -112,7 +112,7 @@ def test_wherever_the_log_is_cut_all_that_was_acknowledged_is_there_or_the_store
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cut=st.integers(0, 2), garbage=st.binary(max_size=1200))
 def test_whatever_is_in_the_marker_the_store_is_whole_or_does_not_start(
     crash: tuple[Path, int], cut: int, garbage: bytes

@@ -35,6 +35,7 @@ from allot.store.port import (
 from allot.store.sqlite import SqliteStore
 from allot.store.timeline import Limits
 from etcd_server import EtcdServer
+from waiting import WAIT_S
 
 KEYS = [f"/registry/{kind}/{name}" for kind in ("pods/one", "pods/two", "nodes") for name in ("a", "b", "ab")]
 PREFIXES = ["/registry/", "/registry/pods/", "/registry/pods/one/", "/registry/pods/one/a", "/registry/nodes/"]
@@ -173,7 +174,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         async def read_on() -> list[Change]:
             found: list[Change] = []
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_S):
                 while len(found) < len(wanted):
                     item = await anext(aiter(watch))
                     if isinstance(item, Event):
@@ -217,9 +218,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.runner.run(read()) == self.present
 
 
-FAST = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+FAST = settings(max_examples=25, stateful_step_count=30, derandomize=True, suppress_health_check=list(HealthCheck))
 FEW = settings(FAST, max_examples=10)
 
 

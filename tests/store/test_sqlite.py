@@ -19,6 +19,7 @@ import pytest
 from allot.store.port import Compacted, Event, KeyExists, RevisionConflict, StoreUnavailable
 from allot.store.sqlite import SqliteStore
 from allot.store.timeline import Limits
+from waiting import WAIT_S
 
 PODS = "/registry/pods/default/"
 
@@ -48,7 +49,7 @@ def rows(path: Path) -> list[tuple[int, str, bool]]:
 async def changes(store: SqliteStore, after: int, count: int) -> list[tuple[str, str, int]]:
     watch = store.watch("/registry/", after)
     found: list[tuple[str, str, int]] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         while len(found) < count:
             item = await anext(aiter(watch))
             if isinstance(item, Event):
@@ -214,7 +215,7 @@ async def test_nobody_waits_for_a_writer_that_is_gone(tmp_path: Path, monkeypatc
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("allot.store.sqlite_file.SqliteFile.append", broken)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         results = await asyncio.gather(*(store.create(f"{PODS}{n}", pod(n)) for n in range(5)), return_exceptions=True)
         assert {str(result).partition("; ")[0].rpartition(": ")[2] for result in results} == {"a bug)"}
         with pytest.raises(StoreUnavailable, match="is not open"):

@@ -13,6 +13,7 @@ import pytest
 
 from allot.store.port import Event
 from allot.store.sqlite import SqliteStore
+from waiting import WAIT_S
 
 # The whole server is killed more often (tests/e2e/test_durability.py).
 KILLS = 20
@@ -70,7 +71,7 @@ async def rest_of_the_events(store: SqliteStore, after: int) -> list[tuple[int, 
     found: list[tuple[int, str, str, int]] = []
     newest = await store.revision()
     watch = store.watch("/registry/", after)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while (found[-1][0] if found else after) < newest:
             item = await anext(aiter(watch))
             if isinstance(item, Event):

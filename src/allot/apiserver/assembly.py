@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,35 +15,40 @@ from allot.apiserver.access.authorizer import WATCHED
 from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.setup import Access, open_access
 from allot.apiserver.admission.allocation_guard import AllocationGuard
+from allot.apiserver.admission.attention import Attendance, UnattendedKinds, UnattendedPods, UnprovidedObjects
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
-from allot.apiserver.connections import Limits
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
-from allot.apiserver.dialing import Dialler
+from allot.apiserver.handlers.reviews import Reviews
 from allot.apiserver.housekeeping import compact, sweep_events
-from allot.apiserver.http import HttpServer
+from allot.apiserver.kinds.schemas import builtin_schemas
+from allot.apiserver.kinds.service_addresses import ServiceAddresses
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.kinds.versions import from_storage
-from allot.apiserver.lookup import Lookup
+from allot.apiserver.lookup import StoreLookup
 from allot.apiserver.metrics import Metrics
-from allot.apiserver.non_resource_endpoints import Check, NonResourceEndpoints
-from allot.apiserver.openapi import OpenApi
+from allot.apiserver.metricsapis.answers import MetricsApis, Selecting, selecting_object
+from allot.apiserver.metricsapis.schemas import DOCUMENTED
+from allot.apiserver.metricsapis.scraping import Board, Scraper
+from allot.apiserver.nonresource.endpoints import Check, NonResourceEndpoints
+from allot.apiserver.nonresource.openapi import OpenApi
+from allot.apiserver.proxies.dialing import Dialler
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.resources import Resource
-from allot.apiserver.reviews import Reviews
-from allot.apiserver.schemas import builtin_schemas
-from allot.apiserver.seats import SeatLimits
 from allot.apiserver.server import ApiServer
 from allot.apiserver.server_context import ServerContext
-from allot.apiserver.services import ServiceAddresses
+from allot.apiserver.serving.http import HttpServer
+from allot.apiserver.serving.seats import SeatLimits
 from allot.core.access.addresses import parse_address
 from allot.core.access.node_graph import read_pod
 from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.selectors import Requirements
+from allot.http1.connections import Limits
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.supervise import supervise
@@ -60,6 +66,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Host names and addresses of the server besides the usual ones.
     names: tuple[str, ...] = ()
     token_file: Path | None = None
+    # The key that signs service-account tokens, if not the one in the directory, and files with keys that signed others.
+    signing_key_file: Path | None = None
+    verifying_key_files: tuple[Path, ...] = ()
     audit_log: Path | None = None
     # Admission plugins that are left out, by kube-apiserver's names.
     disabled_admission: frozenset[str] = frozenset()
@@ -84,6 +93,8 @@ class Running(msgspec.Struct, frozen=True):
     port: int
     # Discovery, OpenAPI, version, health and metrics, for clients in this process.
     endpoints: NonResourceEndpoints
+    # Who connects to nodes and pods.
+    dialler: Dialler
 
 
 def builtin_registry(gates: FeatureGates, clock: Clock) -> Registry:
@@ -112,7 +123,7 @@ async def running(
     aside = Aside()
     try:
         registry = builtin_registry(settings.gates, clock)
-        lookup = Lookup(store, registry)
+        lookup = StoreLookup(store, registry)
         access = open_access(
             settings.directory,
             lookup,
@@ -120,9 +131,12 @@ async def running(
             ids,
             names=(*settings.names, settings.host),
             token_file=settings.token_file,
+            signing_key_file=settings.signing_key_file,
+            verifying_key_files=settings.verifying_key_files,
             gates=settings.gates,
         )
         guard = AllocationGuard(store, settings.gates)
+        attendance = Attendance(clock)
         chain = default_chain(
             lookup=lookup,
             writer=lookup,
@@ -139,8 +153,13 @@ async def running(
                 ValidatingPolicies(lookup, registry, access.authorizer.authorize),
                 ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
                 guard,
+                UnattendedKinds(attendance, settings.gates),
+                UnattendedPods(attendance),
+                UnprovidedObjects(attendance, lookup),
             ),
         )
+        board = Board()
+        metrics_apis = MetricsApis(board, clock.seconds, _selecting(lookup, registry))
         context = ServerContext(
             store=FollowedStore(store, access.authorizer),
             registry=registry,
@@ -151,14 +170,22 @@ async def running(
             gates=settings.gates,
             aside=aside,
             reviews=Reviews(access, lookup),
+            unstored=metrics_apis,
         )
         server = ApiServer(context)
         metrics = Metrics()
-        state = _State(server, access, guard)
+        state = _State(server, access, guard, attendance)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
-        openapi = OpenApi(registry, builtin_schemas())
+        openapi = OpenApi(registry, builtin_schemas(), DOCUMENTED)
         endpoints = NonResourceEndpoints(
-            access.authorizer, registry, openapi, metrics, state.checks(), access.tokens, state.ready_checks()
+            access.authorizer,
+            registry,
+            openapi,
+            metrics,
+            state.checks(),
+            access.tokens,
+            state.ready_checks(),
+            metrics_apis,
         )
         dialler = _dialler(settings, access)
         http = HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats)
@@ -171,6 +198,7 @@ async def running(
                 tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock)),
                 tasks.create_task(supervise("the controller of custom resources", custom.run, clock)),
                 tasks.create_task(supervise("the sweeping of events", lambda: sweep_events(context), clock)),
+                tasks.create_task(supervise("the reading of metrics", Scraper(context, dialler, board).run, clock)),
                 tasks.create_task(supervise("the renewal of certificates", access.certificates.keep_renewed, clock)),
             ]
             if settings.compacts:
@@ -185,13 +213,26 @@ async def running(
                     state.ready = True
                     host = f"[{settings.host}]" if ":" in settings.host else settings.host
                     shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
-                    yield Running(server, access, f"https://{shown}:{port}", port, endpoints)
+                    yield Running(server, access, f"https://{shown}:{port}", port, endpoints, dialler)
             finally:
                 for follower in followers:
                     follower.cancel()
     finally:
         aside.close()
         await store.close()
+
+
+def _selecting(lookup: StoreLookup, registry: Registry) -> Selecting:
+    """Objects that select pods, for metrics of all of them together."""
+
+    async def ask(group: str, plural: str, namespace: str, name: str) -> tuple[dict[str, Any], Requirements] | None:
+        row = registry.storage_row(group, plural)
+        if row is None or not row.resource.namespaced or not row.resource.stored:
+            return None
+        found = await lookup.get(plural, group, namespace, name)
+        return selecting_object(found, row.resource.kind, row.resource.api_version)
+
+    return ask
 
 
 def _dialler(settings: Settings, access: Access) -> Dialler:
@@ -207,12 +248,13 @@ def _dialler(settings: Settings, access: Access) -> Dialler:
 
 
 class _State:
-    """What follows the store: who may do what, what claims hold, and namespaces that need furnishing."""
+    """What follows the store: who may do what, what claims hold, who runs, and namespaces that need furnishing."""
 
-    def __init__(self, server: ApiServer, access: Access, guard: AllocationGuard) -> None:
+    def __init__(self, server: ApiServer, access: Access, guard: AllocationGuard, attendance: Attendance) -> None:
         self._server = server
         self._access = access
         self._guard = guard
+        self._attendance = attendance
         self._revision = 0
         self.ready = False
 
@@ -252,6 +294,7 @@ class _State:
             for entry in entries
         )
         await self._guard.load()
+        await self._attendance.load(context.store)
 
     async def feed(self) -> None:
         """Follow changes of what access is decided from."""
@@ -262,6 +305,7 @@ class _State:
                 if isinstance(change, Event):
                     self._access.authorizer.apply_change(change)
                     self._guard.apply_change(change)
+                    self._attendance.apply_change(change)
                 self._revision = change.revision
         except Compacted:
             await self.load()

@@ -11,6 +11,7 @@ from typing import Any
 
 from allot.apiserver.access.default_policy import default_objects
 from allot.apiserver.errors import StatusError
+from allot.apiserver.metricsapis.answers import VERSIONS as METRICS_VERSIONS
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
 from allot.core.lifecycle.accounts import account_object, root_ca_object
@@ -24,6 +25,7 @@ NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 SERVICE_ADDRESS = "10.96.0.1"
 SERVICE_RANGE = "10.96.0.0/12"
 _RBAC = "rbac.authorization.k8s.io"
+_REGISTRATION = "apiregistration.k8s.io"
 _PRIORITIES = {
     "system-node-critical": (
         2000001000,
@@ -73,6 +75,9 @@ async def bootstrap(server: ApiServer, address: str, port: int) -> None:
             tasks.create_task(ensure(server, "scheduling.k8s.io", "v1", "priorityclasses", priority))
         cidr = _object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes") | {"spec": {"cidrs": [SERVICE_RANGE]}}
         tasks.create_task(ensure(server, "networking.k8s.io", "v1", "servicecidrs", cidr))
+        for group, versions in METRICS_VERSIONS.items():
+            for version in versions:
+                tasks.create_task(ensure(server, _REGISTRATION, "v1", "apiservices", _own_api(group, version)))
     await _own_service(server, address, port)
 
 
@@ -109,6 +114,19 @@ async def furnish_namespace(server: ApiServer, name: str, authority: str) -> Non
         # The namespace is being deleted, or is gone already.
         if error.code not in (403, 404):
             raise
+
+
+def _own_api(group: str, version: str) -> Object:
+    """A group that this server serves by itself; elsewhere it may be another server's."""
+    service = _object(f"{_REGISTRATION}/v1", "APIService", f"{version}.{group}")
+    service["spec"] = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
+    local = {
+        "type": "Available",
+        "status": "True",
+        "reason": "Local",
+        "message": "Local APIServices are always available",
+    }
+    return {**service, "status": {"conditions": [local]}}
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Object:

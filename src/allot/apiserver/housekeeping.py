@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.apiserver.deletes import delete_object
 from allot.apiserver.errors import StatusError
-from allot.apiserver.options import DeleteOptions
+from allot.apiserver.handlers.deletes import delete_object
+from allot.apiserver.objects.options import DeleteOptions
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server_context import ServerContext
 from allot.process.clock import rfc3339

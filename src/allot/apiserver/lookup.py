@@ -6,8 +6,8 @@ import builtins
 from typing import Any, NamedTuple
 
 from allot.apiserver.errors import conflict, not_found
+from allot.apiserver.handlers.storing import MODIFIED, owned
 from allot.apiserver.registry import Registry
-from allot.apiserver.storing import MODIFIED, owned
 from allot.store.port import KeyNotFound, RevisionConflict, Store
 
 Object = dict[str, Any]
@@ -24,7 +24,7 @@ class _KeptList(NamedTuple):
     objects: list[Object]
 
 
-class Lookup:
+class StoreLookup:
     """Reads of the server itself, without authorization; objects come in their storage version."""
 
     def __init__(self, store: Store, registry: Registry) -> None:

@@ -73,8 +73,6 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     returns_deleted: bool = False
     # Said to everybody who uses this version.
     warning: str = ""
-    # Said to whoever creates an object on which nothing acts.
-    idle: str = ""
 
     def __post_init__(self) -> None:
         if not self.storage_resource:
@@ -101,19 +99,18 @@ class Refused(Exception):
     """An object that cannot be accepted at all, before validation (bad types, unknown version): 400."""
 
 
-class Ordinary(Protocol):
-    """Recognizes updates that are in order at first sight, so that they need not be read, prepared and validated."""
+class FastPath(Protocol):
+    """Accepts common updates that are certainly valid, so that they need not be decoded, prepared and validated."""
 
-    def recognizes(self, object_: Object, old: Object, subresource: str) -> bool:
-        """Whether an update, in the storage version and sharing with the stored object what is the same, is one."""
+    def accepts(self, object_: Object, old: Object, subresource: str) -> bool:
+        """Whether an update is one. It is in the storage version and shares unchanged parts with the stored object."""
 
     def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
-        """A recognized update, with the managedFields that it leads to, as it is stored; None if it has to be looked at
-        after all."""
+        """An accepted update, with its new managedFields, as it is stored; None if it needs the full path after all."""
 
 
-# Field errors of what the sender may not write, whoever may write the kind: asked with the server's context, the request, the
-# object, the stored one and the subresource. May raise StatusError.
+# Field errors of what this sender may not write although it may write the kind. Arguments: the server's context, the request, the
+# object, the stored one, the subresource. May raise StatusError.
 WriteCheck = Callable[["ServerContext", "ApiRequest", Object, Object | None, str], Awaitable[tuple[FieldError, ...]]]
 
 
@@ -124,8 +121,8 @@ class Strategy(Protocol):
     share parts with them. Raises nothing but Refused, and uses nothing but its arguments and caches: large objects come from
     another thread. What is said here about writes and deletions holds for most kinds."""
 
-    # What sees at first sight that an update is in order, and what a sender needs besides the right to write.
-    ordinary: Ordinary | None = None
+    # What a sender needs besides the right to write is in write_check.
+    fast_path: FastPath | None = None
     write_check: WriteCheck | None = None
 
     def read(self, object_: Object) -> Object:
@@ -149,6 +146,11 @@ class Strategy(Protocol):
 
     def warnings(self, object_: Object) -> tuple[str, ...]:
         """What the writer should know."""
+
+    def dropped(self, given: Object, kept: Object, old: Object | None, subresource: str) -> tuple[str, ...]:  # noqa: ARG002
+        """What the writer should know about fields that preparing dropped because their feature gate is off. kept: the object
+        as prepared."""
+        return ()
 
     def grace_s(self, object_: Object, asked: int | None) -> int:  # noqa: ARG002
         """How long the object may take to end when it is deleted. asked: what the client wants, None if it does not say."""

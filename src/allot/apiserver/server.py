@@ -10,7 +10,6 @@ from typing import Any, Protocol, overload
 
 import msgspec
 
-from allot.apiserver import deletes, lists, patches, storing, subresources, watch, writes
 from allot.apiserver.errors import (
     bad_request,
     method_not_allowed,
@@ -18,10 +17,11 @@ from allot.apiserver.errors import (
     path_not_found,
     unavailable,
 )
-from allot.apiserver.options import list_options
+from allot.apiserver.handlers import deletes, lists, patches, storing, subresources, watch, writes
+from allot.apiserver.objects.options import list_options
+from allot.apiserver.objects.selection import selection
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiConnection, ApiList, ApiObject, ApiRequest
-from allot.apiserver.selection import selection
 from allot.apiserver.server_context import ServerContext
 from allot.store.port import StoreUnavailable
 
@@ -57,12 +57,16 @@ class ApiServer:
         """The answer to a request; StatusError for every other outcome. wire: where the body of the request comes from,
         if it is not in the request."""
         self.context.authorizer.check(request.attributes())
+        unstored = self.context.unstored
+        is_unstored = unstored is not None and unstored.handles(request.group)
         if wire is not None:
-            if request.subresource in subresources.CONNECTING:
+            if request.subresource in subresources.CONNECTING and not is_unstored:
                 return await wire.connect(request)
             body = await wire.receive()
             if body:
                 request = msgspec.structs.replace(request, body=body)
+        if unstored is not None and is_unstored:
+            return await unstored.answer(request)
         return await self._answer(request)
 
     async def _answer(self, request: ApiRequest) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -17,13 +17,6 @@ from allot.process.ids import Ids
 from allot.store.port import Store
 
 
-class Lookup(Protocol):
-    """Reads of the server itself."""
-
-    async def get(self, plural: str, group: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """One object; None if it is not there."""
-
-
 class Reviews(Protocol):
     """Answers what is asked and not stored."""
 
@@ -32,6 +25,16 @@ class Reviews(Protocol):
 
     async def token(self, context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a TokenRequest to a service account."""
+
+
+class UnstoredApis(Protocol):
+    """Groups whose objects are made when they are asked for."""
+
+    def handles(self, group: str) -> bool:
+        """Whether a group is one of these."""
+
+    async def answer(self, request: ApiRequest) -> ApiObject:
+        """The answer to a request that is allowed."""
 
 
 class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +49,4 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     gates: FeatureGates
     aside: Aside
     reviews: Reviews | None = None
+    unstored: UnstoredApis | None = None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from allot.bench.load import Progress, TooSlow
-from allot.bench.run import Outcome, run_workload
+from allot.bench.run import Measurement, run_workload
 from allot.bench.workloads import Workload
 from allot.process.interpreter import tune
 
@@ -35,7 +35,7 @@ class Options:
         self.profile = profile
 
 
-def run_in_child(workload: Workload, options: Options, progress: Progress) -> Outcome:
+def run_in_child(workload: Workload, options: Options, progress: Progress) -> Measurement:
     """The outcome; Failed if there is none."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
@@ -45,7 +45,7 @@ def run_in_child(workload: Workload, options: Options, progress: Progress) -> Ou
     try:
         while True:
             message = receiving.recv()
-            if isinstance(message, Outcome):
+            if isinstance(message, Measurement):
                 return message
             if isinstance(message, str):
                 raise Failed(message)
@@ -80,7 +80,7 @@ def _first(error: BaseException) -> str:
     return str(error)
 
 
-def _in_directory(workload: Workload, options: Options, progress: Progress) -> Outcome:
+def _in_directory(workload: Workload, options: Options, progress: Progress) -> Measurement:
     if options.data_dir is not None:
         directory = options.data_dir / workload.full_name.replace("/", "-")
         directory.mkdir(mode=0o700, parents=True)
@@ -89,8 +89,8 @@ def _in_directory(workload: Workload, options: Options, progress: Progress) -> O
         return _profiled(workload, Path(made), options, progress)
 
 
-def _profiled(workload: Workload, directory: Path, options: Options, progress: Progress) -> Outcome:
-    def run() -> Outcome:
+def _profiled(workload: Workload, directory: Path, options: Options, progress: Progress) -> Measurement:
+    def run() -> Measurement:
         return _run_loop(run_workload(workload, directory, progress, options.timeout_s))
 
     if options.profile is None:
@@ -102,8 +102,8 @@ def _profiled(workload: Workload, directory: Path, options: Options, progress: P
         profile.dump_stats(options.profile)
 
 
-def _run_loop(work: Coroutine[Any, Any, Outcome]) -> Outcome:
-    run: Callable[[Coroutine[Any, Any, Outcome]], Outcome]
+def _run_loop(work: Coroutine[Any, Any, Measurement]) -> Measurement:
+    run: Callable[[Coroutine[Any, Any, Measurement]], Measurement]
     if sys.platform == "win32":
         run = asyncio.run
     else:

@@ -33,7 +33,7 @@ _QUIET_S = 0.3
 _QUIET_TRIES = 100
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a workload has shown."""
 
     workload: str
@@ -56,7 +56,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 async def run_workload(
     workload: Workload, directory: Path, progress: Progress, timeout_s: float = TIMEOUT_S
-) -> Outcome:
+) -> Measurement:
     """Run it on a new database in the directory. TooSlow if it does not come to an end in time."""
     gates = DEFAULT_GATES.changed(enable=workload.gates)
     settings = Settings(directory=directory / "pki", port=0, gates=gates, disabled_admission=DISABLED_ADMISSION)
@@ -133,7 +133,7 @@ class _Mark(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _outcome(workload: Workload, load: Load, before: _Mark, after: _Mark) -> Outcome:
+def _outcome(workload: Workload, load: Load, before: _Mark, after: _Mark) -> Measurement:
     watcher = load.watcher
     count = watcher.count or workload.nodes_with_dra
     if watcher.count:
@@ -142,7 +142,7 @@ def _outcome(workload: Workload, load: Load, before: _Mark, after: _Mark) -> Out
         seconds = after.time - before.time  # slices, not pods
     overall = count / seconds
     throughput = spread(load.throughput.samples)
-    return Outcome(
+    return Measurement(
         workload=workload.full_name,
         pods_per_second=round(throughput.average if throughput is not None else overall, 1),
         pods_per_second_overall=round(overall, 1),

@@ -12,17 +12,16 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from allot.cli.errors import EXIT_UNREACHABLE, CommandError, Unreadable
-from allot.cli.gates import parse_gates
+from allot.cli.gates import gates_option
 from allot.cli.output import talk
 from allot.client.api import Client
 from allot.client.connection import Connection
@@ -32,11 +31,12 @@ from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 from allot.client.leader import ElectionTimes, LeaderElector
 from allot.core.cel.data.times import SECOND, parse_duration
 from allot.core.features import FeatureGates
+from allot.http1.health import serving_health
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.interpreter import tune
-from allot.process.metrics import CONTENT_TYPE
 from allot.process.signals import stop_on_signals
+from allot.process.supervise import until
 from allot.reading.errors import NotReached
 
 # How long the server may take to appear, when both are started together.
@@ -83,7 +83,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
     found = parse_duration(value if not value.replace(".", "", 1).isdigit() else f"{value}s")
     if found is None or found.nanoseconds < 0:
-        raise click.BadParameter(f"{value!r} is no duration such as 15s or 1m30s.", context, parameter)
+        raise click.BadParameter(f"{value!r} is not a duration such as 15s or 1m30s.", context, parameter)
     return found.nanoseconds / SECOND
 
 
@@ -101,15 +101,7 @@ def component_options(lease_name: str, port: int) -> Callable[[Function], Functi
             help="How to reach the API server.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
         ),
         click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
-        click.option(
-            "--feature-gates",
-            "gates",
-            default="default",
-            show_default=True,
-            metavar="GATES",
-            callback=parse_gates,
-            help="'default', 'all' or NAME=true,NAME=false.",
-        ),
+        gates_option(),
         click.option(
             "--leader-elect/--no-leader-elect",
             default=True,
@@ -219,24 +211,13 @@ async def _run(
     stop = asyncio.Event()
     stop_on_signals(stop)
     try:
-        async with _probes(options, component.registry) as address:
+        async with _probes(options, component) as address:
             if address:
                 talk(f"health and metrics: {address}")
-            await _until_stopped(stop, _work(name, options, component, work))
+            await until(stop, _work(name, options, component, work))
     finally:
         await client.close()
     talk("stopping")
-
-
-async def _until_stopped(stop: asyncio.Event, work: Awaitable[None]) -> None:
-    async def doing() -> None:
-        await work
-
-    async with asyncio.TaskGroup() as tasks:
-        both = tasks.create_task(doing()), tasks.create_task(stop.wait())
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for task in both:
-            task.cancel()
 
 
 async def _work(
@@ -286,34 +267,15 @@ async def _until_reachable(component: Component) -> None:
 
 
 @asynccontextmanager
-async def _probes(options: ComponentOptions, registry: CollectorRegistry) -> AsyncIterator[str]:
+async def _probes(options: ComponentOptions, component: Component) -> AsyncIterator[str]:
     """The address at which the process tells how it is; empty if nowhere."""
-    if options.port < 0:
-        yield ""
-        return
-
-    async def health(_request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
-
-    application = web.Application()
-    for path in ("/healthz", "/livez", "/readyz"):
-        application.router.add_get(path, health)
-    application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, options.bind_address, options.port)
+    async with AsyncExitStack() as stack:
+        served = serving_health(options.bind_address, options.port, component.registry, component.clock)
         try:
-            await site.start()
+            address = await stack.enter_async_context(served)
         except OSError as error:
             raise _cannot_listen(error, options) from None
-        host, port = runner.addresses[0][:2]
-        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
+        yield address
 
 
 def _cannot_listen(error: OSError, options: ComponentOptions) -> CommandError:

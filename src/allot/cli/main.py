@@ -41,9 +41,11 @@ _COMMANDS = {
     "driver": "Begin a driver, and test it.",
     "explain": "Why does a pod not run, and what would help?",
     "get": "Every single device, what it is and who has it.",
+    "install": "Bring what comes with allot onto a cluster.",
     "lint": "What is wrong with these manifests, before a cluster sees them?",
     "node": "Run the agent of a node.",
     "plan": "How many more of this fit, and what if there were other nodes?",
+    "queues": "What do teams' queues deserve, get, hold and wait for?",
     "reset": "Stop the cluster and remove its data.",
     "scheduler": "Run the scheduler.",
     "snapshot": "Write what explain, top, tree, plan and lint need to know of a cluster.",
@@ -65,7 +67,7 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         command = getattr(importlib.import_module(f"allot.cli.commands.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command), f"{cmd_name} is no command"
+        assert isinstance(command, click.Command), f"{cmd_name} is not a command"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

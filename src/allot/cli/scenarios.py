@@ -55,7 +55,7 @@ class Scenario(msgspec.Struct, frozen=True):
     taint_rules: tuple[resource_v1.DeviceTaintRule, ...]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ScenarioResult(msgspec.Struct, frozen=True):
     """The answer to one line."""
 
     name: str | None
@@ -80,21 +80,21 @@ def holds_scenarios(data: bytes, source: str) -> bool:
     return isinstance(value, dict) and "kind" not in value and "claims" in value
 
 
-def answer_lines(data: bytes, source: str, features: Features | None, policy: Policy) -> Iterator[Outcome]:
+def answer_lines(data: bytes, source: str, features: Features | None, policy: Policy) -> Iterator[ScenarioResult]:
     """An answer for each line that is not blank. `features` overrides what the lines say."""
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield _answer(line, f"{source} line {number}", features, policy)
 
 
-def _answer(line: bytes, place: str, features: Features | None, policy: Policy) -> Outcome:
+def _answer(line: bytes, place: str, features: Features | None, policy: Policy) -> ScenarioResult:
     name: str | None = None
     try:
         value = _line_value(line, place)
         name = _name(value)
         scenario = _scenario(value, place)
     except Unreadable as error:
-        return Outcome(name, error=error.message, readable=False)
+        return ScenarioResult(name, error=error.message, readable=False)
     inventory = Inventory(features=features or scenario.features or DEFAULT_FEATURES)
     for class_ in scenario.classes:
         inventory.put_class(class_)
@@ -114,11 +114,11 @@ def _answer(line: bytes, place: str, features: Features | None, policy: Policy) 
     try:
         answer = allocate(inventory, scenario.node, scenario.claims, policy)
     except AllocationError as error:
-        return Outcome(scenario.name, error=error.message)
+        return ScenarioResult(scenario.name, error=error.message)
     if isinstance(answer, Allocated):
         # No claims, no results: null, as for claims that do not fit.
-        return Outcome(scenario.name, results=answer.results or None)
-    return Outcome(scenario.name, refusal=answer)
+        return ScenarioResult(scenario.name, results=answer.results or None)
+    return ScenarioResult(scenario.name, refusal=answer)
 
 
 def _line_value(line: bytes, place: str) -> dict[str, Any]:
@@ -126,9 +126,7 @@ def _line_value(line: bytes, place: str) -> dict[str, Any]:
     if len(values) != 1 or not isinstance(values[0], dict):
         raise Unreadable(f"{place}: expected one JSON object")
     for unknown in sorted(values[0].keys() - set(_MEMBERS)):
-        talk(
-            f"warning: {place}: member {unknown!r} is not known and passed over: expected some of {', '.join(_MEMBERS)}"
-        )
+        talk(f"warning: {place}: member {unknown!r} is not known and ignored: expected some of {', '.join(_MEMBERS)}")
     return values[0]
 
 

@@ -20,13 +20,13 @@ import msgspec
 
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.assembly import Settings
-from allot.apiserver.connections import CONNECTIONS_MAX, Limits
-from allot.apiserver.seats import SeatLimits
+from allot.apiserver.serving.seats import SeatLimits
 from allot.cli.errors import EXIT_UNREACHABLE, CommandError
-from allot.cli.gates import parse_gates
+from allot.cli.gates import gates_option
 from allot.cli.output import talk
 from allot.controlplane.plane import ControlPlane, control_plane
 from allot.core.features import FeatureGates
+from allot.http1.connections import CONNECTIONS_MAX, Limits
 from allot.process.interpreter import open_files_max, tune
 from allot.store.marker import marker_path
 from allot.store.memory import MemoryStore
@@ -82,6 +82,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     gates: FeatureGates
     names: tuple[str, ...]
     token_file: Path | None
+    signing_key_file: Path | None
+    verifying_key_files: tuple[Path, ...]
     audit_log: Path | None
     loopback_kubelets: bool | None
     kubelet_authority: Path | None
@@ -107,8 +109,8 @@ data_dir_option = click.option(
 )
 
 
-def server_options(function: Function) -> Function:
-    """The options of a command that runs a server."""
+def server_options(gates: str) -> Callable[[Function], Function]:
+    """The options of a command that runs a server. gates: which feature gates are on if it is not said."""
     options = (
         data_dir_option,
         click.option("--bind-address", default="127.0.0.1", show_default=True, help="The address to listen on."),
@@ -137,15 +139,7 @@ def server_options(function: Function) -> Function:
             show_default=True,
             help="Where keys begin in etcd, as kube-apiserver's.",
         ),
-        click.option(
-            "--feature-gates",
-            "gates",
-            default="default",
-            show_default=True,
-            metavar="GATES",
-            callback=parse_gates,
-            help="'default', 'all' or NAME=true,NAME=false.",
-        ),
+        gates_option(gates),
         click.option(
             "--tls-san",
             "names",
@@ -155,6 +149,20 @@ def server_options(function: Function) -> Function:
         ),
         click.option(
             "--token-auth-file", "token_file", type=_PATH, help='A file of lines token,user,uid,"group,group".'
+        ),
+        click.option(
+            "--service-account-signing-key-file",
+            "signing_key_file",
+            type=_PATH,
+            help="The private key (RSA or ECDSA) that signs service-account tokens.  [default: sa.key, made in the data "
+            "directory]",
+        ),
+        click.option(
+            "--service-account-key-file",
+            "verifying_key_files",
+            type=_PATH,
+            multiple=True,
+            help="Keys, public or private, that may have signed service-account tokens besides; repeatable.",
         ),
         click.option("--audit-log", type=_PATH, help="Write an audit log (JSON lines) to this file."),
         click.option(
@@ -191,9 +199,13 @@ def server_options(function: Function) -> Function:
             help="Start with what is left of the objects where some are known to be missing; once, not as a habit.",
         ),
     )
-    for option in reversed(options):
-        function = option(function)
-    return function
+
+    def add(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 def options_of(arguments: dict[str, Any]) -> ServerOptions:
@@ -293,6 +305,8 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
         gates=options.gates,
         names=options.names,
         token_file=options.token_file,
+        signing_key_file=options.signing_key_file,
+        verifying_key_files=options.verifying_key_files,
         audit_log=options.audit_log,
         loopback_kubelets=options.loopback_kubelets,
         kubelet_authority=options.kubelet_authority,

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from allot.cli.output import TERMINAL
 from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind
+from allot.core.model.meta import APIStruct
 from allot.reading import snapshots
 from allot.reading.errors import Denied, NoCluster
 from allot.reading.snapshots import SnapshotSource
@@ -61,6 +63,21 @@ def read_snapshot(source: SnapshotSource, kinds: Sequence[SnapshotKind] = KINDS)
     """As `allot.reading.snapshots` has it."""
     with _hints(source):
         return snapshots.read_snapshot(source, TERMINAL, kinds)
+
+
+def in_namespace(source: SnapshotSource, namespace: str) -> SnapshotSource:
+    """The same with another namespace than that of the context, if one is given: who may not read all is asked about that one."""
+    return msgspec.structs.replace(source, home=namespace) if namespace else source
+
+
+def need(snapshot: Snapshot, *types: type[APIStruct], hint: str = "") -> None:
+    """Denied if there are kinds without which a question has no answer, and which could not be read."""
+    lacking = snapshot.lacking(*types)
+    if lacking:
+        kinds = ", ".join(lacking)
+        raise Denied(
+            f"{kinds} may not be listed", hint or f"the right to list {kinds} is needed; {_HINT_WITHOUT_RIGHTS}"
+        )
 
 
 def read_values(source: SnapshotSource) -> list[dict[str, Any]]:

@@ -33,6 +33,10 @@ class Cache(Generic[T]):
         """The object of a key."""
         return self._objects.get(key)
 
+    def keys(self) -> tuple[str, ...]:
+        """All keys."""
+        return tuple(self._objects)
+
     def items(self) -> tuple[tuple[str, T], ...]:
         """All keys with their objects."""
         return tuple(self._objects.items())
@@ -40,6 +44,10 @@ class Cache(Generic[T]):
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
         """The objects that an index has under a value."""
         return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
+
+    def count(self, index: str, value: str) -> int:
+        """How many objects an index has under a value."""
+        return len(self._indexes[index].get(value, ()))
 
     def index_values(self, index: str) -> tuple[str, ...]:
         """The values under which an index has objects."""

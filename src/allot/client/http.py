@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
@@ -49,6 +50,8 @@ _READ_BYTES = 1 << 20
 _REPEATED_STATUSES = (429, 502, 503, 504)
 # A peer that is gone without a word is noticed after idle + count * interval.
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_COUNT = 30, 10, 3
+# Closing takes two; whatever takes longer waits for a peer that does not answer, and is left to the system.
+_ROUNDS_TO_CLOSE_MAX = 1000
 
 _event_decoder = msgspec.json.Decoder(ReadEvent)
 
@@ -75,6 +78,7 @@ class HttpTransport:
         self._connections_max = connections_max
         self._tries_max = tries_max
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
         self._closed = False
         self._headers = [("User-Agent", user_agent)]
         if connection.impersonation is not None:
@@ -141,6 +145,7 @@ class HttpTransport:
         self._closed = True
         if self._session is not None:
             await self._session.close()
+            await self._sockets.closed()
 
     # --- one request ---
 
@@ -247,7 +252,7 @@ class HttpTransport:
         if self._closed:
             raise Unreachable("the transport is closed", request=text)
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections_max, socket_factory=_kept_alive_socket)
+            connector = aiohttp.TCPConnector(limit=self._connections_max, socket_factory=self._sockets.make)
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S)
             self._session = aiohttp.ClientSession(
                 connector=connector, timeout=timeout, read_bufsize=_READ_BYTES, cookie_jar=aiohttp.DummyCookieJar()
@@ -352,16 +357,30 @@ def _is_loopback(server: str) -> bool:
         return host == "localhost"
 
 
-def _kept_alive_socket(address: Any) -> socket.socket:
-    """A socket that notices a peer which is gone without a word; a watch waits for minutes."""
-    family, type_, protocol, _, _ = address
-    made = socket.socket(family=family, type=type_, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", _KEEPALIVE_COUNT),
-    ):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+class Sockets:
+    """The sockets of a session. aiohttp says that it is closed while some are still open: those of answers that were given up."""
+
+    def __init__(self) -> None:
+        self._made: WeakSet[socket.socket] = WeakSet()
+
+    def make(self, address: Any) -> socket.socket:
+        """A socket that notices a peer which is gone without a word; a watch waits for minutes."""
+        family, type_, protocol, _, _ = address
+        made = socket.socket(family=family, type=type_, proto=protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+            ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+            ("TCP_KEEPCNT", _KEEPALIVE_COUNT),
+        ):
+            if hasattr(socket, option):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        self._made.add(made)
+        return made
+
+    async def closed(self) -> None:
+        """Until all are closed; the event loop has to go round for that a few times."""
+        for _ in range(_ROUNDS_TO_CLOSE_MAX):
+            if all(each.fileno() == -1 for each in self._made):
+                return
+            await asyncio.sleep(0)

@@ -45,7 +45,7 @@ WATCH_SECONDS_MIN = 300
 _INITIAL_EVENTS_TIMEOUT_S = 60.0
 # A watch that ends sooner and tells nothing is a server in trouble.
 _SHORT_WATCH_S = 1.0
-_CHANGES_PER_BREATH = 500
+_CHANGES_PER_TICK = 500
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -172,6 +172,12 @@ class Informer(Generic[T]):
         """How far the informer is."""
         return self._resource_version
 
+    def has_seen(self, version: str) -> bool:
+        """Whether everything up to a resourceVersion is in the cache."""
+        if self._pending or not (version.isdigit() and self._resource_version.isdigit()):
+            return False
+        return int(self._resource_version) >= int(version)
+
     async def wait_synced(self) -> None:
         """Return as soon as the cache is filled. Somebody else runs the informer."""
         await self._synced.wait()
@@ -268,7 +274,7 @@ class Informer(Generic[T]):
             raise UnexpectedAnswer(f"a list of {self._resource.plural} without a resourceVersion")
         steps: list[_Step[T]] = [_Step(key=key, held=None) for key in self._held if key not in found]
         for count, (key, item) in enumerate(found.items(), 1):
-            if count % _CHANGES_PER_BREATH == 0:
+            if count % _CHANGES_PER_TICK == 0:
                 await asyncio.sleep(0)
             before = self._held.get(key)
             if before is None or (before.version, before.uid) != (_version_of(item), _uid_of(item)):
@@ -279,9 +285,9 @@ class Informer(Generic[T]):
         await self._settle()
 
     async def _settle(self) -> None:
-        """Make all pending steps, with a breath now and then."""
+        """Make all pending steps, giving way now and then."""
         while self._pending:
-            for _ in range(min(len(self._pending), _CHANGES_PER_BREATH)):
+            for _ in range(min(len(self._pending), _CHANGES_PER_TICK)):
                 self._make(self._pending.popleft())
             if self._pending:
                 await asyncio.sleep(0)
@@ -303,20 +309,20 @@ class Informer(Generic[T]):
 
     async def _consume(self, events: AsyncIterator[WatchEvent]) -> int:
         """Tell the changes of one watch until it ends; how many events there were."""
-        count = breath = 0
+        count = gave_way = 0
         if isinstance(events, BatchedEvents):
             # In the same process: what has happened together is told together, without a step of the event loop for each.
             async for batch in events.batches():
                 for event in batch:
                     self._take(event)
                 count += len(batch)
-                if count - breath >= _CHANGES_PER_BREATH:
-                    breath = count
+                if count - gave_way >= _CHANGES_PER_TICK:
+                    gave_way = count
                     await asyncio.sleep(0)
             return count
         async for event in events:
             count += 1
-            if count % _CHANGES_PER_BREATH == 0:
+            if count % _CHANGES_PER_TICK == 0:
                 # Events that have arrived together are read without waiting; let others have their turn.
                 await asyncio.sleep(0)
             self._take(event)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from allot.client.errors import UnexpectedAnswer, error_from_answer
-from allot.core.model.codec import DecodeError, Envelope, decode_object, decode_served, encode, encode_envelope
+from allot.core.model.codec import (
+    DecodeError,
+    Envelope,
+    decode_object,
+    decode_served,
+    encode,
+    encode_envelope,
+    without_managed_fields,
+)
 from allot.core.model.kinds import Kind
 from allot.core.model.meta import APIStruct
 from allot.core.model.schema import has_partial_parts
@@ -183,13 +191,8 @@ class TypedResource(Generic[T]):
             raise UnexpectedAnswer(f"{self._kind.name} from the server: {error}") from error
 
     def decode_cached(self, value: dict[str, Any]) -> T:
-        """The same without managedFields, for caches: nobody there asks who set a field, and they are much of an object. An
-        update that leaves them out leaves them as they are."""
-        metadata = value.get("metadata")
-        if isinstance(metadata, dict) and "managedFields" in metadata:
-            kept = {key: part for key, part in metadata.items() if key != "managedFields"}
-            value = {**value, "metadata": kept}
-        return self.decode(value)
+        """The same without managedFields, for caches."""
+        return self.decode(without_managed_fields(value))
 
     def encode(self, object_: T) -> dict[str, Any]:
         """What to send for a struct."""

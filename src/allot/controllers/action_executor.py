@@ -37,7 +37,7 @@ class ActionExecutor:
             case Create():
                 return await self._create(action)
             case Update():
-                return await self._update(action)
+                return await self._update(action, before)
             case RemoveFinalizer():
                 return await self._remove_finalizer(action, before)
             case Patch():
@@ -55,13 +55,16 @@ class ActionExecutor:
                 return await self._delete(action)
 
     async def look_up(self, question: LookUp) -> Any:
-        """The object as the server has it now, decoded if core has its type; None if there is none."""
-        resource = self._of(question.resource)
+        """The object as the server has it now, decoded if core has its type; None if there is none. All objects in a tuple
+        if no name is given."""
+        resource, type_ = self._of(question.resource), question.resource.type
+        if not question.name:
+            items = (await resource.list(question.namespace)).items
+            return items if type_ is None else tuple(map(self._client.typed(type_).decode_cached, items))
         try:
-            found = await resource.get(question.name, question.namespace)
+            found = await resource.get(question.name, question.namespace, subresource=question.subresource)
         except NotFound:
             return None
-        type_ = question.resource.type
         return found if type_ is None else self._client.typed(type_).decode(found)
 
     # --- one by one ---
@@ -77,10 +80,13 @@ class ActionExecutor:
                 raise
             return None
 
-    async def _update(self, action: Update) -> Object:
+    async def _update(self, action: Update, before: Object | None) -> Object:
         object_ = _encoded(action.object)
         # The server keeps the managers' entries when an update has none; those that were read may be old by now.
         metadata = {key: value for key, value in object_["metadata"].items() if key != "managedFields"}
+        if action.follows:
+            assert before is not None and before["metadata"]["uid"] == metadata["uid"], "nothing to follow"
+            metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
         return await self._of(action.resource).update({**object_, "metadata": metadata}, subresource=action.subresource)
 
     async def _remove_finalizer(self, action: RemoveFinalizer, before: Object | None) -> Object | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
-from typing import Any
 
 from allot.client.api import ResourceClient
 from allot.client.discovery import Discovery
@@ -21,7 +20,7 @@ from allot.controllers.upstream_detection import is_allot
 from allot.core.lifecycle import namespaces
 from allot.core.lifecycle.actions import Resource
 from allot.core.lifecycle.namespaces import Leftover, Sweep
-from allot.core.model.core_v1 import Pod
+from allot.core.model.core_v1 import Namespace, Pod
 
 _log = logging.getLogger("allot.controllers")
 
@@ -33,8 +32,6 @@ _AT_ONCE = 20
 # Pods of one namespace often end together.
 _AFTER_POD_S = 0.3
 
-Object = dict[str, Any]
-
 
 class NamespaceController:
     """Deletes what is in namespaces that are being deleted."""
@@ -43,7 +40,7 @@ class NamespaceController:
         self._client = services.client
         self._clock = services.clock
         self._namespaces = services.client.resource("", "v1", "namespaces", namespaced=False)
-        self._informer: Informer[Object] = services.informers.dynamic("", "v1", "namespaces", namespaced=False)
+        self._informer: Informer[Namespace] = services.informers.typed(Namespace)
         self._pods: Informer[Pod] = services.informers.typed(Pod)
         limiter: RateLimiter[str] = RateLimiter(services.clock, max_s=RETRY_MAX_S)
         self._queue: WorkQueue[str] = WorkQueue(
@@ -72,10 +69,10 @@ class NamespaceController:
         if change.new is None and namespace in self._attempts:
             self._queue.add_after(namespace, _AFTER_POD_S)
 
-    def _notice(self, change: Change[Object]) -> None:
+    def _notice(self, change: Change[Namespace]) -> None:
         if change.new is None:
             self._attempts.pop(change.key, None)
-        elif "deletionTimestamp" in change.new["metadata"]:
+        elif change.new.metadata.deletion_timestamp is not None:
             self._queue.add_after(change.key, self._delay_s)
 
     async def _work(self) -> None:
@@ -158,8 +155,7 @@ class NamespaceController:
         )
 
     async def _grace_s(self, name: str, deleted_since_s: float) -> int:
-        pods = self._client.resource("", "v1", "pods", namespaced=True)
-        return namespaces.grace_s((await pods.list(name)).items, deleted_since_s)
+        return namespaces.grace_s((await self._client.typed(Pod).list(name)).items, deleted_since_s)
 
     async def _empty(self, namespace: str, kind: Resource, verbs: tuple[str, ...]) -> tuple[Leftover | None, str]:
         """Delete all objects of a resource; what is left of them, and what has failed."""

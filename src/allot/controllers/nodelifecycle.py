@@ -35,7 +35,7 @@ from allot.core.model.core_v1 import Node, Pod
 from allot.process.metrics import Counter, Gauge
 
 WORKERS = 8
-_NODES_PER_BREATH = 500
+_NODES_PER_TICK = 500
 Object = dict[str, Any]
 
 
@@ -140,7 +140,7 @@ class NodeLifecycle:
         queue = self._controller.queue
         nodes = self._nodes.cache.items()
         for count, (name, node) in enumerate(nodes, 1):
-            if count % _NODES_PER_BREATH == 0:
+            if count % _NODES_PER_TICK == 0:
                 await asyncio.sleep(0)
             now_s = self._clock.monotonic()
             created_s = now_s - self._age_s(node)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
 import msgspec
@@ -24,7 +25,20 @@ from allot.client.workqueue import RateLimiter, WorkQueue
 from allot.controllers.action_executor import ActionExecutor
 from allot.controllers.metrics import ControllerMetrics
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.core.lifecycle.actions import Action, Answers, Create, Emit, LookUp, RequeueAfter, Retry, Write
+from allot.core.lifecycle.actions import (
+    Action,
+    Answers,
+    Create,
+    Delete,
+    Emit,
+    LookUp,
+    Patch,
+    RequeueAfter,
+    Retry,
+    Together,
+    Update,
+    Write,
+)
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import answer_or_none, result_or_none, supervise
@@ -36,14 +50,17 @@ K = TypeVar("K", bound=Hashable)
 CONCURRENCY = 50
 # A reconciler that asks the server and, given the answers, asks something else again, must come to an end.
 _ROUNDS_MAX = 8
-_KEYS_PER_BREATH = 100
+_KEYS_PER_TICK = 100
 # client-go lets all failing keys of a queue together come ten times a second. Each key backs off by itself; with a
 # thousand pods a second even a few lost races would wait for minutes behind that.
 _RETRIES_PER_SECOND = 500.0
 _RETRIES_BURST = 1000
 _RETRY_MAX_S = 300.0
 _WRITES = get_args(Write)
-_TASKS = (*_WRITES, LookUp)
+_TASKS = (*_WRITES, Together, LookUp)
+_TOLD = (Create, Update, Patch, Delete)
+# Requests of one key at the same time.
+_TOGETHER_MAX = 64
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +78,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     sign_token: Callable[[dict[str, Any], str], str] | None = None
     # The certificates by which pods know the API server (PEM); empty if they are not known here.
     root_ca: str = ""
+    # Where volumes are made for claims that want a folder; None if this process makes none.
+    volume_folder: Path | None = None
 
 
 class Runnable(Protocol):
@@ -89,6 +108,7 @@ class Controller(Generic[K]):
         concurrency: int = CONCURRENCY,
         on_written: OnWritten | None = None,
         background: Sequence[Callable[[], Awaitable[None]]] = (),
+        tells_notes_apart: bool = False,
     ) -> None:
         clock = services.clock
         self._clock = clock
@@ -107,7 +127,12 @@ class Controller(Generic[K]):
         # Keys that are worked on.
         self._taken: dict[K, None] = {}
         self.events = EventRecorder(
-            services.client, clock, services.ids, controller=component, instance=services.instance
+            services.client,
+            clock,
+            services.ids,
+            controller=component,
+            instance=services.instance,
+            tells_notes_apart=tells_notes_apart,
         )
 
     async def run(self) -> None:
@@ -132,7 +157,7 @@ class Controller(Generic[K]):
         free = asyncio.Semaphore(self._concurrency)
         for count in itertools.count(1):
             await free.acquire()
-            if count % _KEYS_PER_BREATH == 0:
+            if count % _KEYS_PER_TICK == 0:
                 await asyncio.sleep(0)
             key = await self.queue.get()
             self._taken[key] = None
@@ -162,13 +187,15 @@ class Controller(Generic[K]):
             for action in actions:
                 if isinstance(action, _WRITES):
                     before = await self._write(action, before)
+                elif isinstance(action, Together):
+                    await self._write_together(action)
         except (Conflict, NotFound, AlreadyExists) as error:
             # Somebody else was first: what is there now, or will be told in a moment, decides.
             _log.debug("controller %s: %s: looking again: %s", self._name, key, error)
             self._again(key)
             return True
         except ApiError as error:
-            level = logging.DEBUG if _is_about_a_dying_namespace(error) else logging.WARNING
+            level = logging.DEBUG if is_about_a_dying_namespace(error) else logging.WARNING
             _log.log(level, "controller %s: %s: %s", self._name, key, error)
             self._again(key)
             return True
@@ -187,19 +214,42 @@ class Controller(Generic[K]):
             actions = self._reconcile(key, answers)
         raise AssertionError(f"controller {self._name}: {key}: still asking after {_ROUNDS_MAX} rounds")
 
+    async def _write_together(self, action: Together) -> None:
+        """All of them, or all up to a batch in which something fails."""
+        begin, size = 0, 1 if action.slow_start else len(action.writes)
+        while begin < len(action.writes):
+            batch = action.writes[begin : begin + size]
+            failures: list[ApiError] = []
+            for start in range(0, len(batch), _TOGETHER_MAX):
+                writes = (self._write(write, None) for write in batch[start : start + _TOGETHER_MAX])
+                outcomes = await asyncio.gather(*writes, return_exceptions=True)
+                for outcome in outcomes:
+                    if isinstance(outcome, ApiError):
+                        failures.append(outcome)
+                    elif isinstance(outcome, BaseException):
+                        raise outcome
+            if failures:
+                raise failures[0]
+            begin += len(batch)
+            size *= 2
+
     async def _write(self, action: Write, before: dict[str, Any] | None) -> dict[str, Any] | None:
         try:
             after = await self._executor.write(action, before)
         except ApiError as error:
             if self._on_written is not None:
                 self._on_written(action, None, error)
+            told = action.on_failure if isinstance(action, _TOLD) else None
             is_lost_race = isinstance(error, AlreadyExists | Conflict)
-            if isinstance(action, Create) and action.on_failure is not None and not is_lost_race:
-                told = action.on_failure
+            if told is not None and not is_lost_race and not is_about_a_dying_namespace(error):
                 self._emit(msgspec.structs.replace(told, note=told.note + error.message))
             raise
         if self._on_written is not None:
             self._on_written(action, after, None)
+        told = action.on_success if isinstance(action, _TOLD) else None
+        if told is not None:
+            made_up = _name_made_up(action, after)
+            self._emit(msgspec.structs.replace(told, note=told.note + made_up) if made_up else told)
         return after
 
     def _finish(self, key: K, actions: Sequence[Action]) -> None:
@@ -229,6 +279,13 @@ class Controller(Generic[K]):
         self.events.record(event.regarding, event.type, event.reason, event.action, event.note, event.related)
 
 
-def _is_about_a_dying_namespace(error: ApiError) -> bool:
+def _name_made_up(action: Write, after: dict[str, Any] | None) -> str:
+    """The name that the server made up for a new object."""
+    if not isinstance(action, Create) or after is None or not isinstance(action.object, Mapping):
+        return ""
+    return "" if action.object["metadata"].get("name") else str(after["metadata"]["name"])
+
+
+def is_about_a_dying_namespace(error: ApiError) -> bool:
     """Nothing new gets into a namespace that is being deleted, which the cache may not know yet: no reason to worry."""
     return any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes)

@@ -13,6 +13,7 @@ from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Runnable, Services
 from allot.core.lifecycle import accounts
 from allot.core.lifecycle.actions import Action, Answers, LookUp
+from allot.core.model.core_v1 import Namespace
 
 # What goes with its namespace goes before this process may have heard of the namespace's end.
 _LATE_S = 0.5
@@ -36,7 +37,7 @@ class _Furnishing:
         services: Services,
         plural: str,
         name: str,
-        wanted: Callable[[Object | None, Object | None], Sequence[Action]],
+        wanted: Callable[[Namespace | None, Object | None], Sequence[Action]],
         *,
         queue_name: str,
         component: str,
@@ -44,7 +45,7 @@ class _Furnishing:
         self._name = name
         self._wanted = wanted
         informers = services.informers
-        self._namespaces: Informer[Object] = informers.dynamic("", "v1", "namespaces", namespaced=False)
+        self._namespaces: Informer[Namespace] = informers.typed(Namespace)
         self._objects: Informer[Object] = informers.dynamic(
             "", "v1", plural, namespaced=True, field_selector=f"metadata.name={name}"
         )
@@ -62,7 +63,7 @@ class _Furnishing:
         """Work until cancelled."""
         await self._controller.run()
 
-    def _notice_namespace(self, change: Change[Object]) -> None:
+    def _notice_namespace(self, change: Change[Namespace]) -> None:
         if change.new is not None:
             self._controller.queue.add(change.key)
 

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from allot.controllers import (
     clusterroleaggregation,
+    coscheduling,
+    cronjob,
+    daemonset,
+    deployment,
     devicetainteviction,
+    disruption,
+    endpoints,
     garbagecollector,
+    horizontalpodautoscaler,
+    job,
     namespace,
     nodelifecycle,
     podgc,
     podgroupprotection,
+    replicaset,
     resourceclaim,
     resourcepoolstatus,
     resourcequota,
     resourceslicecleanup,
     serviceaccounts,
+    statefulset,
+    storageprotection,
     tainteviction,
+    ttlafterfinished,
+    volumes,
 )
 from allot.controllers.runner import Runnable, Services
 from allot.core.features import FeatureGates
+from allot.core.lifecycle.attention import FOLDERS
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +73,42 @@ CONTROLLERS: tuple[Row, ...] = (
         gates=("GenericWorkload",),
     ),
     Row(
+        name="coscheduling-controller",
+        account="coscheduling-controller",
+        make=coscheduling.make,
+        is_upstream=False,
+    ),
+    Row(name="persistentvolume-binder-controller", account="persistent-volume-binder", make=volumes.make_binder),
+    Row(
+        name=FOLDERS,
+        account="persistent-volume-binder",
+        make=volumes.make_folders,
+        is_upstream=False,
+    ),
+    Row(name="ephemeral-volume-controller", account="ephemeral-volume-controller", make=volumes.make_ephemeral),
+    Row(
+        name="persistentvolumeclaim-protection-controller",
+        account="pvc-protection-controller",
+        make=storageprotection.make_for_claims,
+    ),
+    Row(
+        name="persistentvolume-protection-controller",
+        account="pv-protection-controller",
+        make=storageprotection.make_for_volumes,
+    ),
+    Row(
+        name="volumeattributesclass-protection-controller",
+        account="volumeattributesclass-protection-controller",
+        make=storageprotection.make_for_attributes_classes,
+    ),
+    Row(name="endpointslice-controller", account="endpointslice-controller", make=endpoints.make_slices),
+    Row(name="endpoints-controller", account="endpoint-controller", make=endpoints.make_endpoints),
+    Row(
+        name="endpointslice-mirroring-controller",
+        account="endpointslicemirroring-controller",
+        make=endpoints.make_mirror,
+    ),
+    Row(
         name="resourcepoolstatusrequest-controller",
         account="resourcepoolstatusrequest-controller",
         make=resourcepoolstatus.make,
@@ -82,11 +133,25 @@ CONTROLLERS: tuple[Row, ...] = (
         make=serviceaccounts.make_root_ca,
     ),
     Row(name="resourcequota-controller", account="resourcequota-controller", make=resourcequota.make),
+    Row(name="job-controller", account="job-controller", make=job.make),
+    Row(name="cronjob-controller", account="cronjob-controller", make=cronjob.make),
+    Row(name="ttl-after-finished-controller", account="ttl-after-finished-controller", make=ttlafterfinished.make),
     Row(
         name="clusterrole-aggregation-controller",
         account="clusterrole-aggregation-controller",
         make=clusterroleaggregation.make,
     ),
+    Row(name="deployment-controller", account="deployment-controller", make=deployment.make),
+    Row(name="replicaset-controller", account="replicaset-controller", make=replicaset.make),
+    Row(name="replicationcontroller-controller", account="replication-controller", make=replicaset.make_replication),
+    Row(name="statefulset-controller", account="statefulset-controller", make=statefulset.make),
+    Row(name="daemonset-controller", account="daemon-set-controller", make=daemonset.make),
+    Row(
+        name="horizontal-pod-autoscaler-controller",
+        account="horizontal-pod-autoscaler",
+        make=horizontalpodautoscaler.make,
+    ),
+    Row(name="disruption-controller", account="disruption-controller", make=disruption.make),
 )
 
 
@@ -112,3 +177,8 @@ def select(
         return "*" in patterns and not (beside_upstream and row.is_upstream)
 
     return tuple(row for row in rows if is_meant(row) and all(gate in gates for gate in row.gates))
+
+
+def announced_names(rows: Iterable[Row], volume_folder: Path | None) -> tuple[str, ...]:
+    """The controllers that act: one that makes folders and has nowhere to make them rests."""
+    return tuple(row.name for row in rows if row.name != FOLDERS or volume_folder is not None)

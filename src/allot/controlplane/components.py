@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from allot.apiserver.request import User
+from allot.client.announcement import Announcement
 from allot.controllers.metrics import ControllerMetrics
 from allot.controllers.runner import Services
-from allot.controllers.table import select
+from allot.controllers.table import announced_names, select
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
 from allot.scheduler.configuration import SchedulerConfiguration
@@ -20,12 +24,15 @@ _log = logging.getLogger("allot.controllers")
 SCHEDULER_NAME = "scheduler"
 
 
-def start_controllers(plane: ControlPlane, patterns: Sequence[str] = ("*",)) -> CollectorRegistry:
-    """The controllers that the patterns mean; what they count."""
+def start_controllers(
+    plane: ControlPlane, patterns: Sequence[str] = ("*",), *, volume_folder: Path | None = None
+) -> CollectorRegistry:
+    """The controllers that the patterns mean; what they count. volume_folder: where folders are made for volume claims."""
     registry = CollectorRegistry()
     metrics = ControllerMetrics(registry)
     access = plane.server.access
-    for row in select(patterns, plane.settings.gates):
+    rows = select(patterns, plane.settings.gates)
+    for row in rows:
         user = controller_user(row.account) if row.account else CONTROLLERS
         services = Services(
             client=plane.client(user, row.name),
@@ -36,10 +43,26 @@ def start_controllers(plane: ControlPlane, patterns: Sequence[str] = ("*",)) -> 
             gates=plane.settings.gates,
             sign_token=access.tokens.issue_legacy,
             root_ca=access.certificates.authority.pem.decode(),
+            volume_folder=volume_folder,
         )
         plane.start(row.name, row.make(services).run)
         _log.info("controller %s started", row.name)
+    names = announced_names(rows, volume_folder)
+    if names:
+        announce(plane, "controllers", names)
     return registry
+
+
+def announce(plane: ControlPlane, part: str, names: Sequence[str]) -> None:
+    """Tell the API server that these controllers run, as long as they do."""
+    announcement = _announcement(plane, part, CONTROLLERS, names)
+    plane.start(announcement.name, announcement.run)
+
+
+def _announcement(plane: ControlPlane, part: str, user: User, names: Sequence[str]) -> Announcement:
+    """What tells the API server that these run."""
+    client = plane.client(user, f"allot-{part}")
+    return Announcement(client, plane.clock, part, names, f"allot_{plane.ids.new_uid()}")
 
 
 class SchedulerRuns:
@@ -63,7 +86,14 @@ class SchedulerRuns:
             # Ours is the server that refuses to allocate twice.
             options=Options(is_guarded=True),
         )
-        await self.current.run()
+        profiles = (self._configuration or SchedulerConfiguration()).profiles
+        names = [profile.scheduler_name for profile in profiles]
+        announcing = asyncio.create_task(_announcement(plane, "scheduler", SCHEDULER, names).run())
+        try:
+            await self.current.run()
+        finally:
+            announcing.cancel()
+            await asyncio.wait([announcing])
 
 
 def start_scheduler(

@@ -1,6 +1,6 @@
 """The node `allot-control-plane`: where the parts of a control plane that runs in this process are shown to be.
 
-Nothing can be scheduled to it, for the taint that such nodes have everywhere. It has a lease and a status, and serves the logs of its
+Nothing is scheduled to it that does not tolerate the taint that such nodes have everywhere; what does is only told to run (`guests`). It has a lease and a status, and serves the logs of its
 pods to the API server, as an agent would.
 """
 
@@ -11,16 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from allot import __version__
+from allot.client.events import EventRecorder
+from allot.controlplane.guests import Guests
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.users import node_user
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request, Response, Upgrade, serving
 from allot.node.machine import read_machine
+from allot.node.metrics import measured_here, resource_metrics
 from allot.node.registration import NodeOptions, Registration
 from allot.node.runtimes.port import RuntimeStatus
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
-from allot.node.serving.http import HttpError, Request, serving
 from allot.node.static_pods import NodeFacts, StaticPod, StaticPods, answer_for_static_pod
 from allot.process.clock import Clock
+from allot.process.metrics import CONTENT_TYPE
 
 NAME = "allot-control-plane"
 ADDRESS = "127.0.0.1"
@@ -50,7 +55,7 @@ class OwnNode:
         authority = plane.server.access.certificates.authority.pem
         context = server_context(self._folder / "pki", NAME, ADDRESS, authority, clock.seconds())
         answers = _Answers(Authorization(client, clock, NAME), clock)
-        async with serving(ADDRESS, 0, context, answers.handle) as port:
+        async with serving(answers.handle, clock, ADDRESS, 0, context) as port:
             options = NodeOptions(
                 name=NAME,
                 address=ADDRESS,
@@ -74,7 +79,11 @@ class OwnNode:
             async def look() -> RuntimeStatus:
                 return status
 
+            events = EventRecorder(client, clock, plane.ids, controller="kubelet", instance=NAME)
+            guests = Guests(client, seen, events, clock, ADDRESS)
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(events.run())
+                tasks.create_task(guests.run())
                 tasks.create_task(node.keep_lease())
                 tasks.create_task(node.keep_status(look))
                 tasks.create_task(answers.pods.run())
@@ -93,12 +102,16 @@ class _Answers:
         self._clock = clock
         self.pods: StaticPods | None = None
 
-    async def handle(self, request: Request) -> None:
+    async def handle(self, request: Request) -> Response | Upgrade:
         await self._authorization.check(request)
         first, *rest = request.path.strip("/").split("/")
         if first == "healthz" and not rest:
-            await request.answer(200, b"ok")
-            return
-        if self.pods is not None and await answer_for_static_pod(request, first, rest, self.pods.log_of, self._clock):
-            return
-        raise HttpError(404, "404 page not found")
+            return Response(b"ok")
+        if (first, *rest) == ("metrics", "resource"):
+            measured = measured_here((), (), self._clock.seconds())
+            return Response(resource_metrics(measured).encode(), CONTENT_TYPE)
+        log_of = self.pods.log_of if self.pods is not None else lambda _: None
+        answer = answer_for_static_pod(request, first, rest, log_of, self._clock)
+        if answer is None:
+            raise HttpError(404, "404 page not found")
+        return answer

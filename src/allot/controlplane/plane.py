@@ -76,9 +76,14 @@ class ControlPlane:
         task.cancel()
         await asyncio.wait([task])
 
+    @property
+    def components(self) -> tuple[str, ...]:
+        """What runs, the oldest first."""
+        return tuple(self._running)
+
     async def stop_all(self) -> None:
         """End every component, the newest first."""
-        for name in reversed(tuple(self._running)):
+        for name in reversed(self.components):
             await self.stop(name)
 
 

@@ -121,6 +121,7 @@ def _grouped(reasons: tuple[DeviceReason, ...]) -> list[str]:
 
 _SINGULAR = {
     "have": "has",
+    "allow": "allows",
     "are": "is",
     "do": "does",
     "draw": "draws",

@@ -60,6 +60,7 @@ _GATES = (
     Gate("TopologyAwareWorkloadScheduling", Stage.ALPHA, False),
     Gate("CompositePodGroup", Stage.ALPHA, False),
     Gate("PodGroupPreemptionPolicy", Stage.ALPHA, False),
+    Gate("WorkloadWithJob", Stage.ALPHA, False),
 )
 
 GATES = {gate.name: gate for gate in _GATES}
@@ -92,3 +93,13 @@ class FeatureGates(msgspec.Struct, frozen=True):
 
 DEFAULT_GATES = FeatureGates(frozenset(gate.name for gate in _GATES if gate.default))
 ALL_GATES = FeatureGates(frozenset(GATES))
+# What `allot up` turns on beyond that: groups of pods, with what belongs to them. Jobs stay as they are (WorkloadWithJob is off).
+ALLOT_GATES = DEFAULT_GATES.changed(
+    (
+        "GenericWorkload",
+        "DRAWorkloadResourceClaims",
+        "TopologyAwareWorkloadScheduling",
+        "CompositePodGroup",
+        "PodGroupPreemptionPolicy",
+    )
+)

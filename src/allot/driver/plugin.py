@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,12 @@ from allot.driver.cdi_files import CdiFiles
 from allot.driver.checkpoint import BOOT_ID_FILE, Checkpoint, CheckpointError, Phase, read_boot_id
 from allot.driver.claims import AllocatedDevice, Claim, DeviceStatus, PreparedClaim, prepared_claim
 from allot.driver.driver import Driver
-from allot.driver.endpoint import endpoint
 from allot.driver.health import HealthBoard
 from allot.driver.inventory import Inventory
 from allot.driver.metadata import MetadataFiles
 from allot.driver.metrics import DriverMetrics
 from allot.driver.operation_lock import OperationLock
-from allot.driver.preparing import ClaimName, Outcome, Preparer
+from allot.driver.preparing import ClaimName, ClaimResult, Preparer
 from allot.driver.publishing import REPAIR_DELAY_S, Publish, SlicePublisher
 from allot.driver.service import (
     HEALTH_V1,
@@ -48,8 +48,10 @@ from allot.driver.service import (
     Registration,
     health_handlers,
 )
+from allot.driver.socket_check import check_sockets
 from allot.driver.sockets import SocketPathError, is_served, registration_socket, remove_dead_sockets, service_socket
 from allot.driver.status import StatusWriter
+from allot.http1.health import serving_health
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.owner_only import owner_only
@@ -112,7 +114,7 @@ class Plugin:
         self.address = ""
         self.registry = CollectorRegistry()
         self.metrics = DriverMetrics(self.registry, driver.name)
-        self._clock = clock
+        self.clock = clock
         self._client = client
         data = options.data_directory or options.kubelet_root / "plugins" / driver.name
         registry = options.registry_directory or options.kubelet_root / "plugins_registry"
@@ -256,7 +258,7 @@ class Plugin:
         if self.driver.reports_health:
             runs.append(("health", self.board.run))
         return [
-            tasks.create_task(supervise(f"{self.driver.name}: {name}", run, self._clock), name=name)
+            tasks.create_task(supervise(f"{self.driver.name}: {name}", run, self.clock), name=name)
             for name, run in runs
         ]
 
@@ -264,7 +266,7 @@ class Plugin:
         common = self.driver.edits_for_all()
         common_ids = () if common.is_empty else (self._cdi.write_common(common),)
 
-        def spawn(work: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
+        def spawn(work: Coroutine[Any, Any, ClaimResult]) -> asyncio.Task[ClaimResult]:
             return tasks.create_task(work)
 
         def set_status(claim: ClaimName, device: AllocatedDevice, status: DeviceStatus) -> None:
@@ -288,13 +290,13 @@ class Plugin:
             set_status=set_status,
             spawn=spawn,
             metrics=self.metrics,
-            clock=self._clock,
+            clock=self.clock,
         )
         return self.preparer
 
     async def _serve(self, preparer: Preparer) -> tuple[grpc.aio.Server, grpc.aio.Server]:
         service = grpc.aio.server()
-        dra = DraService(preparer, self._clock)
+        dra = DraService(preparer, self.clock)
         handlers = [dra.handlers(version) for version in self.options.versions]
         if self.driver.reports_health:
             handlers += [health_handlers(version, self.board) for version in self.options.health_versions]
@@ -318,11 +320,11 @@ class Plugin:
         """DriverFailed when the kubelet cannot reach the driver any more, so that somebody starts it again."""
         deaf = 0
         while True:
-            await self._clock.sleep(self.options.listening_check_s)
+            await self.clock.sleep(self.options.listening_check_s)
             unheard = [path for path in (self.registration_path, self.service_path) if not is_served(path)]
             deaf = deaf + 1 if unheard else 0
             if deaf == _DEAF_MAX:
-                raise DriverFailed(f"driver {self.driver.name}: nobody listens on {unheard[0]} any more")
+                raise DriverFailed(f"driver {self.driver.name}: nobody listens on {unheard[0]}")
 
     async def _stop(
         self,
@@ -387,11 +389,11 @@ class Plugin:
     async def _stale_loop(self) -> None:
         """Unprepare what was begun and whose claim is gone: nobody might ever ask for it."""
         while True:
-            await self._clock.sleep(_STALE_CHECK_S)
+            await self.clock.sleep(_STALE_CHECK_S)
             for record in self.checkpoint:
                 if record.phase is Phase.STARTED and await self._is_gone(record.namespace, record.name, record.uid):
                     name = ClaimName(record.namespace, record.name, record.uid)
-                    await self.preparer.unprepare(name, self._clock.monotonic() + KUBELET_PATIENCE_S)
+                    await self.preparer.unprepare(name, self.clock.monotonic() + KUBELET_PATIENCE_S)
 
     async def _is_gone(self, namespace: str, name: str, uid: str) -> bool:
         try:
@@ -429,9 +431,8 @@ async def running(
     """A driver that runs while the context is open. DriverFailed if it cannot. publish: who writes its slices in its place."""
     plugin = Plugin(driver, client, options, clock or SystemClock(), ids or SystemIds(), publish)
     async with plugin.start(), AsyncExitStack() as stack:
-        served = endpoint(
-            options.address, options.port, plugin.registry, plugin.registration_path, plugin.service_path, driver.name
-        )
+        check = partial(check_sockets, plugin.registration_path, plugin.service_path, driver.name)
+        served = serving_health(options.address, options.port, plugin.registry, plugin.clock, check)
         try:
             plugin.address = await stack.enter_async_context(served)
         except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -67,7 +67,9 @@ class FetchClaim(Protocol):
         """The claim; ApiError."""
 
 
-Outcome = tuple[RecordedDevice, ...] | Failure
+ClaimResult = tuple[RecordedDevice, ...] | Failure
+# Request, pool, device and share.
+DeviceKey = tuple[str, str, str, str]
 
 
 class Preparer:
@@ -86,7 +88,7 @@ class Preparer:
         inventory: Callable[[], Inventory],
         rescan: Callable[[], Awaitable[None]],
         set_status: Callable[[ClaimName, AllocatedDevice, DeviceStatus], None],
-        spawn: Callable[[Coroutine[Any, Any, Outcome]], asyncio.Task[Outcome]],
+        spawn: Callable[[Coroutine[Any, Any, ClaimResult]], asyncio.Task[ClaimResult]],
         metrics: DriverMetrics,
         clock: Clock,
     ) -> None:
@@ -105,18 +107,18 @@ class Preparer:
         self._clock = clock
         # What is being done; by operation and claim UID what somebody who asks for the same can wait for; and the claim
         # that is with the driver now, for messages.
-        self._under_way: set[asyncio.Task[Outcome]] = set()
-        self._joinable: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        self._under_way: set[asyncio.Task[ClaimResult]] = set()
+        self._joinable: dict[tuple[str, str], asyncio.Task[ClaimResult]] = {}
         self._claim_locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         self._busy_with = ""
 
     # --- for the service ---
 
-    async def prepare(self, claim: ClaimName, deadline: float) -> Outcome:
+    async def prepare(self, claim: ClaimName, deadline: float) -> ClaimResult:
         """The devices of a claim once they are ready, by the deadline (on the monotonic clock)."""
         return await self._joined("prepare", claim, deadline, self._prepare)
 
-    async def unprepare(self, claim: ClaimName, deadline: float) -> Outcome:
+    async def unprepare(self, claim: ClaimName, deadline: float) -> ClaimResult:
         """Undo; no devices when that is done."""
         return await self._joined("unprepare", claim, deadline, self._unprepare)
 
@@ -131,8 +133,8 @@ class Preparer:
             task.cancel()
 
     async def _joined(
-        self, operation: str, claim: ClaimName, deadline: float, work: Callable[[ClaimName], Awaitable[Outcome]]
-    ) -> Outcome:
+        self, operation: str, claim: ClaimName, deadline: float, work: Callable[[ClaimName], Awaitable[ClaimResult]]
+    ) -> ClaimResult:
         key = (operation, claim.uid)
         task = self._joinable.get(key)
         if task is None:
@@ -146,17 +148,17 @@ class Preparer:
         done, _ = await asyncio.wait((task,), timeout=left)
         if not done:
             waits = f" (the driver is busy with {self._busy_with})" if self._busy_with not in ("", str(claim)) else ""
-            return Failure(f"{claim}: {operation} is not finished in time and goes on{waits}; ask again")
+            return Failure(f"{claim}: {operation} is not finished in time and continues{waits}; ask again")
         return task.result()
 
-    def _forget(self, key: tuple[str, str], task: asyncio.Task[Outcome]) -> None:
+    def _forget(self, key: tuple[str, str], task: asyncio.Task[ClaimResult]) -> None:
         self._under_way.discard(task)
         if self._joinable.get(key) is task:
             del self._joinable[key]
 
     async def _measured(
-        self, operation: str, claim: ClaimName, work: Callable[[ClaimName], Awaitable[Outcome]]
-    ) -> Outcome:
+        self, operation: str, claim: ClaimName, work: Callable[[ClaimName], Awaitable[ClaimResult]]
+    ) -> ClaimResult:
         started = self._clock.monotonic()
         lock, users = self._claim_locks.setdefault(claim.uid, (asyncio.Lock(), []))
         users.append(None)
@@ -178,7 +180,7 @@ class Preparer:
 
     # --- preparing ---
 
-    async def _prepare(self, name: ClaimName) -> Outcome:
+    async def _prepare(self, name: ClaimName) -> ClaimResult:
         object_ = await self._fetched(name)
         if object_ is None:
             # The API server cannot be asked; what is prepared stays so.
@@ -297,7 +299,7 @@ class Preparer:
 
     async def _carry_out(
         self, name: ClaimName, object_: ResourceClaim, devices: tuple[AllocatedDevice, ...], begun: Record
-    ) -> Outcome:
+    ) -> ClaimResult:
         return self._finish(name, object_, devices, await self._ask(name, object_, devices, begun))
 
     async def _ask(
@@ -320,59 +322,26 @@ class Preparer:
 
     def _finish(
         self, name: ClaimName, object_: ResourceClaim, devices: tuple[AllocatedDevice, ...], answer: Preparation
-    ) -> Outcome:
+    ) -> ClaimResult:
+        """Files first, then the record: what a crash leaves in between is written again by the next try."""
         prepared = _by_device(name, devices, answer)
-        edits: dict[str, Edits] = {}
-        names = {}
-        for device in devices:
-            given = prepared.get(_key(device))
-            if given is not None and not given.edits.is_empty:
-                cdi_name = self._cdi.device_name(name.uid, device.name, device.share_id)
-                if cdi_name in edits:
-                    # The device of that name in another pool, or once more for an administrator.
-                    cdi_name = f"{cdi_name}-{len(edits)}"
-                names[_key(device)] = cdi_name
-                edits[cdi_name] = given.edits
-        spec = self._cdi.spec_of(edits) if edits else None
+        edits = self._edits(name, devices, prepared)
+        spec = self._cdi.spec_of(dict(edits.values())) if edits else None
         if spec is not None:
             self._cdi.write_claim(name.uid, spec)
         else:
             self._cdi.remove_claim(name.uid)
         metadata_ids = self._metadata.write(object_, devices, prepared) if self._metadata is not None else {}
-        recorded = []
-        for device in devices:
-            given = prepared.get(_key(device))
-            ids: list[str] = []
-            if given is not None:
-                # The first name tells the device from others in the pod's status, so what all have in common comes last.
-                if _key(device) in names:
-                    ids.append(qualified(self._cdi.kind, names[_key(device)]))
-                ids += [*given.cdi_ids, *self._common_cdi_ids]
-            # Once per request: a container that asks for it gets the file.
-            metadata_id = metadata_ids.pop(device.base_request, "")
-            if metadata_id:
-                ids.append(metadata_id)
-            recorded.append(
-                RecordedDevice(
-                    request=device.request,
-                    pool=device.pool,
-                    device=device.name,
-                    share_id=device.share_id,
-                    admin_access=device.admin_access,
-                    cdi_ids=tuple(ids),
-                )
-            )
         begun = self._checkpoint.get(name.uid)
-        state = answer.state if answer.state is not None or begun is None else begun.state
         record = Record(
             uid=name.uid,
             namespace=name.namespace,
             name=name.name,
             phase=Phase.COMPLETED,
-            devices=tuple(recorded),
+            devices=tuple(self._recorded(device, prepared, edits, metadata_ids) for device in devices),
             spec=spec,
             metadata_requests=tuple(dict.fromkeys(device.base_request for device in devices)) if self._metadata else (),
-            state=state,
+            state=answer.state if answer.state is not None or begun is None else begun.state,
         )
         self._checkpoint.put(record)
         for device in devices:
@@ -381,9 +350,54 @@ class Preparer:
                 self._set_status(name, device, given.status)
         return record.devices
 
+    def _edits(
+        self, name: ClaimName, devices: tuple[AllocatedDevice, ...], prepared: Mapping[DeviceKey, Prepared]
+    ) -> dict[DeviceKey, tuple[str, Edits]]:
+        """The CDI device that each device becomes, if it needs one: its name and edits."""
+        edits: dict[DeviceKey, tuple[str, Edits]] = {}
+        taken: set[str] = set()
+        for device in devices:
+            given = prepared.get(_key(device))
+            if given is None or given.edits.is_empty:
+                continue
+            cdi_name = self._cdi.device_name(name.uid, device.name, device.share_id)
+            if cdi_name in taken:
+                # The device of that name in another pool, or once more for an administrator.
+                cdi_name = f"{cdi_name}-{len(taken)}"
+            taken.add(cdi_name)
+            edits[_key(device)] = cdi_name, given.edits
+        return edits
+
+    def _recorded(
+        self,
+        device: AllocatedDevice,
+        prepared: Mapping[DeviceKey, Prepared],
+        edits: Mapping[DeviceKey, tuple[str, Edits]],
+        metadata_ids: dict[str, str],
+    ) -> RecordedDevice:
+        """A device with its CDI names. metadata_ids: by request, without those that devices before it got."""
+        ids: list[str] = []
+        given = prepared.get(_key(device))
+        if given is not None:
+            # The first name tells the device from others in the pod's status, so what all have in common comes last.
+            if _key(device) in edits:
+                ids.append(qualified(self._cdi.kind, edits[_key(device)][0]))
+            ids += [*given.cdi_ids, *self._common_cdi_ids]
+        # Once per request: a container that asks for it gets the file.
+        if metadata_id := metadata_ids.pop(device.base_request, ""):
+            ids.append(metadata_id)
+        return RecordedDevice(
+            request=device.request,
+            pool=device.pool,
+            device=device.name,
+            share_id=device.share_id,
+            admin_access=device.admin_access,
+            cdi_ids=tuple(ids),
+        )
+
     # --- unpreparing ---
 
-    async def _unprepare(self, name: ClaimName) -> Outcome:
+    async def _unprepare(self, name: ClaimName) -> ClaimResult:
         async with self._operation_lock.held():
             record = self._checkpoint.get(name.uid)
             if record is None:
@@ -417,7 +431,7 @@ def _own_results(driver: str, name: ClaimName, object_: ResourceClaim) -> list[D
     return results
 
 
-def _key(device: AllocatedDevice) -> tuple[str, str, str, str]:
+def _key(device: AllocatedDevice) -> DeviceKey:
     return device.request, device.pool, device.name, device.share_id or ""
 
 
@@ -426,11 +440,9 @@ def _is_for(record: Record, devices: tuple[AllocatedDevice, ...]) -> bool:
     return recorded == {_key(device) for device in devices}
 
 
-def _by_device(
-    name: ClaimName, devices: tuple[AllocatedDevice, ...], answer: Preparation
-) -> dict[tuple[str, str, str, str], Prepared]:
+def _by_device(name: ClaimName, devices: tuple[AllocatedDevice, ...], answer: Preparation) -> dict[DeviceKey, Prepared]:
     known = {_key(device) for device in devices}
-    prepared: dict[tuple[str, str, str, str], Prepared] = {}
+    prepared: dict[DeviceKey, Prepared] = {}
     for each in answer.devices:
         key = _key(each.device)
         if key not in known:
@@ -441,7 +453,7 @@ def _by_device(
     return prepared
 
 
-def _told(answer: Outcome | Exception, operation: str, name: ClaimName) -> Outcome:
+def _told(answer: ClaimResult | Exception, operation: str, name: ClaimName) -> ClaimResult:
     """The outcome for the kubelet; failures that nobody expected also go to the log, with where they happened."""
     match answer:
         case tuple() | Failure():

@@ -16,7 +16,7 @@ import grpc.aio
 from allot.driver.checkpoint import RecordedDevice
 from allot.driver.configuration import base_request
 from allot.driver.health import HealthBoard
-from allot.driver.preparing import ClaimName, Failure, Outcome, Preparer
+from allot.driver.preparing import ClaimName, ClaimResult, Failure, Preparer
 from allot.process.clock import Clock
 from allot.wire import (
     dra_health_v1_pb2,
@@ -93,8 +93,8 @@ class DraService:
         self,
         claims: Iterable[Any],
         context: grpc.aio.ServicerContext[Any, Any],
-        work: Callable[[ClaimName, float], Awaitable[Outcome]],
-    ) -> dict[str, Outcome]:
+        work: Callable[[ClaimName, float], Awaitable[ClaimResult]],
+    ) -> dict[str, ClaimResult]:
         left = context.time_remaining()
         patience = min(left if left is not None else KUBELET_PATIENCE_S, KUBELET_PATIENCE_S)
         deadline = self._clock.monotonic() + max(patience - ANSWER_MARGIN_S, patience / 2)

@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from allot.client.api import Client
-from allot.client.events import EventRecorder
+from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
+from allot.core.metrics.exposition import Exposition
+from allot.core.model.core_v1 import Pod
+from allot.network.client import PodNetwork
 from allot.node.actions import Actions
 from allot.node.containers import ContainerSpecs
 from allot.node.devices import Devices
 from allot.node.machine import Machine
+from allot.node.metric_problems import FAILED_SCRAPE
+from allot.node.metrics import Measured, measured_here
 from allot.node.objects import Objects
 from allot.node.pod_folders import PODS
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
+from allot.node.service_variables import ServiceVariables
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
@@ -44,6 +51,23 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeOptions
     root: Path
     log_folder: Path
+    # Whether pods reach the addresses of Services; if not, where the API server is they learn elsewhere.
+    reaches_services: bool = False
+
+
+def log_isolation(status: RuntimeStatus) -> None:
+    """Say how the commands of pods run."""
+    if (found := status.isolation) is not None:
+        _log.log(logging.INFO if found.is_on else logging.WARNING, "commands of pods: %s", found.message)
+    if (found := status.network) is not None:
+        _log.log(logging.INFO if found.is_on else logging.WARNING, "network of pods: %s", found.message)
+
+
+def report_no_network(status: RuntimeStatus, events: EventRecorder, node: str) -> None:
+    """An event on the node if its pods have no network of their own, though they should."""
+    if (found := status.network) is not None and not found.is_on:
+        about = Reference(api_version="v1", kind="Node", name=node, uid=node)
+        events.record(about, "Warning", found.reason, "Starting", found.message)
 
 
 class RuntimeListing:
@@ -101,8 +125,10 @@ class NodeAgent:
         machine: Machine,
         runtime: Runtime,
         devices: Devices,
+        network: PodNetwork | None = None,
     ) -> None:
         self._clock = clock
+        self._network = network
         self._runtime = runtime
         self._devices = devices
         self._options = options
@@ -122,12 +148,15 @@ class NodeAgent:
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
         self._workers = PodWorkers(clock)
+        self._variables = ServiceVariables(informers, has_network=options.reaches_services)
 
     async def run(self) -> None:
         """Register, then look after pods."""
         await self._runtime.open()
         try:
             status = await self._runtime.status()
+            log_isolation(status)
+            report_no_network(status, self._events, self._options.node.name)
             async with asyncio.TaskGroup() as tasks:
                 services = self._make_services(status)
                 self._workers.open(lambda _pod: services, tasks)
@@ -139,6 +168,7 @@ class NodeAgent:
                 tasks.create_task(self._follow_runtime())
                 tasks.create_task(self._follow_health())
                 tasks.create_task(self._relist())
+                await self._variables.wait()
                 self._pods.add_handler(self._workers.pod_changed)
                 await self._pods.wait_synced()
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
@@ -155,12 +185,13 @@ class NodeAgent:
             volumes=self._volumes,
             specs=ContainerSpecs(self._objects),
             reports=self._reports,
-            actions=Actions(self._runtime),
+            actions=Actions(self._runtime, self._network),
             log_folder=self._options.log_folder,
             host_ips=(self._options.node.address,),
             runtime_name=status.name,
             pulls_images=status.pulls_images,
             allocatable=self._allocatable,
+            variables=self._variables,
         )
 
     # --- pods ---
@@ -170,14 +201,33 @@ class NodeAgent:
         pod = self._pods.cache.get(f"{namespace}/{name}")
         return self._workers.get(pod["metadata"]["uid"]) if pod is not None else None
 
-    def pods(self) -> tuple[Object, ...]:
+    def record_scrape_problem(self, pod: Mapping[str, Any], text: str) -> None:
+        """Say that the metrics of a pod cannot be had."""
+        self._events.record(pod, "Warning", FAILED_SCRAPE, "Scraping", text)
+
+    def is_node(self, name: str) -> bool:
+        """Whether a node of this name is here."""
+        return name == self._options.node.name
+
+    def pods(self, _node: str = "", /) -> tuple[Object, ...]:
         """The pods of this node."""
         return tuple(self._pods.cache)
 
-    def unfinished(self) -> tuple[Object, ...]:
-        """Those of them that have not ended."""
-        over = ("Succeeded", "Failed")
-        return tuple(each for each in self._pods.cache if (each.get("status") or {}).get("phase") not in over)
+    async def measure(self, _node: str = "", /) -> Measured:
+        """What this machine and its containers use."""
+        usage = await self._runtime.usage()
+        _, containers = await self._runtime.list()
+        return measured_here(usage, containers, self._clock.seconds())
+
+    async def device_samples(self, _node: str = "", /) -> Exposition:
+        """Nothing: what real devices do is known to their own exporters, which are pods."""
+        return Exposition(())
+
+    def unfinished(self) -> tuple[Pod, ...]:
+        """Those that are looked after and have not ended."""
+        workers = (self._workers.get(uid) for uid in self._workers)
+        pods = (worker.pod for worker in workers if worker is not None)
+        return tuple(pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed"))
 
     def active(self) -> frozenset[str] | None:
         """The uids of pods that may use devices; None as long as not all pods of the node are known."""

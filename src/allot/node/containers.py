@@ -15,16 +15,20 @@ import msgspec
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, environment, expand, references
 from allot.core.lifecycle.pods import Start
 from allot.core.lifecycle.pull_secrets import Credentials, credentials_for
-from allot.core.model.pods_v1 import ConfinementProfile, Container, Pod, PodSecurityContext, SecurityContext
+from allot.core.model.containers_v1 import ConfinementProfile, RunnableContainer, SecurityContext
+from allot.core.model.core_v1 import Container, Pod
+from allot.core.model.pods_v1 import PodSecurityContext, RunnablePod
+from allot.core.network.ranges import DOMAIN
 from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
-from allot.node.pod_folders import opened
+from allot.node.pod_folders import MESSAGES, MESSAGES_BYTES, opened
 from allot.node.runtimes.port import (
     Confinement,
     ContainerSpec,
     HostPort,
     Mount,
     PodName,
+    PodVolume,
     Resources,
     RuntimeFailure,
     SandboxSpec,
@@ -59,13 +63,20 @@ def labels(pod: Pod) -> dict[str, str]:
     }
 
 
-def sandbox_spec(pod: Pod, attempt: int, log_directory: Path, runtime_handler: str = "") -> SandboxSpec:
+def sandbox_spec(
+    pod: RunnablePod, attempt: int, log_directory: Path, runtime_handler: str = "", volumes: tuple[PodVolume, ...] = ()
+) -> SandboxSpec:
     """What the containers share."""
     dns = pod.spec.dns_config
+    hostname = (pod.spec.hostname or pod.metadata.name)[:_HOSTNAME_LENGTH_MAX].rstrip("-.")
+    full_name = f"{hostname}.{pod.spec.subdomain}.{pod.metadata.namespace}.svc.{DOMAIN}" if pod.spec.subdomain else ""
     return SandboxSpec(
         pod=pod_name(pod),
         attempt=attempt,
-        hostname=(pod.spec.hostname or pod.metadata.name)[:_HOSTNAME_LENGTH_MAX].rstrip("-."),
+        hostname=full_name if full_name and pod.spec.set_hostname_as_fqdn else hostname,
+        full_name=full_name,
+        host_aliases=tuple((each.ip, each.hostnames) for each in pod.spec.host_aliases),
+        dns_policy=pod.spec.dns_policy or "ClusterFirst",
         log_directory=str(log_directory),
         labels=labels(pod),
         annotations=pod.metadata.annotations,
@@ -75,15 +86,36 @@ def sandbox_spec(pod: Pod, attempt: int, log_directory: Path, runtime_handler: s
         share_process_namespace=pod.spec.share_process_namespace,
         dns_servers=dns.nameservers if dns is not None else (),
         dns_searches=dns.searches if dns is not None else (),
+        dns_options=tuple(f"{each.name}:{each.value}" if each.value else each.name for each in dns.options)
+        if dns
+        else (),
         runtime_handler=runtime_handler,
         privileged=any(each.security_context and each.security_context.privileged for each in pod.containers()),
         host_ports=tuple(
-            HostPort(container_port=port.container_port, host_port=port.host_port, protocol=port.protocol)
+            HostPort(
+                container_port=port.container_port,
+                host_port=port.host_port,
+                protocol=port.protocol or "TCP",
+                host_ip=port.host_ip,
+            )
             for each in pod.containers()
             for port in each.ports
             if port.host_port and not pod.spec.host_network
         ),
+        volumes=volumes,
+        commands=tuple(each.command for each in pod.containers()),
     )
+
+
+def pod_volumes(pod: RunnablePod, volumes: Mapping[str, Path], folder: Path) -> tuple[PodVolume, ...]:
+    """What lives and dies with a pod: its empty folders, and the messages of its containers. folder: the pod's own."""
+    found = [PodVolume(path=str(folder / MESSAGES), size_bytes=MESSAGES_BYTES)]
+    for each in pod.spec.volumes:
+        if each.empty_dir is not None and each.name in volumes:
+            limit = each.empty_dir.size_limit
+            size = limit.value() if limit is not None and limit.value() > 0 else None
+            found.append(PodVolume(path=str(volumes[each.name]), size_bytes=size))
+    return tuple(found)
 
 
 class ContainerSpecs:
@@ -92,16 +124,18 @@ class ContainerSpecs:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
-    async def sandbox(self, pod: Pod, attempt: int, log_directory: Path) -> SandboxSpec:
-        """What the containers share; RuntimeFailure if the pod's runtime class is not there."""
+    async def sandbox(
+        self, pod: RunnablePod, attempt: int, log_directory: Path, volumes: Mapping[str, Path], folder: Path
+    ) -> SandboxSpec:
+        """What the containers share; RuntimeFailure if the pod's runtime class is not there. folder: the pod's own."""
         name = pod.spec.runtime_class_name
         try:
             handler = await self._objects.runtime_handler(name) if name else ""
         except Missing as error:
             raise RuntimeFailure("CreatePodSandboxError", str(error)) from error
-        return sandbox_spec(pod, attempt, log_directory, handler)
+        return sandbox_spec(pod, attempt, log_directory, handler, pod_volumes(pod, volumes, folder))
 
-    async def credentials(self, pod: Pod, image: str) -> tuple[Credentials, ...]:
+    async def credentials(self, pod: RunnablePod, image: str) -> tuple[Credentials, ...]:
         """Who may pull an image for a pod. A secret that is not there may not be needed: the pull tells."""
         secrets = []
         for each in pod.spec.image_pull_secrets:
@@ -113,8 +147,8 @@ class ContainerSpecs:
 
     async def make(
         self,
-        pod: Pod,
-        container: Container,
+        pod: RunnablePod,
+        container: RunnableContainer,
         start: Start,
         *,
         image_id: str,
@@ -142,6 +176,7 @@ class ContainerSpecs:
             pod=pod_name(pod),
             name=container.name,
             attempt=start.attempt,
+            ports=tuple(each.container_port for each in container.ports if each.protocol in ("", "TCP")),
             image=container.image,
             image_id=image_id,
             command=tuple(expand(each, made) for each in container.command),
@@ -166,13 +201,13 @@ class ContainerSpecs:
         )
 
 
-def _must_end(pod: Pod, container: Container) -> bool:
+def _must_end(pod: RunnablePod, container: RunnableContainer) -> bool:
     return not container.is_sidecar and any(each is container for each in pod.spec.init_containers)
 
 
-def _message_file(folder: Path, container: Container, start: Start) -> Path:
+def _message_file(folder: Path, container: RunnableContainer, start: Start) -> Path:
     """A file that the container can write to, and only that: its folder is the agent's."""
-    around, name = f"containers/{container.name}", f"{start.attempt}"
+    around, name = f"{MESSAGES}/{container.name}", f"{start.attempt}"
     try:
         with opened(folder, around) as handle:
             remove_entry(handle, name)
@@ -184,7 +219,7 @@ def _message_file(folder: Path, container: Container, start: Start) -> Path:
 
 
 def _mounts(
-    pod: Pod, container: Container, volumes: Mapping[str, Path], variables: Mapping[str, str]
+    pod: RunnablePod, container: RunnableContainer, volumes: Mapping[str, Path], variables: Mapping[str, str]
 ) -> tuple[Mount, ...]:
     only_read = {each.name for each in pod.spec.volumes if is_read_only(each)}
     made = []
@@ -231,6 +266,7 @@ def _resources(pod: Pod, container: Container, facts: PodFacts) -> Resources:
         cpu_milli_request=_milli(requests.get("cpu")),
         cpu_milli_limit=_milli(limits.get("cpu")),
         memory_limit_bytes=limits["memory"].value() if "memory" in limits else None,
+        storage_limit_bytes=limits["ephemeral-storage"].value() if "ephemeral-storage" in limits else None,
         oom_score_adjust=_oom_score(pod, requests.get("memory"), facts.allocatable.get("memory")),
     )
 
@@ -249,7 +285,7 @@ def _oom_score(pod: Pod, request: Quantity | None, capacity: Quantity | None) ->
     return max(3, min(999, score))
 
 
-def _user(pod: PodSecurityContext | None, container: Container, folder: Path) -> User:
+def _user(pod: PodSecurityContext | None, container: RunnableContainer, folder: Path) -> User:
     shared = pod or PodSecurityContext()
     own = container.security_context or SecurityContext()
     user = own.run_as_user if own.run_as_user is not None else shared.run_as_user

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from allot.core.model.core_v1 import Container, Pod
+
 
 class PrepareFailed(Exception):
     """The devices of a pod cannot be made ready, in the kubelet's words."""
 
 
 class Devices(Protocol):
-    """Devices of the pods of this node. A pod is given as the API server sends it."""
+    """Devices of the pods of this node."""
 
-    async def prepare(self, pod: Mapping[str, Any]) -> None:
+    async def prepare(self, pod: Pod) -> None:
         """Make the devices of a pod ready; an exception with the kubelet's text if that is not possible."""
 
-    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
+    def cdi_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """The qualified CDI names for a container."""
 
-    async def unprepare(self, pod: Mapping[str, Any]) -> None:
+    async def unprepare(self, pod: Pod) -> None:
         """Give the devices back; an exception if that is not possible yet."""
 
-    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
+    def health(self, pod: Pod) -> Mapping[str, Sequence[dict[str, Any]]]:
         """Per container: the health of its devices, as `allocatedResourcesStatus` has it."""
 
     async def reconcile(self) -> None:

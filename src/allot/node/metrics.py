@@ -1,11 +1,16 @@
-"""The resource metrics of a node: what it, its pods and its containers use, by the names that metrics-server reads."""
+"""What a node, its pods and its containers use: by the names that metrics-server reads, and as the kubelet's summary."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import msgspec
+
+from allot.core.lifecycle.times import time_of
+from allot.core.metrics.exposition import line
 from allot.node.machine import memory_available_bytes, memory_total_bytes, processor_seconds
-from allot.node.runtimes.port import Container, ContainerUsage
+from allot.node.runtimes.port import Container, ContainerUsage, State
 
 _TEXTS = (
     ("node_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the node in core-seconds"),
@@ -18,32 +23,145 @@ _TEXTS = (
     ("resource_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise"),
 )
 
+# Over how long rates are averages at least, and how long what they start from is kept.
+_RATE_S, _KEPT_S = 10.0, 600.0
 
-def resource_metrics(usage: Sequence[ContainerUsage], containers: Sequence[Container], at_ms: int) -> str:
-    """In Prometheus' text format."""
-    by_id = {each.id: each for each in containers}
+
+class NodeUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node uses. name: empty for the only one that an endpoint is of."""
+
+    name: str = ""
+    processor_seconds: float = 0.0
+    memory_bytes: int = 0
+    memory_available_bytes: int | None = None
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured, as of a time in seconds since 1970."""
+
+    at: float
+    nodes: tuple[NodeUse, ...]
+    containers: tuple[tuple[Container, ContainerUsage], ...]
+
+
+def measured_here(usage: Sequence[ContainerUsage], containers: Iterable[Container], at: float) -> Measured:
+    """The use of this machine and of its containers."""
+    available = memory_available_bytes()
+    node = NodeUse(
+        processor_seconds=processor_seconds(),
+        memory_bytes=memory_total_bytes() - available,
+        memory_available_bytes=available,
+    )
+    return Measured(at=at, nodes=(node,), containers=joined(usage, containers))
+
+
+def joined(
+    usage: Iterable[ContainerUsage], containers: Iterable[Container]
+) -> tuple[tuple[Container, ContainerUsage], ...]:
+    """Each running container with what it uses."""
+    by_id = {each.id: each for each in containers if each.state is State.RUNNING}
+    return tuple((by_id[each.id], each) for each in usage if each.id in by_id)
+
+
+def resource_metrics(measured: Measured) -> str:
+    """In Prometheus' text format, as the kubelet's /metrics/resource."""
+    at_ms = int(measured.at * 1000)
     lines: dict[str, list[str]] = {name: [] for name, _, _ in _TEXTS}
-    lines["node_cpu_usage_seconds_total"].append(f"{processor_seconds()} {at_ms}")
-    lines["node_memory_working_set_bytes"].append(f"{memory_total_bytes() - memory_available_bytes()} {at_ms}")
-    lines["resource_scrape_error"].append("0")
+
+    def add(name: str, labels: dict[str, str], value: float, at: int | None = at_ms) -> None:
+        lines[name].append(line(name, labels, value, at))
+
+    for node in measured.nodes:
+        labels = {"node": node.name} if node.name else {}
+        add("node_cpu_usage_seconds_total", labels, node.processor_seconds)
+        add("node_memory_working_set_bytes", labels, node.memory_bytes)
+    add("resource_scrape_error", {}, 0, None)
     pods: dict[tuple[str, str], tuple[float, int]] = {}
-    for each in usage:
-        container = by_id.get(each.id)
-        if container is None:
-            continue
+    for container, used in measured.containers:
         name, namespace = container.pod.name, container.pod.namespace
-        labels = f'{{container="{container.name}",namespace="{namespace}",pod="{name}"}}'
-        lines["container_cpu_usage_seconds_total"].append(f"{labels} {each.processor_seconds} {at_ms}")
-        lines["container_memory_working_set_bytes"].append(f"{labels} {each.memory_bytes} {at_ms}")
-        lines["container_start_time_seconds"].append(f"{labels} {each.started_at}")
+        labels = {"container": container.name, "namespace": namespace, "pod": name}
+        add("container_cpu_usage_seconds_total", labels, used.processor_seconds)
+        add("container_memory_working_set_bytes", labels, used.memory_bytes)
+        add("container_start_time_seconds", labels, used.started_at, None)
         processor, memory = pods.get((namespace, name), (0.0, 0))
-        pods[namespace, name] = (processor + each.processor_seconds, memory + each.memory_bytes)
+        pods[namespace, name] = (processor + used.processor_seconds, memory + used.memory_bytes)
     for (namespace, name), (processor, memory) in pods.items():
-        labels = f'{{namespace="{namespace}",pod="{name}"}}'
-        lines["pod_cpu_usage_seconds_total"].append(f"{labels} {processor} {at_ms}")
-        lines["pod_memory_working_set_bytes"].append(f"{labels} {memory} {at_ms}")
+        labels = {"namespace": namespace, "pod": name}
+        add("pod_cpu_usage_seconds_total", labels, processor)
+        add("pod_memory_working_set_bytes", labels, memory)
     told = []
     for name, kind, text in _TEXTS:
-        told += [f"# HELP {name} [STABLE] {text}", f"# TYPE {name} {kind}"]
-        told += [f"{name}{line}" if line.startswith("{") else f"{name} {line}" for line in lines[name]]
+        told += [f"# HELP {name} [STABLE] {text}", f"# TYPE {name} {kind}", *lines[name]]
     return "\n".join(told) + "\n"
+
+
+class Summaries:
+    """The kubelet's /stats/summary. Rates are those since some ten seconds ago, however often somebody asks."""
+
+    def __init__(self) -> None:
+        # By what is measured: when, and how much processor time it had used by then.
+        self._before: dict[str, tuple[float, float]] = {}
+
+    def summary(self, measured: Measured, node_name: str) -> dict[str, Any]:
+        """What is used now. node_name: of an endpoint that is of one node."""
+        pods: dict[str, dict[str, Any]] = {}
+        for container, used in measured.containers:
+            name = container.pod
+            pod = pods.setdefault(
+                name.uid,
+                {
+                    "podRef": {"name": name.name, "namespace": name.namespace, "uid": name.uid},
+                    "startTime": time_of(used.started_at),
+                    "containers": [],
+                },
+            )
+            pod["containers"].append(
+                {
+                    "name": container.name,
+                    "startTime": time_of(used.started_at),
+                    "cpu": self._cpu(container.id, used.processor_seconds, measured.at, used.started_at),
+                    "memory": _memory(used.memory_bytes, measured.at),
+                }
+            )
+        for pod in pods.values():
+            pod["startTime"] = min(each["startTime"] for each in pod["containers"])
+            pod["cpu"] = _sum([each["cpu"] for each in pod["containers"]])
+            pod["memory"] = _sum([each["memory"] for each in pod["containers"]])
+        nodes = [
+            {
+                "nodeName": node.name or node_name,
+                "cpu": self._cpu(f"node {node.name or node_name}", node.processor_seconds, measured.at),
+                "memory": _memory(node.memory_bytes, measured.at, node.memory_available_bytes),
+            }
+            for node in measured.nodes
+        ]
+        self._forget(measured.at)
+        # An endpoint of several nodes that is asked for none of them tells of the first one, and of all pods.
+        return {"node": nodes[0] if nodes else {"nodeName": node_name}, "pods": list(pods.values())}
+
+    def _cpu(self, key: str, total: float, at: float, since: float = 0.0) -> dict[str, Any]:
+        """since: from when on the time was counted, if that is known."""
+        told: dict[str, Any] = {"time": time_of(at), "usageCoreNanoSeconds": int(total * 1e9)}
+        before = self._before.get(key) or ((since, 0.0) if since else None)
+        if before is None or at - before[0] >= _RATE_S or total < before[1]:
+            self._before[key] = (at, total)
+        if before is not None and at > before[0] and total >= before[1]:
+            told["usageNanoCores"] = int((total - before[1]) / (at - before[0]) * 1e9)
+        return told
+
+    def _forget(self, now: float) -> None:
+        """What was not asked for lately; also what a clock that went back left behind."""
+        self._before = {key: point for key, point in self._before.items() if abs(now - point[0]) < _KEPT_S}
+
+
+def _memory(used: int, at: float, available: int | None = None) -> dict[str, Any]:
+    told = {"time": time_of(at), "usageBytes": used, "workingSetBytes": used}
+    return told if available is None else {**told, "availableBytes": available}
+
+
+def _sum(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"time": parts[0]["time"]}
+    for name in dict.fromkeys(key for part in parts for key in part if key != "time"):
+        if all(name in part for part in parts):
+            found[name] = sum(part[name] for part in parts)
+    return found

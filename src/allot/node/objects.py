@@ -1,4 +1,4 @@
-"""What pods refer to, fetched when it is needed: config maps, secrets, tokens of service accounts.
+"""What pods refer to, fetched when it is needed: config maps, secrets, volumes, tokens of service accounts.
 
 A node may read only what its pods refer to, object by object (the node authorizer), so nothing is listed or watched.
 """
@@ -15,7 +15,7 @@ import msgspec
 from allot.client.api import Client
 from allot.client.errors import ApiError, NotFound
 from allot.core.lifecycle.times import seconds_of
-from allot.core.model.pods_v1 import Pod
+from allot.core.model.pods_v1 import RunnablePod
 
 Data = Mapping[str, bytes]
 
@@ -38,6 +38,8 @@ class Objects:
         self._config_maps = client.resource("", "v1", "configmaps", namespaced=True)
         self._secrets = client.resource("", "v1", "secrets", namespaced=True)
         self._accounts = client.resource("", "v1", "serviceaccounts", namespaced=True)
+        self._volume_claims = client.resource("", "v1", "persistentvolumeclaims", namespaced=True)
+        self._volumes = client.resource("", "v1", "persistentvolumes", namespaced=False)
         self._runtime_classes = client.resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
 
     async def config_map(self, namespace: str, name: str) -> Data | None:
@@ -61,6 +63,29 @@ class Objects:
             raise Missing(f"failed to fetch secret {namespace}/{name}: {error.message}") from error
         return _decoded(found.get("data"))
 
+    async def volume(self, pod: RunnablePod, claim_name: str, *, is_ephemeral: bool) -> dict[str, Any]:
+        """The volume that a pod's claim is bound to; Missing if there is none, or the claim is not for this pod."""
+        namespace = pod.metadata.namespace
+        about = f"error processing PVC {namespace}/{claim_name}"
+        try:
+            claim = await self._volume_claims.get(claim_name, namespace)
+            if claim["metadata"].get("deletionTimestamp"):
+                raise Missing(f"{about}: can't start pod because PVC is being deleted")
+            owners = claim["metadata"].get("ownerReferences") or ()
+            if is_ephemeral and not any(each.get("uid") == pod.metadata.uid for each in owners):
+                text = f"PVC {namespace}/{claim_name} was not created for pod {pod.key} (pod is not owner)"
+                raise Missing(f"{about}: {text}")
+            name = claim["spec"].get("volumeName")
+            if (claim.get("status") or {}).get("phase") != "Bound" or not name:
+                raise Missing(f"{about}: PVC is not bound")
+            volume = await self._volumes.get(name)
+        except ApiError as error:
+            raise Missing(f"{about}: {error.message}") from error
+        holder = volume["spec"].get("claimRef") or {}
+        if holder.get("uid") != claim["metadata"]["uid"]:
+            raise Missing(f"{about}: PV {name} is not bound to it")
+        return volume
+
     async def runtime_handler(self, name: str) -> str:
         """How the runtime calls a runtime class; Missing if there is no such class."""
         try:
@@ -69,7 +94,7 @@ class Objects:
             raise Missing(f'failed to get RuntimeClass "{name}": {error.message}') from error
         return str(found.get("handler", ""))
 
-    async def token(self, pod: Pod, audience: str, seconds: int) -> Token:
+    async def token(self, pod: RunnablePod, audience: str, seconds: int) -> Token:
         """A token for a pod's service account, which ends with the pod."""
         metadata = pod.metadata
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}

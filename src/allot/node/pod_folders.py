@@ -11,6 +11,8 @@ from allot.process.beneath import FOLDER, open_folder
 
 # The folder of all pods, below the agent's.
 PODS = "pods"
+# Below a pod's: the files for termination messages, and how much may be in them.
+MESSAGES, MESSAGES_BYTES = "containers", 2**20
 
 
 @contextmanager

@@ -6,7 +6,7 @@ device plugins and exclusive processors there are none.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from allot.client.backoff import TokenBucket
 from allot.core.lifecycle.preparation import ClaimRecord
-from allot.core.model.pods_v1 import Container, Pod, decode_pod
+from allot.core.model.core_v1 import Container, Pod
 from allot.process.clock import Clock
 from allot.process.owner_only import owner_only
 from allot.wire import pod_resources_v1_pb2 as wire
@@ -101,11 +101,11 @@ def describe_allocatable(allocatable: Allocatable) -> wire.AllocatableResourcesR
 
 
 class PodResources:
-    """Answers requests. pods: those of this node that have not ended, as the API server sends them."""
+    """Answers requests. pods: those of this node that have not ended."""
 
     def __init__(
         self,
-        pods: Callable[[], Sequence[Mapping[str, Any]]],
+        pods: Callable[[], Sequence[Pod]],
         claims: Claims,
         clock: Clock,
         *,
@@ -163,15 +163,12 @@ class PodResources:
         )
 
     def _list(self, _: Any) -> Message:
-        return wire.ListPodResourcesResponse(
-            pod_resources=[describe_pod(decode_pod(pod), self._claims) for pod in self._pods()]
-        )
+        return wire.ListPodResourcesResponse(pod_resources=[describe_pod(pod, self._claims) for pod in self._pods()])
 
     def _get(self, asked: Any) -> Message | str:
         for pod in self._pods():
-            metadata = pod["metadata"]
-            if (metadata["namespace"], metadata["name"]) == (asked.pod_namespace, asked.pod_name):
-                return wire.GetPodResourcesResponse(pod_resources=describe_pod(decode_pod(pod), self._claims))
+            if (pod.metadata.namespace, pod.metadata.name) == (asked.pod_namespace, asked.pod_name):
+                return wire.GetPodResourcesResponse(pod_resources=describe_pod(pod, self._claims))
         return f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
 
     def _get_allocatable(self, _: Any) -> Message:

@@ -35,7 +35,9 @@ from allot.core.lifecycle.pods import (
     is_overdue,
     pod_title,
 )
-from allot.core.model.pods_v1 import Container, Pod, decode_pod
+from allot.core.model.containers_v1 import RunnableContainer
+from allot.core.model.core_v1 import Pod
+from allot.core.model.pods_v1 import RunnablePod, decode_runnable
 from allot.node.actions import ActionFailure, Actions
 from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name
 from allot.node.devices import Devices, PrepareFailed
@@ -44,6 +46,7 @@ from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, Prob
 from allot.node.reports import Reports
 from allot.node.runtimes import port
 from allot.node.runtimes.port import Runtime, RuntimeFailure
+from allot.node.service_variables import ServiceVariables
 from allot.node.volumes import MountFailure, Volumes
 from allot.process.beneath import checked_name, read_file, remove_tree
 from allot.process.clock import Clock
@@ -87,6 +90,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     runtime_name: str
     pulls_images: bool
     allocatable: Mapping[str, Any]
+    variables: ServiceVariables
 
 
 class PodWorker:
@@ -94,8 +98,9 @@ class PodWorker:
 
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
-        self._raw = raw
-        self.pod = decode_pod(raw)
+        self.pod = decode_runnable(raw)
+        # As the API has it, with fields that no type names.
+        self._written: Object = raw.get("status") or {}
         _check_names(self.pod)
         self._woken = asyncio.Event()
         self._is_ending = asyncio.Event()
@@ -127,11 +132,14 @@ class PodWorker:
 
     def update(self, raw: Object) -> None:
         """The pod has changed in the API."""
-        if _is_newer(raw, self._raw):
-            self._raw, self.pod = raw, decode_pod(raw)
+        if _is_newer(raw, self.pod):
+            self._know(raw)
             if self.pod.metadata.deletion_timestamp is not None:
                 self._is_ending.set()
             self._woken.set()
+
+    def _know(self, raw: Object) -> None:
+        self.pod, self._written = decode_runnable(raw), raw.get("status") or {}
 
     def remove(self) -> None:
         """The pod is no longer in the API."""
@@ -291,7 +299,10 @@ class PodWorker:
         return False
 
     def _facts(self) -> PodFacts:
-        return PodFacts(host_ips=self._on.host_ips, pod_ips=self._pod_ips, allocatable=self._on.allocatable)
+        on = self._on
+        return PodFacts(
+            host_ips=on.host_ips, pod_ips=self._pod_ips, allocatable=on.allocatable, services=on.variables.of(self.pod)
+        )
 
     def _address(self) -> str:
         """Where the pod's ports are."""
@@ -303,7 +314,8 @@ class PodWorker:
         try:
             if not await self._unless_ending(self._make_ready()):
                 return False
-            spec = await self._on.specs.sandbox(pod, step.attempt, self.log_folder())
+            folder = self._on.volumes.pod_folder(pod.metadata.uid)
+            spec = await self._on.specs.sandbox(pod, step.attempt, self.log_folder(), self._volumes or {}, folder)
             await self._on.runtime.run_sandbox(spec)
         except MountFailure as error:
             self._failed("FailedMount", str(error))
@@ -321,7 +333,7 @@ class PodWorker:
     async def _make_ready(self) -> None:
         """Volumes and devices at the same time."""
         results = await asyncio.gather(
-            self._set_up_volumes(), self._on.devices.prepare(self._raw), return_exceptions=True
+            self._set_up_volumes(), self._on.devices.prepare(self.pod), return_exceptions=True
         )
         for result in results:
             if isinstance(result, BaseException):
@@ -386,7 +398,7 @@ class PodWorker:
         self._waiting.pop(name, None)
         await self._after_start(container, id_)
 
-    async def _create(self, container: Container, step: Start, sandbox: str) -> str:
+    async def _create(self, container: RunnableContainer, step: Start, sandbox: str) -> str:
         pod, runtime = self.pod, self._on.runtime
         credentials = await self._on.specs.credentials(pod, container.image) if self._on.pulls_images else ()
         image_id = await runtime.ensure_image(container.image, container.image_pull_policy, pod_name(pod), credentials)
@@ -401,7 +413,7 @@ class PodWorker:
             except MountFailure as error:
                 raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
         try:
-            devices = self._on.devices.cdi_devices(self._raw, container.name)
+            devices = self._on.devices.cdi_devices(pod, container)
         except PrepareFailed as error:
             raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
         spec = await self._on.specs.make(
@@ -416,7 +428,7 @@ class PodWorker:
         )
         return await runtime.create_container(sandbox, spec)
 
-    def _start_failed(self, container: Container, step: Start, error: RuntimeFailure) -> None:
+    def _start_failed(self, container: RunnableContainer, step: Start, error: RuntimeFailure) -> None:
         name, now = container.name, self._on.clock.seconds()
         before = self._backoffs.get(name)
         if before is None:
@@ -435,7 +447,7 @@ class PodWorker:
             self._on.reports.tell(self.pod, "Warning", "Failed", f"Error: {error}", name)
         self._look_in(delay)
 
-    async def _after_start(self, container: Container, id_: str) -> None:
+    async def _after_start(self, container: RunnableContainer, id_: str) -> None:
         hook = container.lifecycle.post_start if container.lifecycle is not None else None
         if hook is None:
             return
@@ -448,7 +460,7 @@ class PodWorker:
             self._failing[container.name] = "FailedPostStartHook"
             self._woken.set()
 
-    async def _run_hook(self, container: Container, id_: str, hook: Any, timeout_s: float) -> None:
+    async def _run_hook(self, container: RunnableContainer, id_: str, hook: Any, timeout_s: float) -> None:
         address = self._address()
         if hook.exec is not None:
             await self._on.actions.run_command(id_, hook.exec.command, timeout_s)
@@ -506,7 +518,7 @@ class PodWorker:
                 if seen.sandbox:
                     await self._on.runtime.stop_sandbox(seen.sandbox)
                     self._on.listing.stale()
-                await self._on.devices.unprepare(self._raw)
+                await self._on.devices.unprepare(self.pod)
             except (RuntimeFailure, ApiError, PrepareFailed) as error:
                 self._failed("FailedToUnprepareDynamicResources", f"{error}")
                 await self._report(seen)
@@ -610,7 +622,7 @@ class PodWorker:
             is_final=self._is_final,
             reason=self._end_reason,
             message=DEADLINE_TEXT if self._end_reason else "",
-            device_health=self._on.devices.health(self._raw),
+            device_health=self._on.devices.health(self.pod),
         )
         return pod_status(self.pod, seen, facts)
 
@@ -626,7 +638,7 @@ class PodWorker:
             if self._is_gone or self.pod.status.phase in _TERMINAL:
                 return True
             status = self._status(seen)
-            if is_same(status, self._raw.get("status") or {}):
+            if is_same(status, self._written):
                 return True
             try:
                 written = await self._on.reports.write_status(self.pod, status)
@@ -643,14 +655,14 @@ class PodWorker:
         """What we wrote is the newest that we know, unless the watch was faster."""
         if written["metadata"].get("uid") != self.pod.metadata.uid:
             return
-        if _is_newer(written, self._raw):
+        if _is_newer(written, self.pod):
             deleted = self.pod.metadata.deletion_timestamp
-            self._raw, self.pod = written, decode_pod(written)
+            self._know(written)
             if deleted is None and self.pod.metadata.deletion_timestamp is not None:
                 self._woken.set()
 
 
-def _check_names(pod: Pod) -> None:
+def _check_names(pod: RunnablePod) -> None:
     """Of everything that becomes part of a path. The API server has checked them too, but the agent works with any."""
     metadata = pod.metadata
     whose = f"pod {pod.key}: "
@@ -665,9 +677,9 @@ def _check_names(pod: Pod) -> None:
         checked_name(name, whose + field)
 
 
-def _is_newer(raw: Object, than: Object) -> bool:
+def _is_newer(raw: Object, than: Pod) -> bool:
     """Whether a pod is in a later state. Versions are numbers since Kubernetes 1.35 by contract, and before in fact."""
-    new, old = (str(each["metadata"].get("resourceVersion", "")) for each in (raw, than))
+    new, old = str(raw["metadata"].get("resourceVersion", "")), than.metadata.resource_version
     if new.isdigit() and old.isdigit():
         return int(new) > int(old)
     return new != old

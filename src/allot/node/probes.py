@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from allot.core.model.pods_v1 import Container, Probe
+from allot.core.model.containers_v1 import Probe, RunnableContainer
 from allot.node.actions import ActionFailure, Actions
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -39,7 +39,7 @@ class Prober:
         actions: Actions,
         clock: Clock,
         ids: Ids,
-        container: Container,
+        container: RunnableContainer,
         container_id: str,
         address: str,
         reports: ProbeReports,

@@ -26,6 +26,10 @@ LEASE_RENEW_S = 10.0
 STATUS_CHECK_S = 10.0
 STATUS_REPORT_S = 300.0
 PODS_MAX = 110
+# A condition that only nodes have whose containers are made of what the machine has.
+SANDBOXED = "Sandboxed"
+# And one that tells whether their pods have a network of their own.
+POD_NETWORK = "PodNetwork"
 _RETRY_S, _RETRY_MAX_S = 1.0, 16.0
 _HEALTHY = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -181,6 +185,9 @@ class Registration:
 
     def _told_conditions(self, runtime: RuntimeStatus) -> list[dict[str, Any]]:
         told = [self._condition(type_, "False", reason, message) for type_, reason, message in _HEALTHY]
+        for type_, found in ((SANDBOXED, runtime.isolation), (POD_NETWORK, runtime.network)):
+            if found is not None:
+                told.append(self._condition(type_, "True" if found.is_on else "False", found.reason, found.message))
         if runtime.ready and runtime.network_ready:
             told.append(self._condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
         else:

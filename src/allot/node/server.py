@@ -5,28 +5,35 @@ The paths are the kubelet's. Everything but the health of the process needs a ri
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
-from allot.core.model.pods_v1 import Pod
-from allot.node.metrics import resource_metrics
+from allot.core.metrics.exposition import Exposition, text_of
+from allot.core.model.pods_v1 import RunnablePod
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request, Response, Upgrade, serving
+from allot.node.metrics import Measured, Summaries, resource_metrics
+from allot.node.pod_scrapes import PodScrapes
 from allot.node.pods import Listing, PodWorker
 from allot.node.runtimes.port import Container, Runtime, RuntimeFailure, State, Streams
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.commands import forward_ports, run_command, wanted_streams
-from allot.node.serving.http import HttpError, Request, serving
 from allot.node.serving.log_streams import log_options, stream_log
 from allot.node.static_pods import LogOf, answer_for_static_pod
 from allot.process.clock import Clock
-from allot.process.metrics import CONTENT_TYPE
+from allot.process.metrics import CONTENT_TYPE, render
 
-Route = Callable[[Request, tuple[str, ...]], Awaitable[None]]
+# The path by which an API server was asked.
+_THROUGH = re.compile(r"/api/v1/nodes/(?:https:)?([a-z0-9.-]+)(?::[0-9]*)?/proxy(?:/|$)", re.ASCII)
+
+Route = Callable[[Request, tuple[str, ...]], Awaitable[Response | Upgrade]]
 
 
 class Served(Protocol):
@@ -39,8 +46,20 @@ class Served(Protocol):
     def worker(self, namespace: str, name: str) -> PodWorker | None:
         """Who looks after the pod that has a name now."""
 
-    def pods(self) -> tuple[dict[str, Any], ...]:
-        """All pods."""
+    def record_scrape_problem(self, pod: Mapping[str, Any], text: str) -> None:
+        """Say that the metrics of a pod cannot be had."""
+
+    def is_node(self, name: str) -> bool:
+        """Whether a node of this name is here."""
+
+    def pods(self, node: str = "", /) -> tuple[dict[str, Any], ...]:
+        """All pods, or those of one node."""
+
+    async def measure(self, node: str = "", /) -> Measured:
+        """What nodes and containers use, or one node and its containers."""
+
+    async def device_samples(self, node: str = "", /) -> Exposition:
+        """What is known of the use of devices, by pod."""
 
 
 class NodeServer:
@@ -62,6 +81,8 @@ class NodeServer:
         self._authorization = authorization
         self._registry = registry
         self._clock = clock
+        self._summaries = Summaries()
+        self._scrapes = PodScrapes(runtime, self._sandbox_of, clock, agent.record_scrape_problem)
         # By the first part of the path: how many parts follow, and who answers.
         self._routes: dict[str, tuple[int, Route]] = {
             "healthz": (0, self._healthz),
@@ -72,46 +93,74 @@ class NodeServer:
             "attach": (3, self._attach),
             "portForward": (2, self._port_forward),
         }
+        self._special: dict[tuple[str, ...], Callable[[str], Awaitable[Response]]] = {
+            ("metrics", "resource"): self._resource_metrics,
+            ("metrics", "pods"): self._pod_metrics,
+            ("stats", "summary"): self._summary,
+        }
 
     @asynccontextmanager
     async def serving(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
         """Serve until the block ends; the port."""
-        async with serving(host, port, context, self._handle) as number:
+        async with serving(self._handle, self._clock, host, port, context) as number:
             yield number
 
-    async def _handle(self, request: Request) -> None:
+    async def _handle(self, request: Request) -> Response | Upgrade:
         await self._authorization.check(request)
         first, *rest = request.path.strip("/").split("/")
-        if first == "metrics" and rest == ["resource"]:
-            await self._resource_metrics(request)
-            return
-        if await answer_for_static_pod(request, first, rest, self._log_of_static, self._clock):
-            return
+        special = self._special.get((first, *rest))
+        if special is not None:
+            return await special(self._asked_node(request))
+        answer = answer_for_static_pod(request, first, rest, self._log_of_static, self._clock)
+        if answer is not None:
+            return answer
         found = self._routes.get(first)
         # A pod may be named by its uid too: /exec/namespace/name/uid/container.
         if found is not None and first != "metrics" and len(rest) == found[0] + 1 and found[0]:
             del rest[2]
         if found is None or len(rest) != found[0]:
             raise HttpError(404, "404 page not found")
-        await found[1](request, tuple(rest))
+        return await found[1](request, tuple(rest))
 
     # --- about the node ---
 
-    async def _healthz(self, request: Request, _rest: tuple[str, ...]) -> None:
-        await request.answer(200, b"ok")
+    def _asked_node(self, request: Request) -> str:
+        """The node of those here that is asked through the API server, which says so as every proxy does; empty for all."""
+        found = _THROUGH.match(request.header("x-forwarded-uri"))
+        name = found.group(1) if found is not None else ""
+        return name if self._agent.is_node(name) else ""
 
-    async def _pods(self, request: Request, _rest: tuple[str, ...]) -> None:
-        listed = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self._agent.pods()}
-        await request.answer(200, msgspec.json.encode(listed), "application/json")
+    async def _healthz(self, _request: Request, _rest: tuple[str, ...]) -> Response:
+        return Response(b"ok")
 
-    async def _metrics(self, request: Request, _rest: tuple[str, ...]) -> None:
-        await request.answer(200, generate_latest(self._registry), CONTENT_TYPE)
+    async def _pods(self, request: Request, _rest: tuple[str, ...]) -> Response:
+        pods = self._agent.pods(self._asked_node(request))
+        listed = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}
+        return Response(msgspec.json.encode(listed), "application/json")
 
-    async def _resource_metrics(self, request: Request) -> None:
-        usage = await self._runtime.usage()
-        _, containers = await self._runtime.list()
-        text = resource_metrics(usage, containers, int(self._clock.seconds() * 1000))
-        await request.answer(200, text.encode(), CONTENT_TYPE)
+    async def _metrics(self, _request: Request, _rest: tuple[str, ...]) -> Response:
+        return Response(render(self._registry), CONTENT_TYPE)
+
+    async def _resource_metrics(self, node: str) -> Response:
+        return Response(resource_metrics(await self._agent.measure(node)).encode(), CONTENT_TYPE)
+
+    async def _summary(self, node: str) -> Response:
+        told = self._summaries.summary(await self._agent.measure(node), node or self._authorization.node)
+        return Response(msgspec.json.encode(told), "application/json")
+
+    async def _pod_metrics(self, node: str) -> Response:
+        """What pods tell about themselves, and what is known of their devices. Kubelets have no such path."""
+        told, devices = await self._scrapes.scrape(self._agent.pods()), await self._agent.device_samples(node)
+        if node:
+            here = {(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self._agent.pods(node)}
+            own = (each for each in told.samples if (each.labels["namespace"], each.labels["pod"]) in here)
+            told = msgspec.structs.replace(told, samples=tuple(own))
+        text = text_of((*told.samples, *devices.samples), {**told.types, **devices.types})
+        return Response(text.encode(), CONTENT_TYPE)
+
+    async def _sandbox_of(self, uid: str) -> str:
+        sandboxes, _ = await self._agent.listing.of(uid)
+        return next((each.id for each in reversed(sandboxes) if each.ready), "")
 
     # --- about pods ---
 
@@ -121,7 +170,7 @@ class NodeServer:
             raise HttpError(404, f'pod "{name}" does not exist')
         return worker
 
-    async def _containers(self, pod: Pod, name: str) -> tuple[Container, ...]:
+    async def _containers(self, pod: RunnablePod, name: str) -> tuple[Container, ...]:
         """The containers of a name that there have been, the newest first."""
         if pod.container(name) is None:
             raise HttpError(404, f'container "{name}" not found in pod "{pod.metadata.name}"')
@@ -136,7 +185,7 @@ class NodeServer:
             raise HttpError(404, f'unable to upgrade connection: container not found ("{container}")')
         return found[0]
 
-    async def _logs(self, request: Request, rest: tuple[str, ...]) -> None:
+    async def _logs(self, request: Request, rest: tuple[str, ...]) -> Response:
         namespace, name, container = rest
         worker = self._worker(namespace, name)
         found = await self._containers(worker.pod, container)
@@ -153,13 +202,13 @@ class NodeServer:
             chosen = begun[0]
         options = log_options(request, self._clock.seconds())
         path = worker.log_folder() / container / f"{chosen.attempt}.log"
-        await stream_log(request, path, options, partial(self._is_running, worker.pod, chosen.id))
+        return stream_log(path, options, partial(self._is_running, worker.pod, chosen.id))
 
-    async def _is_running(self, pod: Pod, container_id: str) -> bool:
+    async def _is_running(self, pod: RunnablePod, container_id: str) -> bool:
         _, found = await self._agent.listing.of(pod.metadata.uid)
         return any(each.id == container_id and each.state == State.RUNNING for each in found)
 
-    async def _exec(self, request: Request, rest: tuple[str, ...]) -> None:
+    async def _exec(self, request: Request, rest: tuple[str, ...]) -> Upgrade:
         container = await self._running(*rest)
         command = request.all("command")
         if not command:
@@ -169,13 +218,13 @@ class NodeServer:
         async def start() -> Streams:
             return await self._runtime.exec(container.id, command, tty=wanted.tty, stdin=wanted.stdin)
 
-        await run_command(request, wanted, start)
+        return run_command(request, wanted, start)
 
-    async def _attach(self, request: Request, rest: tuple[str, ...]) -> None:
+    async def _attach(self, request: Request, rest: tuple[str, ...]) -> Upgrade:
         container = await self._running(*rest)
-        await run_command(request, wanted_streams(request), partial(self._runtime.attach, container.id))
+        return run_command(request, wanted_streams(request), partial(self._runtime.attach, container.id))
 
-    async def _port_forward(self, request: Request, rest: tuple[str, ...]) -> None:
+    async def _port_forward(self, request: Request, rest: tuple[str, ...]) -> Upgrade:
         pod = self._worker(*rest).pod
 
         async def connect(port: int) -> Streams:
@@ -185,4 +234,4 @@ class NodeServer:
                 raise RuntimeFailure("PortForwardError", f'pod "{pod.metadata.name}" has no sandbox')
             return await self._runtime.connect(ready[-1].id, port)
 
-        await forward_ports(request, connect)
+        return forward_ports(request, connect)

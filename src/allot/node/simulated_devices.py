@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,9 @@ from typing import Any, Protocol
 
 from allot.client.api import Client
 from allot.core.features import FeatureGates
+from allot.core.lifecycle.preparation import ClaimRecord
 from allot.core.lifecycle.slice_publishing import Pool
+from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.resource_v1 import DeviceClass
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.devices import PrepareFailed
@@ -159,33 +161,42 @@ class SimulatedDevices:
 
     # --- what pod workers ask ---
 
-    async def prepare(self, pod: Mapping[str, Any]) -> None:
+    async def prepare(self, pod: Pod) -> None:
         """Make the devices of a pod ready; PrepareFailed."""
-        if not _has_claims(pod):
+        if not has_claims(pod):
             return
-        async with self._with_drivers(_node_of(pod)) as node:
+        async with self._with_drivers(pod.spec.node_name) as node:
             await node.preparer.prepare(pod)
 
-    async def unprepare(self, pod: Mapping[str, Any]) -> None:
+    async def unprepare(self, pod: Pod) -> None:
         """Give the devices back; PrepareFailed."""
-        if not _has_claims(pod):
+        if not has_claims(pod):
             return
-        async with self._with_drivers(_node_of(pod)) as node:
+        async with self._with_drivers(pod.spec.node_name) as node:
             await node.preparer.unprepare(pod)
 
-    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
+    def cdi_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """The qualified CDI names for a container; PrepareFailed."""
-        if not _has_claims(pod):
+        if not has_claims(pod):
             return ()
         try:
-            return self._node(_node_of(pod)).preparer.cdi_devices(pod, container_name)
+            return self._node(pod.spec.node_name).preparer.cdi_devices(pod, container)
         except CheckpointCorrupt as error:
             raise PrepareFailed(f"prepare dynamic resources: {error}") from error
 
-    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
+    def claims_of(self, pod: Pod) -> Iterator[tuple[str, ClaimRecord]]:
+        """The names of a pod's containers with the claims that they use, as far as they are prepared."""
+        node = self._nodes.get(pod.spec.node_name)
+        if node is None or not has_claims(pod):
+            return
+        for container in pod.spec.containers:
+            for record in node.preparer.claims_of_container(pod, container):
+                yield container.name, record
+
+    def health(self, pod: Pod) -> Mapping[str, Sequence[dict[str, Any]]]:
         """As `allocatedResourcesStatus` has it; nothing while the node's drivers sleep."""
-        node = self._nodes.get(_node_of(pod))
-        if node is None or not node.is_awake.is_set() or not _has_claims(pod):
+        node = self._nodes.get(pod.spec.node_name)
+        if node is None or not node.is_awake.is_set() or not has_claims(pod):
             return {}
         return node.preparer.health(pod)
 
@@ -371,13 +382,9 @@ def folder_name(node: str) -> str:
     return f"{node[: _FOLDER_NAME_MAX - 11]}-{hashlib.sha256(node.encode()).hexdigest()[:10]}"
 
 
-def _node_of(pod: Mapping[str, Any]) -> str:
-    return str(pod["spec"].get("nodeName", ""))
-
-
-def _has_claims(pod: Mapping[str, Any]) -> bool:
+def has_claims(pod: Pod) -> bool:
     """Also for extended resources, which get their claim from the scheduler."""
-    return bool(pod["spec"].get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"))
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def _first(error: BaseException) -> str:

@@ -8,11 +8,13 @@ as each node's drivers would; the drivers themselves run when there are claims t
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -22,12 +24,21 @@ from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
-from allot.core.model.pods_v1 import Container, HttpAction, Pod, SocketAction
+from allot.core.metrics.exposition import Exposition, Sample
+from allot.core.model.containers_v1 import HTTPGetAction, TCPSocketAction
+from allot.core.model.core_v1 import Container
+from allot.core.model.pods_v1 import RunnablePod, decode_runnable
 from allot.core.model.resource_v1 import DeviceClass
+from allot.core.model.volumes_v1 import HostPathVolumeSource
+from allot.network.client import PodNetwork
 from allot.node.actions import Actions
+from allot.node.agent import log_isolation, report_no_network
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.containers import ContainerSpecs
+from allot.node.gpu_series import TYPES, DeviceFacts, DeviceName, Holder, facts_of, gpu_series
 from allot.node.machine import Machine
+from allot.node.metric_problems import BAD_ANNOTATION, FAILED_SCRAPE
+from allot.node.metrics import Measured, joined
 from allot.node.objects import Objects
 from allot.node.pod_folders import PODS
 from allot.node.pods import PodWorker, Services
@@ -35,10 +46,13 @@ from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
-from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices
+from allot.node.service_variables import ServiceVariables
+from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices, has_claims
 from allot.node.simulated_slices import SimulatedSlices
-from allot.node.volumes import Volumes
+from allot.node.simulated_usage import SimulatedUsage
+from allot.node.volumes import Volumes, host_path
 from allot.node.workers import PodWorkers
+from allot.process.beneath import checked_name
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.short_names import short_name
@@ -55,6 +69,7 @@ LEASE_ROUND_S = 20.0
 # The states of all nodes are looked at in turn, once in so many seconds.
 STATUS_ROUND_S = 60.0
 _TURNS = 50
+_NAME_LENGTH_MAX = 250
 
 
 class SimulatedSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,39 +92,46 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Volumes(Volumes):
-    """Volumes for pods that run programs; placeholders never look into theirs."""
+    """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have in place of this machine's."""
 
-    def __init__(self, folder: Path, objects: Objects, clock: Clock, runtime: SimulatedRuntime) -> None:
+    def __init__(self, folder: Path, disks: Path, objects: Objects, clock: Clock, runtime: SimulatedRuntime) -> None:
         super().__init__(folder, objects, clock)
+        self._disks = disks
         self._runtime = runtime
 
-    async def set_up(self, pod: Pod, facts: PodFacts) -> Mapping[str, Path]:
+    def _host_path(self, pod: RunnablePod, source: HostPathVolumeSource) -> Path:
+        """A folder or file of the simulated node. Each path has one of its own, so that no link in one leads to another."""
+        name = quote(str(PurePosixPath("/", source.path)), safe="")
+        if len(name) > _NAME_LENGTH_MAX:
+            name = hashlib.sha256(name.encode()).hexdigest()
+        disk = self._disks / checked_name(pod.spec.node_name, "node")
+        disk.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A machine would have been set up with the folders that pods expect.
+        return host_path(disk / name, "DirectoryOrCreate" if source.type == "Directory" else source.type)
+
+    async def set_up(self, pod: RunnablePod, facts: PodFacts) -> Mapping[str, Path]:
         """Where they are, or would be."""
         commands = (each.command for each in pod.containers())
-        if self._runtime.can_run(pod.metadata.annotations, commands, _has_claims(pod)):
+        if self._runtime.can_run(pod.metadata.annotations, commands, has_claims(pod)):
             return await super().set_up(pod, facts)
         folder = self.pod_folder(pod.metadata.uid) / "volumes"
         return {each.name: folder / each.name for each in pod.spec.volumes}
 
 
-def _has_claims(pod: Pod) -> bool:
-    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
-
-
 class _Actions(Actions):
     """Probes and hooks over the network: those of placeholders count as done, as nobody listens."""
 
-    def __init__(self, runtime: SimulatedRuntime) -> None:
-        super().__init__(runtime)
+    def __init__(self, runtime: SimulatedRuntime, network: PodNetwork | None) -> None:
+        super().__init__(runtime, network)
         self._simulated = runtime
 
-    async def request(self, action: HttpAction, container: Container, address: str, timeout_s: float) -> str:
+    async def request(self, action: HTTPGetAction, container: Container, address: str, timeout_s: float) -> str:
         """A request."""
         if self._simulated.is_nowhere(action.host or address):
             return ""
         return await super().request(action, container, address, timeout_s)
 
-    async def dial(self, action: SocketAction, container: Container, address: str, timeout_s: float) -> str:
+    async def dial(self, action: TCPSocketAction, container: Container, address: str, timeout_s: float) -> str:
         """A connection."""
         if self._simulated.is_nowhere(action.host or address):
             return ""
@@ -134,6 +156,7 @@ class SimulatedNodes:
         options: SimulatedOptions,
         programs: Runtime,
         gates: FeatureGates = DEFAULT_GATES,
+        network: PodNetwork | None = None,
     ) -> None:
         self._clock = clock
         self._options = options
@@ -147,8 +170,9 @@ class SimulatedNodes:
             ids,
             announce=self._announce,
             programs_max=options.programs_max,
-            address=options.address,
             cdi_of=self.cdi_of,
+            network=network,
+            whereabouts=self._whereabouts,
         )
         self.listing = self.runtime
         self._classes = client.typed(DeviceClass)
@@ -178,8 +202,9 @@ class SimulatedNodes:
             gates,
             options.awake_max,
         )
+        self._variables = ServiceVariables(informers, has_network=network is not None)
         objects = Objects(client)
-        self._volumes = _Volumes(options.root / PODS, objects, clock, self.runtime)
+        self._volumes = _Volumes(options.root / PODS, options.root / "disks", objects, clock, self.runtime)
         shared = Services(
             clock=clock,
             ids=ids,
@@ -189,12 +214,13 @@ class SimulatedNodes:
             volumes=self._volumes,
             specs=ContainerSpecs(objects),
             reports=Reports(client, self._events),
-            actions=_Actions(self.runtime),
+            actions=_Actions(self.runtime, network),
             log_folder=options.root / "log" / "pods",
             host_ips=(options.address,),
             runtime_name="simulated",
             pulls_images=False,
             allocatable={},
+            variables=self._variables,
         )
         by_set = {
             id(each): msgspec.structs.replace(shared, allocatable=each.machine.allocatable) for each in options.sets
@@ -203,6 +229,10 @@ class SimulatedNodes:
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector="spec.nodeName!=")
         self._workers = PodWorkers(clock, lambda pod: pod["spec"].get("nodeName") in self._registrations)
         self._follows_pods = False
+        self._usage = SimulatedUsage(
+            lambda pod, text: self._events.record(pod, "Warning", BAD_ANNOTATION, "Measuring", text)
+        )
+        self._facts: dict[str, Mapping[DeviceName, DeviceFacts]] = {}
         # Set as soon as every node is in the API with its slices and its lease.
         self.are_ready = asyncio.Event()
 
@@ -211,6 +241,9 @@ class SimulatedNodes:
         await self.runtime.open()
         try:
             status = await self.runtime.status()
+            log_isolation(status)
+            for name in self._registrations:
+                report_no_network(status, self._events, name)
             with short_name(self._devices.root, SOCKETS_BELOW) as short:
                 self._devices.short_root = short
                 await self._run(status)
@@ -231,6 +264,7 @@ class SimulatedNodes:
             tasks.create_task(self._follow_health())
             tasks.create_task(supervise("states", self._keep_states, self._clock))
             tasks.create_task(self._follow_runtime())
+            await self._variables.wait()
             tasks.create_task(self._follow_pods())
             await self._pods.wait_synced()
             tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
@@ -294,9 +328,81 @@ class SimulatedNodes:
         pod = self._pods.cache.get(f"{namespace}/{name}")
         return self._workers.get(pod["metadata"]["uid"]) if pod is not None else None
 
-    def pods(self) -> tuple[Object, ...]:
-        """The pods of all these nodes."""
+    def pods(self, node: str = "", /) -> tuple[Object, ...]:
+        """The pods of all these nodes, or of one."""
+        if node:
+            return tuple(each for each in self._pods.cache if each["spec"].get("nodeName") == node)
         return tuple(each for each in self._pods.cache if each["spec"].get("nodeName") in self._registrations)
+
+    def record_scrape_problem(self, pod: Mapping[str, Any], text: str) -> None:
+        """Say that the metrics of a pod cannot be had."""
+        self._events.record(pod, "Warning", FAILED_SCRAPE, "Scraping", text)
+
+    def is_node(self, name: str) -> bool:
+        """Whether a node of this name is here."""
+        return name in self._registrations
+
+    async def measure(self, node: str = "", /) -> Measured:
+        """What pods use: programs as the machine says, placeholders as they are said to. A node uses what its pods do."""
+        # In the milliseconds of the text, so that rates are what is said.
+        now = int(self._clock.seconds() * 1000) / 1000
+        _, containers = await self.runtime.list()
+        programs = await self.runtime.usage()
+        real = {each.id for each in programs}
+        pods = self.pods()
+        loads = self._usage.loads(pods)
+        declared = self._usage.usage([each for each in containers if each.id not in real], loads, now)
+        found = joined((*programs, *declared), containers)
+        node_of = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
+        nodes = self._usage.nodes(self._registrations, node_of, found)
+        if node:
+            nodes = tuple(msgspec.structs.replace(each, name="") for each in nodes if each.name == node)
+            found = tuple(each for each in found if node_of.get(each[0].pod.uid) == node)
+        return Measured(at=now, nodes=nodes, containers=found)
+
+    async def device_samples(self, node: str = "", /) -> Exposition:
+        """The use of GPUs, as DCGM's exporter would tell it, and what placeholders say that their programs would tell."""
+        pods = [pod for pod in self.pods(node) if (pod.get("status") or {}).get("phase") == "Running"]
+        loads = self._usage.loads(self.pods())
+        holders: dict[str, list[Holder]] = {}
+        samples: list[Sample] = []
+        for pod in pods:
+            load = loads[pod["metadata"]["uid"]]
+            samples += load.samples
+            if pod["spec"].get("resourceClaims") or pod["status"].get("extendedResourceClaimStatus"):
+                typed = decode_runnable(pod)
+                held = Holder(typed, load, tuple(self._devices.claims_of(typed)))
+                holders.setdefault(pod["spec"]["nodeName"], []).append(held)
+        for name, found in holders.items():
+            samples += gpu_series(name, found, self._device_facts(name))
+        return Exposition(tuple(samples), TYPES)
+
+    def _device_facts(self, node: str) -> Mapping[DeviceName, DeviceFacts]:
+        """What is known of the GPUs of a node, also of those that they can be divided into."""
+        found = self._facts.get(node)
+        if found is None:
+            pools = self._set_of[node].drivers.pools(node)
+            found = self._facts[node] = {
+                (driver, pool.name, device.name): facts
+                for driver, pool in pools
+                for device in pool.devices
+                if (facts := facts_of(device)) is not None
+            }
+        return found
+
+    def _whereabouts(self, pod: PodName, container: str) -> tuple[str, tuple[str, ...]]:
+        """The node of a container, and its devices."""
+        worker = self._workers.get(pod.uid)
+        if worker is None:
+            return "", ()
+        records = (record for name, record in self._devices.claims_of(worker.pod) if name == container)
+        devices = {
+            f"{driver}/{device.pool}/{device.device}"
+            for record in records
+            for driver, state in record.drivers.items()
+            for device in state.devices
+        }
+        return worker.pod.spec.node_name, tuple(sorted(devices))
 
     def cdi_of(self, pod: PodName) -> CdiRegistry:
         """The CDI devices that a pod can have: those of its node."""
@@ -309,8 +415,7 @@ class SimulatedNodes:
         """The uids of pods of a node that may use devices; None as long as not all pods are known."""
         if not self._pods.has_synced or not self._follows_pods:
             return None
-        workers = ((uid, self._workers.get(uid)) for uid in self._workers)
-        return frozenset(uid for uid, worker in workers if worker is not None and worker.pod.spec.node_name == node)
+        return frozenset(self._workers.on_node(node))
 
     async def _follow_pods(self) -> None:
         stop = self._pods.add_handler(self._workers.pod_changed)

@@ -19,9 +19,10 @@ import msgspec
 from allot.client.api import Client, PatchType
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from allot.client.informer import Change, Informer
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request, Response, Upgrade
 from allot.node.runtimes.port import RuntimeFailure, Streams
 from allot.node.serving.commands import forward_ports, run_command, wanted_streams
-from allot.node.serving.http import HttpError, Request
 from allot.node.serving.log_streams import log_options, stream_log
 from allot.process.clock import Clock, rfc3339
 
@@ -247,31 +248,30 @@ class StaticPods:
 LogOf = Callable[[str], Path | None]
 
 
-async def answer_for_static_pod(request: Request, what: str, rest: Sequence[str], log_of: LogOf, clock: Clock) -> bool:
-    """Answer if the request is about a pod that is known by its log; whether it was. rest: the parts of the path after what is
-    asked for."""
+def answer_for_static_pod(
+    request: Request, what: str, rest: Sequence[str], log_of: LogOf, clock: Clock
+) -> Response | Upgrade | None:
+    """The answer if the request is about a pod that is known by its log. rest: the parts of the path after what is asked for."""
     namespace, name = (*rest, "", "")[:2]
     log = log_of(name) if namespace == NAMESPACE else None
     if log is None:
-        return False
+        return None
 
     async def refuse(_port: int = 0) -> Streams:
         text = f"pod {name} shows a part of the cluster that runs outside of containers: there is nothing to enter"
         raise RuntimeFailure("NoContainer", text)
 
     if what in ("exec", "attach"):
-        await run_command(request, wanted_streams(request), refuse)
-    elif what == "portForward":
-        await forward_ports(request, refuse)
-    elif what == "containerLogs" and request.flag("previous"):
+        return run_command(request, wanted_streams(request), refuse)
+    if what == "portForward":
+        return forward_ports(request, refuse)
+    if what != "containerLogs":
+        return None
+    if request.flag("previous"):
         raise HttpError(400, f'previous terminated container in pod "{name}" not found')
-    elif what == "containerLogs" and not log.exists():
-        await request.answer(200, b"")  # it has not said anything yet
-    elif what == "containerLogs":
-        await stream_log(request, log, log_options(request, clock.seconds()), _always)
-    else:
-        return False
-    return True
+    if not log.exists():
+        return Response(b"")  # it has not said anything yet
+    return stream_log(log, log_options(request, clock.seconds()), _always)
 
 
 async def _always() -> bool:

@@ -1,6 +1,7 @@
 """Volumes of pods: folders that are made, filled, kept up to date and removed.
 
-emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes. Files change all at once: a new folder is filled and a
+emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes, and the volumes of claims as far as they are folders of
+the machine (hostPath, local). Files change all at once: a new folder is filled and a
 link moved, as the kubelet does it, so that a program never sees half of a change. Containers can only read what the agent writes;
 what they can write to (emptyDir) the agent only makes and removes, and follows no link in it (`process.beneath`).
 """
@@ -13,23 +14,25 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import msgspec
 
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, field, resource_field
-from allot.core.model.pods_v1 import (
-    ConfigMapSource,
-    DownwardSource,
-    HostPath,
+from allot.core.model.pods_v1 import RunnablePod
+from allot.core.model.volumes_v1 import (
+    ConfigMapVolumeSource,
+    DownwardAPIVolumeSource,
+    HostPathVolumeSource,
     KeyToPath,
-    Pod,
-    Projection,
-    SecretSource,
-    TokenSource,
-    Volume,
+    RunnableVolume,
+    SecretVolumeSource,
+    ServiceAccountTokenProjection,
+    VolumeProjection,
 )
+from allot.core.workloads.volume_binding import PROVISIONED_BY
 from allot.node.objects import Missing, Objects
-from allot.node.pod_folders import opened
+from allot.node.pod_folders import MESSAGES, opened
 from allot.node.subpaths import release_subpaths
 from allot.process.beneath import (
     FOLDER,
@@ -75,16 +78,19 @@ class Volumes:
         self._clock = clock
         # Per pod and file: when a token has to be fetched again, and the token.
         self._tokens: dict[tuple[str, str, str], tuple[float, bytes]] = {}
+        # Per pod and volume: where the volume of a claim is. That does not change as long as the pod uses it.
+        self._claimed: dict[tuple[str, str], Path] = {}
 
     def pod_folder(self, uid: str) -> Path:
         """Everything of one pod. BadName if the uid is none."""
         return self._folder / checked_name(uid, "pod: metadata.uid")
 
-    async def set_up(self, pod: Pod, facts: PodFacts) -> Mapping[str, Path]:
+    async def set_up(self, pod: RunnablePod, facts: PodFacts) -> Mapping[str, Path]:
         """Make all volumes, or bring them up to date; where they are by name."""
         found: dict[str, Path] = {}
+        await asyncio.to_thread(self._make_messages, pod)
 
-        async def set_up(volume: Volume) -> None:
+        async def set_up(volume: RunnableVolume) -> None:
             try:
                 found[volume.name] = await self._set_up(pod, volume, facts)
             except (Missing, BadEnvironment, BadName, OSError) as error:
@@ -99,10 +105,20 @@ class Volumes:
             raise group.exceptions[0] from None
         return found
 
+    def _make_messages(self, pod: RunnablePod) -> None:
+        """Where containers leave messages when they end: there before the first, so that the runtime can keep it in memory."""
+        try:
+            with opened(self.pod_folder(pod.metadata.uid), MESSAGES):
+                pass
+        except (BadName, OSError) as error:
+            raise MountFailure(f"folder of pod {pod.key}: {error}") from error
+
     def tear_down(self, uid: str) -> None:
-        """Remove everything of a pod but its host paths."""
+        """Remove everything of a pod but its host paths and the volumes of claims."""
         for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
+        for place in [place for place in self._claimed if place[0] == uid]:
+            del self._claimed[place]
         folder = self.pod_folder(uid)
         try:
             release_subpaths(folder)
@@ -117,9 +133,11 @@ class Volumes:
         except OSError:
             return ()
 
-    async def _set_up(self, pod: Pod, volume: Volume, facts: PodFacts) -> Path:
+    async def _set_up(self, pod: RunnablePod, volume: RunnableVolume, facts: PodFacts) -> Path:
         if volume.host_path is not None:
-            return _host_path(volume.host_path)
+            return self._host_path(pod, volume.host_path)
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+            return await self._of_claim(pod, volume)
         kind, files = await self._files(pod, volume, facts)
         name = checked_name(volume.name, f"pod {pod.key}: volume")
         around = f"volumes/kubernetes.io~{kind}"
@@ -138,7 +156,38 @@ class Volumes:
         await asyncio.to_thread(make)
         return folder / around / name
 
-    async def _files(self, pod: Pod, volume: Volume, facts: PodFacts) -> tuple[str, Files | None]:
+    async def _of_claim(self, pod: RunnablePod, volume: RunnableVolume) -> Path:
+        key = (pod.metadata.uid, volume.name)
+        if key not in self._claimed:
+            source = volume.persistent_volume_claim
+            name = source.claim_name if source is not None else f"{pod.metadata.name}-{volume.name}"
+            found = await self._objects.volume(pod, name, is_ephemeral=source is None)
+            self._claimed[key] = await asyncio.to_thread(self._folder_of, pod, found)
+        return self._claimed[key]
+
+    def _folder_of(self, pod: RunnablePod, volume: Mapping[str, Any]) -> Path:
+        """The folder that a volume is. One that was made for its claim is for whoever the pod's containers run as."""
+        spec = volume["spec"]
+        if spec.get("volumeMode") == "Block":
+            raise Missing("the agent has no block devices")
+        if spec.get("local"):
+            path = self._host_path(pod, HostPathVolumeSource(path=spec["local"]["path"], type="Directory"))
+            if not path.is_dir():
+                raise Missing(f'path "{path}" does not exist')
+            return path
+        source = spec.get("hostPath")
+        if not source:
+            raise Missing("the agent has no plugin for this kind of volume")
+        path = self._host_path(pod, HostPathVolumeSource(path=source["path"], type=source.get("type") or ""))
+        if (volume["metadata"].get("annotations") or {}).get(PROVISIONED_BY) and not any(path.iterdir()):
+            path.chmod(0o777)
+        return path
+
+    def _host_path(self, pod: RunnablePod, source: HostPathVolumeSource) -> Path:  # noqa: ARG002 - nodes that have disks of their own tell them apart
+        """A path of the node, looked for and made as its type says."""
+        return host_path(Path(source.path), source.type)
+
+    async def _files(self, pod: RunnablePod, volume: RunnableVolume, facts: PodFacts) -> tuple[str, Files | None]:
         if volume.empty_dir is not None:
             return _EMPTY, None
         if volume.config_map is not None:
@@ -156,7 +205,7 @@ class Volumes:
         raise Missing("the agent has no plugin for this kind of volume")
 
     async def _projection(
-        self, pod: Pod, volume: Volume, source: Projection, mode: int | None, facts: PodFacts
+        self, pod: RunnablePod, volume: RunnableVolume, source: VolumeProjection, mode: int | None, facts: PodFacts
     ) -> Files:
         if source.config_map is not None:
             return await self._config_map(pod, source.config_map, mode)
@@ -168,7 +217,7 @@ class Volumes:
             return await self._token(pod, volume, source.service_account_token, mode)
         raise Missing("the agent does not know this source of a projected volume")
 
-    async def _config_map(self, pod: Pod, source: ConfigMapSource, mode: int | None) -> Files:
+    async def _config_map(self, pod: RunnablePod, source: ConfigMapVolumeSource, mode: int | None) -> Files:
         data = await self._objects.config_map(pod.metadata.namespace, source.name)
         if data is None:
             if source.optional:
@@ -176,7 +225,7 @@ class Volumes:
             raise Missing(f'configmap "{source.name}" not found')
         return _chosen(data, source.items, mode, source.optional, "configmap")
 
-    async def _secret(self, pod: Pod, source: SecretSource, mode: int | None) -> Files:
+    async def _secret(self, pod: RunnablePod, source: SecretVolumeSource, mode: int | None) -> Files:
         name = source.secret_name or source.name
         data = await self._objects.secret(pod.metadata.namespace, name)
         if data is None:
@@ -185,7 +234,9 @@ class Volumes:
             raise Missing(f'secret "{name}" not found')
         return _chosen(data, source.items, mode, source.optional, "secret")
 
-    async def _token(self, pod: Pod, volume: Volume, source: TokenSource, mode: int | None) -> Files:
+    async def _token(
+        self, pod: RunnablePod, volume: RunnableVolume, source: ServiceAccountTokenProjection, mode: int | None
+    ) -> Files:
         key = (pod.metadata.uid, volume.name, source.path)
         now = self._clock.seconds()
         due, text = self._tokens.get(key, (0.0, b""))
@@ -213,7 +264,7 @@ def _chosen(
     return found
 
 
-def _downward(pod: Pod, source: DownwardSource, mode: int | None, facts: PodFacts) -> Files:
+def _downward(pod: RunnablePod, source: DownwardAPIVolumeSource, mode: int | None, facts: PodFacts) -> Files:
     found: Files = {}
     for item in source.items:
         text = ""
@@ -229,11 +280,11 @@ def _downward(pod: Pod, source: DownwardSource, mode: int | None, facts: PodFact
 # --- on disk ---
 
 
-def _host_path(source: HostPath) -> Path:
-    path = Path(source.path)
-    if source.type == "DirectoryOrCreate":
+def host_path(path: Path, type_: str) -> Path:
+    """A path that is there afterwards, or Missing."""
+    if type_ == "DirectoryOrCreate":
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    elif source.type == "FileOrCreate":
+    elif type_ == "FileOrCreate":
         path.touch(mode=0o644, exist_ok=True)
     checks = {
         "Directory": path.is_dir,
@@ -244,9 +295,9 @@ def _host_path(source: HostPath) -> Path:
         "CharDevice": path.is_char_device,
         "BlockDevice": path.is_block_device,
     }
-    check = checks.get(source.type)
+    check = checks.get(type_)
     if check is not None and not check():
-        kind = source.type.removesuffix("OrCreate").lower()
+        kind = type_.removesuffix("OrCreate").lower()
         raise Missing(f"hostPath type check failed: {path} is not a {kind}")
     if check is None and not path.exists():
         # As a container runtime does with a mount whose source is missing.
@@ -254,8 +305,10 @@ def _host_path(source: HostPath) -> Path:
     return path
 
 
-def is_read_only(volume: Volume) -> bool:
-    """Whether containers can only read a volume, whatever they ask for: the agent itself writes in it."""
+def is_read_only(volume: RunnableVolume) -> bool:
+    """Whether containers can only read a volume, whatever they ask for: the agent itself writes in it, or the pod says so."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.read_only
     sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected)
     return any(each is not None for each in sources)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from allot.client.informer import Change
@@ -26,6 +26,8 @@ class PodWorkers:
         self._clock = clock
         self._is_ours = is_ours
         self._by_uid: dict[str, PodWorker] = {}
+        # The uids of the pods of each node: there may be thousands of both.
+        self._on_node: dict[str, dict[str, None]] = {}
         self._services_of: Callable[[Object], Services] | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -47,6 +49,10 @@ class PodWorkers:
     def get(self, uid: str) -> PodWorker | None:
         """The worker of a pod."""
         return self._by_uid.get(uid)
+
+    def on_node(self, node: str) -> Collection[str]:
+        """The uids of the pods of a node."""
+        return self._on_node.get(node, {}).keys()
 
     def wake(self, uid: str) -> None:
         """Something about a pod has changed."""
@@ -72,13 +78,22 @@ class PodWorkers:
         except ValueError as error:
             _log.warning("pod %s: not understood: %s", pod["metadata"].get("name"), error)
             return
-        self._by_uid[worker.pod.metadata.uid] = worker
+        uid = worker.pod.metadata.uid
+        self._by_uid[uid] = worker
+        self._on_node.setdefault(worker.pod.spec.node_name, {})[uid] = None
         self._tasks.create_task(self._look_after(worker))
 
     async def _look_after(self, worker: PodWorker) -> None:
-        uid = worker.pod.metadata.uid
+        uid, node = worker.pod.metadata.uid, worker.pod.spec.node_name
         try:
             await supervise(f"pod {worker.pod.key}", worker.run, self._clock)
         finally:
             if self._by_uid.get(uid) is worker:
                 del self._by_uid[uid]
+                self._leave(node, uid)
+
+    def _leave(self, node: str, uid: str) -> None:
+        there = self._on_node[node]
+        del there[uid]
+        if not there:
+            del self._on_node[node]

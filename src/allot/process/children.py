@@ -37,13 +37,16 @@ class Child:
         *,
         environment: Mapping[str, str] | None = None,
         changed: Callable[[], None] = lambda: None,
+        handles: Sequence[int] = (),
     ) -> None:
+        """handles: descriptors that it inherits, under the same numbers."""
         self.name = name
         self._command = tuple(command)
         self._clock = clock
         self._hear = hear
         self._environment = environment
         self._changed = changed
+        self._handles = tuple(handles)
         self.pid = 0
         self.started_at = 0.0
         self.starts = 0
@@ -76,6 +79,7 @@ class Child:
                 stdout=writing,
                 stderr=writing,
                 env={**os.environ, **self._environment} if self._environment is not None else None,
+                pass_fds=self._handles,
             )
         except BaseException:
             os.close(reading)

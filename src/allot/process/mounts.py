@@ -6,11 +6,35 @@ import ctypes
 import os
 
 BIND, RECURSIVE, MOVE, PRIVATE, REMOUNT, READ_ONLY = 4096, 16384, 8192, 1 << 18, 32, 1
+NO_SUID, NO_DEVICES, NO_PROGRAMS = 2, 4, 8
 _DETACH, _NO_FOLLOW = 2, 8
 # Flags of a mount that a user who is not root must keep.
 _KEPT = 2 | 4 | 8
 
+# The numbers of newer calls are the same on all machines but one; the C library may not know them yet.
+_OPEN_TREE, _MOVE_MOUNT, _SET_ATTRIBUTES = 428, 429, 442
+_CLONE, _EMPTY_PATH, _ALL_BELOW = 1, 0x1000, 0x8000
+_FROM_EMPTY, _TO_EMPTY = 0x04, 0x40
+_ATTRIBUTE_READ_ONLY, _ATTRIBUTE_IDS = 0x01, 0x00100000
+
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("users", ctypes.c_uint64),
+    )
+
+
+def _called(number: int, *given: object) -> int:
+    result = int(libc.syscall(number, *given))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
 
 
 def at(handle: int) -> str:
@@ -30,6 +54,45 @@ def make_read_only(target: str) -> None:
     """A bind mount can be read only from now on."""
     flags = os.statvfs(target).f_flag & _KEPT
     mount("none", target, BIND | REMOUNT | READ_ONLY | flags)
+
+
+def copy_mount(source: int) -> int:
+    """A copy of what is at a place, with what is mounted below, which is nowhere yet."""
+    flags = _CLONE | os.O_CLOEXEC | _EMPTY_PATH | _ALL_BELOW
+    return _called(_OPEN_TREE, source, b"", flags)
+
+
+def place_mount(copy: int, target: int) -> None:
+    """Put a copy at a place."""
+    _called(_MOVE_MOUNT, copy, b"", target, b"", _FROM_EMPTY | _TO_EMPTY)
+
+
+def seal_mount(copy: int) -> None:
+    """A mount and all below it can be read only from now on."""
+    _set_attributes(copy, _Attributes(set=_ATTRIBUTE_READ_ONLY))
+
+
+def shift_owners(copy: int, users: int) -> None:
+    """Owners of files count as the users of that number in a user namespace. OSError where the file system cannot do that."""
+    _set_attributes(copy, _Attributes(set=_ATTRIBUTE_IDS, users=users))
+
+
+def _set_attributes(copy: int, attributes: _Attributes) -> None:
+    size = ctypes.sizeof(attributes)
+    _called(_SET_ATTRIBUTES, copy, b"", _EMPTY_PATH | _ALL_BELOW, ctypes.byref(attributes), ctypes.c_size_t(size))
+
+
+def enter_root(folder: int) -> None:
+    """A mount becomes the root, and what was the root is seen no more."""
+    os.fchdir(folder)
+    # Both at one place: the old root is on top of the new one, and is then taken away.
+    if libc.pivot_root(b".", b".") != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "new root")
+    if libc.umount2(b".", _DETACH) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "old root")
+    os.chdir("/")
 
 
 def unmount(target: str) -> bool:

@@ -5,6 +5,7 @@ The one place besides `cli/main.py` that catches every exception; elsewhere the 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -60,3 +61,16 @@ async def answer_or_failure(ask: Callable[[], Awaitable[Answer]]) -> Answer | Ex
         return await ask()
     except Exception as failure:
         return failure
+
+
+async def until(stop: asyncio.Event, work: Awaitable[None]) -> None:
+    """Do the work, but not beyond a stop."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+    if not working.cancelled():
+        working.result()

@@ -76,7 +76,7 @@ def _takes_part(manifest: Manifest, listener: Listener) -> bool:
     except UnknownKind as error:
         if manifest.group == resource_v1.GROUP:
             raise Unreadable(f"{manifest.origin}: {error}") from None
-        listener.note(f"{manifest} ({manifest.api_version}) takes no part in allocation and is passed over")
+        listener.note(f"{manifest} ({manifest.api_version}) does not matter for allocation and is ignored")
         return False
     return type_ is core_v1.Node or type_ in _VALIDATED
 

@@ -81,9 +81,7 @@ def _hint(text: str, line: int, first_line: int) -> str | None:
     separator = ODD_SEPARATOR.search(text)
     if separator is not None:
         where = _line_at(text, separator.start()) + first_line - 1
-        return (
-            f"line {where} is {separator.group().strip()!r}, written with a dash that is no hyphen: did you mean '---'?"
-        )
+        return f"line {where} is {separator.group().strip()!r}, written with a dash that is not a hyphen: did you mean '---'?"
     lines = text.split("\n", line - first_line + 1)[line - first_line :]
     if lines and "\t" in lines[0][: len(lines[0]) - len(lines[0].lstrip())]:
         return f"line {line} is indented with a tab: YAML allows only spaces"

@@ -1,7 +1,8 @@
 """Snapshots of a cluster that runs: once, or again after every change.
 
-Reading needs no more than the right to list, and to watch for the second. A kind that the server does not have, or that one may not
-list, is left out with a note, unless nothing could be said without it.
+Reading needs no more than the right to list, and to watch for the second. A kind that the server does not have is left out. One that may
+not be listed is read in the namespace of the connection alone, or else left out: both with a note, and the snapshot knows it. Only
+who may list nothing that matters is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from allot.client.connection import Connection
 from allot.client.errors import ApiError, Forbidden, Unauthorized, Unreachable
 from allot.client.http import HttpTransport
 from allot.client.informers import Informers
-from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind, read_object
+from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind, read_object, snapshot_kind
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
@@ -41,14 +42,22 @@ _CLIENT_LOG = logging.getLogger("allot.client")
 
 async def fetch_snapshot(connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS) -> Snapshot:
     """The cluster as it is, as far as these kinds go. Denied, NotReached."""
-    taken_at, values = await fetch_values(connection, listener, kinds)
-    return Snapshot(tuple(_objects(values, listener)), taken_at)
+    taken_at, values, unread = await _fetch(connection, listener, kinds)
+    return Snapshot(tuple(_objects(values, listener)), taken_at, unread)
 
 
 async def fetch_values(
     connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS
 ) -> tuple[float, list[dict[str, Any]]]:
     """When, and every object of these kinds, as the server sends them. Denied, NotReached."""
+    taken_at, values, _ = await _fetch(connection, listener, kinds)
+    return taken_at, values
+
+
+async def _fetch(
+    connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind]
+) -> tuple[float, list[dict[str, Any]], Mapping[type[APIStruct], str]]:
+    """When, every object, and what could not be read."""
     clock = SystemClock()
     transport = HttpTransport(
         connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot", tries_max=TRIES_MAX
@@ -64,7 +73,7 @@ async def fetch_values(
                 raise found
             values += found
         hidden.tell()
-        return taken_at, values
+        return taken_at, values, hidden.unread
     except (Unreachable, Unauthorized) as error:
         raise NotReached(connection.server, error) from None
     except ApiError as error:
@@ -79,16 +88,30 @@ class _Hidden:
     def __init__(self, namespace: str, kinds: Sequence[SnapshotKind], listener: Listener) -> None:
         self.listener = listener
         self.namespace = namespace
-        self.needed = ", ".join(kind.plural for kind in kinds if kind.required)
-        self.everywhere: list[str] = []
-        self.elsewhere: list[str] = []
+        self._required = [kind for kind in kinds if kind.required]
+        self._refusals: dict[type[APIStruct], Forbidden] = {}
+        self.unread: dict[type[APIStruct], str] = {}
+
+    def add(self, kind: SnapshotKind, error: Forbidden, namespace: str = "") -> None:
+        """A kind that may not be listed, or only in a namespace."""
+        self._refusals[kind.type] = error
+        self.unread[kind.type] = namespace
 
     def tell(self) -> None:
-        if self.elsewhere:
-            kinds = ", ".join(sorted(self.elsewhere))
-            self.listener.note(f"only those of namespace {self.namespace} may be listed: {kinds}")
-        if self.everywhere:
-            self.listener.note(f"left out, as they may not be listed: {', '.join(sorted(self.everywhere))}")
+        """Names what could not be read. Denied if that is everything that matters."""
+        if self._required and all(self.unread.get(kind.type) == "" for kind in self._required):
+            first = self._required[0]
+            needed = ", ".join(kind.plural for kind in self._required)
+            raise Denied(
+                f"{first.plural}: {self._refusals[first.type].message}",
+                f"the right to list {needed} is needed, or at least those of a namespace",
+            )
+        elsewhere = sorted(snapshot_kind(type_).plural for type_, namespace in self.unread.items() if namespace)
+        everywhere = sorted(snapshot_kind(type_).plural for type_, namespace in self.unread.items() if not namespace)
+        if elsewhere:
+            self.listener.note(f"only those of namespace {self.namespace} may be listed: {', '.join(elsewhere)}")
+        if everywhere:
+            self.listener.note(f"left out, as they may not be listed: {', '.join(everywhere)}")
 
 
 async def _all_lists(
@@ -134,11 +157,9 @@ async def _list(client: Client, kind: SnapshotKind, hidden: _Hidden) -> list[dic
             except Forbidden:
                 pass
             else:
-                hidden.elsewhere.append(kind.plural)
+                hidden.add(kind, error, hidden.namespace)
                 return [{**head, **item} for item in items]
-        if kind.required:
-            raise Denied(f"{kind.plural}: {error.message}", f"the right to list {hidden.needed} is needed") from None
-        hidden.everywhere.append(kind.plural)
+        hidden.add(kind, error)
         return []
 
 
@@ -208,7 +229,8 @@ async def _snapshots(
 
     try:
         informers = Informers(client, clock, ids)
-        used = [informers.typed(type_, version=version) for type_, version in await _watchable(client, listener)]
+        watched, unread = await _watchable(client, connection.namespace, listener)
+        used = [informers.typed(type_, version=version, namespace=unread.get(type_, "")) for type_, version in watched]
         for informer in used:
             informer.add_handler(note)
         running = asyncio.ensure_future(informers.run())
@@ -217,7 +239,8 @@ async def _snapshots(
             while True:
                 changed.clear()
                 fresh, is_fresh = is_fresh, False
-                yield Snapshot(tuple(found for informer in used for found in informer.cache), clock.seconds()), fresh
+                objects = tuple(found for informer in used for found in informer.cache)
+                yield Snapshot(objects, clock.seconds(), unread), fresh
                 await changed.wait()
                 await clock.sleep(_PAUSE_S)
         finally:
@@ -226,21 +249,32 @@ async def _snapshots(
         await client.close()
 
 
-async def _watchable(client: Client, listener: Listener) -> list[tuple[type[APIStruct], str]]:
-    """The kinds to watch, with the version that the server has: those without which nothing can be said, and taint rules."""
+async def _watchable(
+    client: Client, namespace: str, listener: Listener
+) -> tuple[list[tuple[type[APIStruct], str]], Mapping[type[APIStruct], str]]:
+    """The kinds to watch, with the version that the server has: those without which little can be said, and taint rules; and what
+    cannot be watched, or only in the namespace."""
     discovery = await client.discovery()
     found: list[tuple[type[APIStruct], str]] = []
-    for kind in KINDS:
+    wanted = [kind for kind in KINDS if kind.required or kind.type is DeviceTaintRule]
+    hidden = _Hidden(namespace, wanted, listener)
+    for kind in wanted:
         version = next((v for v in kind.versions if discovery.find_kind(kind.group, v, kind.name) is not None), "")
-        if version and (kind.required or kind.type is DeviceTaintRule):
-            try:
-                await client.typed(kind.type, version=version).list()
-            except Forbidden as error:
-                if kind.required:
-                    raise Denied(
-                        f"{kind.plural}: {error.message}", "the right to list and watch them is needed"
-                    ) from None
-                listener.note(f"{kind.plural}: left out, as they may not be listed")
+        if not version:
+            continue
+        typed = client.typed(kind.type, version=version)
+        try:
+            await typed.list()
+        except Forbidden as error:
+            if not kind.namespaced:
+                hidden.add(kind, error)
                 continue
-            found.append((kind.type, version))
-    return found
+            try:
+                await typed.list(namespace)
+            except Forbidden:
+                hidden.add(kind, error)
+                continue
+            hidden.add(kind, error, namespace)
+        found.append((kind.type, version))
+    hidden.tell()
+    return found, hidden.unread

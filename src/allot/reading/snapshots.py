@@ -43,7 +43,7 @@ class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def namespace(self) -> str:
         """The namespace that is meant if none is given."""
-        return DEFAULT_NAMESPACE if self.files else connection_of(self).namespace
+        return self.home or (DEFAULT_NAMESPACE if self.files else connection_of(self).namespace)
 
 
 def connection_of(source: SnapshotSource) -> Connection:
@@ -105,7 +105,7 @@ def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
         )
     if passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
-        listener.note(f"passed over, as they do not matter here: {kinds}")
+        listener.note(f"ignored, as they do not matter here: {kinds}")
     objects = tuple(found.values())
     return Snapshot(objects, _newest_time(objects))
 

@@ -91,7 +91,7 @@ def _slip_flaws(piece: Piece, found: list[Slip]) -> Iterator[Flaw]:
             line=piece.line + slip.line,
             column=slip.column,
             message=slip.what,
-            fix=Fix("use the characters of the keyboard: a hyphen, a space", (edit,)),
+            fix=Fix("use a plain hyphen or space", (edit,)),
         )
 
 
@@ -103,7 +103,7 @@ def _separator_flaw(piece: Piece, text: str) -> Flaw:
         # The piece begins right after its separator.
         line=piece.line,
         column=1,
-        message=f"{text[start:end]!r} is written with a dash that is no hyphen: it does not separate documents",
+        message=f"{text[start:end]!r} is written with a dash that is not a hyphen: it does not separate documents",
         fix=Fix("write ---", (Edit(start, end, "---"),)),
     )
 
@@ -131,5 +131,5 @@ def _likely_cause(text: str, first_line: int) -> str | None:
     if tab is not None:
         return f"line {line(tab)} is indented with a tab: YAML allows only spaces"
     if has_typographic_quotes(text):
-        return "quotes of print (\u201c \u201d) are text to YAML: write \" or '"
+        return "typographic quotes (\u201c \u201d) are text in YAML: write \" or '"
     return None

@@ -18,7 +18,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import encode
 from allot.core.model.meta import ObjectMeta
-from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import ClaimStep, NewClaim
 from allot.process.clock import Clock
 from allot.process.ids import ALPHABET, SUFFIX_LENGTH

@@ -1,10 +1,11 @@
 """From a placement to a bound pod: the writes, in an order in which a crash between any two loses nothing.
 
-1. each claim: finalizer, then allocation and reservation in one write, guarded by its resourceVersion;
-2. the claim for extended resources, if there is one, and the pod's status that names it;
-3. the pod's account of node resources behind devices;
-4. the wait for devices that have to become ready;
-5. the binding.
+1. volumes that waited for the pod, and the wait until they are bound (`volume_writes`);
+2. each claim: finalizer, then allocation and reservation in one write, guarded by its resourceVersion;
+3. the claim for extended resources, if there is one, and the pod's status that names it;
+4. the pod's account of node resources behind devices;
+5. the wait for devices that have to become ready;
+6. the binding.
 
 All state is in the API, so nothing has to be recovered from elsewhere. A scheduler that starts finds the pod still pending.
 Claims that were written hold their devices and say by their node selector where the pod has to go: the pod is decided again
@@ -29,13 +30,14 @@ from allot.core.allocation import ClaimID, claim_id
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import encode
-from allot.core.scheduling.binding_conditions import Binding, binding_state, deadline, has_conditions
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.double_allocation import double_allocations
+from allot.core.scheduling.devices.binding_conditions import Binding, binding_state, deadline, has_conditions
+from allot.core.scheduling.devices.claims import Claims
+from allot.core.scheduling.devices.double_allocation import double_allocations
 from allot.core.scheduling.plan import Placement
 from allot.process.clock import Clock
 from allot.scheduler.claim_writes import ClaimWrites, NotCommitted
 from allot.scheduler.metrics import SchedulerMetrics
+from allot.scheduler.volume_writes import VolumeWrites
 from allot.scheduler.waits import ClaimWaits
 
 _log = logging.getLogger("allot.scheduler")
@@ -58,6 +60,7 @@ class Committer:
         recorder: EventRecorder,
         metrics: SchedulerMetrics,
         *,
+        volumes: VolumeWrites,
         binding_timeout_s: float,
         stamps: bool = True,
         is_guarded: bool = False,
@@ -75,6 +78,7 @@ class Committer:
             on_allocating=on_allocating,
         )
         self._claims = claims
+        self._volumes = volumes
         self._waits = waits
         self._clock = clock
         self._recorder = recorder
@@ -88,6 +92,8 @@ class Committer:
         made: list[api.ResourceClaim] = []
         version = ""
         try:
+            if placement.volumes:
+                await self._volumes.commit(placement)
             if placement.pod.spec.resource_claims or placement.extended is not None:
                 version = await self._prepare_measured(placement, made)
             await self._bind(placement, version)

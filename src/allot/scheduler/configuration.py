@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from allot.client.leader import ElectionTimes
-from allot.core.scheduling.backoff import BackoffTimes
-from allot.core.scheduling.binding_conditions import BINDING_TIMEOUT_SECONDS
+from allot.core.scheduling.devices.binding_conditions import BINDING_TIMEOUT_SECONDS
+from allot.core.scheduling.queueing.backoff import BackoffTimes
+from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDERS
 from allot.core.scheduling.settings import Policy, Settings, Weights
 from allot.scheduler.plugin_arguments import READERS, BadConfiguration, Wire, duration_s, typed
 
@@ -125,6 +126,8 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     profiles: tuple[Profile, ...] = (Profile(),)
     backoff: BackoffTimes = BackoffTimes()
     binding_timeout_s: float = BINDING_TIMEOUT_SECONDS
+    # Who is next (`core.scheduling.QUEUE_ORDERS`): one queue has the pods of all profiles.
+    queue_sort: str = PRIORITY_SORT
     election: Election = Election()
     kubeconfig: str = ""
     # What was accepted and does nothing.
@@ -133,7 +136,7 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
 # The plugins of kube-scheduler by name, with the weight that is theirs in `Weights`; None: it has no score.
 _PLUGINS: Mapping[str, str | None] = {
-    "PrioritySort": None,
+    PRIORITY_SORT: None,
     "SchedulingGates": None,
     "NodeUnschedulable": None,
     "NodeName": None,
@@ -159,7 +162,11 @@ _PLUGINS: Mapping[str, str | None] = {
     "TopologyPlacement": None,
 }
 # Without these nothing could be scheduled, or what is scheduled could not be relied on.
-_NEEDED = frozenset({"PrioritySort", "DefaultBinder", "SchedulingGates", "DynamicResources"})
+_NEEDED = frozenset({PRIORITY_SORT, "DefaultBinder", "SchedulingGates", "DynamicResources"})
+# A plugin is not in parts here: it is off as a whole, or as a filter, a score or for preemption.
+_POINTS_WITHOUT_EFFECT = (
+    *("pre_enqueue", "pre_filter", "pre_score", "reserve", "permit", "pre_bind", "bind", "post_bind"),
+)
 
 
 def parse_configuration(value: object, source: str) -> SchedulerConfiguration:
@@ -182,6 +189,7 @@ def parse_configuration(value: object, source: str) -> SchedulerConfiguration:
         raise _bad(source, "extenders", "...", "none: scheduler extenders are not supported")
     profiles: list[Profile] = []
     timeouts: set[float] = set()
+    orders: list[str] = []
     for index, profile in enumerate(file.profiles):
         where = f"profiles[{index}]"
         made, timeout = _profile(profile, source, where)
@@ -189,6 +197,12 @@ def parse_configuration(value: object, source: str) -> SchedulerConfiguration:
             raise _bad(source, f"{where}.schedulerName", made.scheduler_name, "a name that no other profile has")
         profiles.append(made)
         timeouts.add(timeout)
+        orders.append(_queue_sort(profile, source, where))
+        if orders[-1] != orders[0]:
+            raise BadConfiguration(
+                f'{source}: {where}.plugins.queueSort: different queue sort plugins for profile "{made.scheduler_name}": '
+                f'"{orders[-1]}", first: "{orders[0]}"'
+            )
     if len(timeouts) > 1:
         raise BadConfiguration(f"{source}: bindingTimeout must be the same in all profiles, got {sorted(timeouts)}")
     return SchedulerConfiguration(
@@ -197,6 +211,7 @@ def parse_configuration(value: object, source: str) -> SchedulerConfiguration:
             initial_s=float(file.pod_initial_backoff_seconds), max_s=float(file.pod_max_backoff_seconds)
         ),
         binding_timeout_s=timeouts.pop(),
+        queue_sort=orders[0],
         election=_election(file.leader_election or _LeaderElection(), source),
         kubeconfig=file.client_connection.kubeconfig,
         notes=tuple(_notes(file)),
@@ -212,11 +227,21 @@ def _notes(file: _File) -> list[str]:
     }
     for index, profile in enumerate(file.profiles):
         ignored[f"profiles[{index}].percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
-    return [
+    notes = [
         f"{name}: {value} has no effect: every node is looked at"
         for name, value in ignored.items()
         if value is not None
     ]
+    for index, profile in enumerate(file.profiles):
+        for point in _POINTS_WITHOUT_EFFECT:
+            given: _PluginSet = getattr(profile.plugins, point)
+            names = ", ".join(plugin.name for plugin in given.disabled)
+            if names:
+                field = f"profiles[{index}].plugins.{_camel(point)}.disabled"
+                notes.append(
+                    f"{field}: {names} has no effect: plugins are off at multiPoint, filter, score or postFilter"
+                )
+    return notes
 
 
 # --- leader election ---
@@ -278,7 +303,7 @@ def _plugins(plugins: _Plugins, source: str, where: str) -> tuple[Weights, set[s
     """Weights of scores, plugins whose filters are off, and plugins that are off altogether."""
     weights: dict[str, int] = {}
     off: dict[str, set[str]] = {}
-    for point in ("multi_point", "filter", "score", "post_filter", "pre_filter", "pre_enqueue"):
+    for point in ("multi_point", "filter", "score", "post_filter", *_POINTS_WITHOUT_EFFECT):
         field = f"{where}.plugins.{_camel(point)}"
         given: _PluginSet = getattr(plugins, point)
         enabled = {plugin.name for plugin in given.enabled}
@@ -307,6 +332,31 @@ def _plugins(plugins: _Plugins, source: str, where: str) -> tuple[Weights, set[s
             weights[score] = 0
     disabled = off["multi_point"] | off["filter"]
     return Weights(**weights), disabled, off["multi_point"] | off["post_filter"]
+
+
+def _queue_sort(profile: _Profile, source: str, where: str) -> str:
+    """The one plugin that says who is next. Refused in kube-scheduler's words."""
+    field, given = f"{where}.plugins.queueSort", profile.plugins.queue_sort
+    off = {plugin.name for plugin in given.disabled}
+    names = [] if off & {"*", PRIORITY_SORT} else [PRIORITY_SORT]
+    for index, plugin in enumerate(given.enabled):
+        at, name = f"{source}: {field}.enabled[{index}].name", plugin.name
+        if name not in QUEUE_ORDERS:
+            is_known = name in _PLUGINS
+            text = (
+                f'plugin "{name}" does not extend QueueSortPlugin plugin'
+                if is_known
+                else f'QueueSortPlugin "{name}" does not exist'
+            )
+            raise BadConfiguration(f"{at}: {text}")
+        if any(name == other.name for other in given.enabled[:index]):
+            raise BadConfiguration(f'{at}: plugin "{name}" already registered as "QueueSortPlugin"')
+        if name not in names:
+            names.append(name)
+    if len(names) != 1:
+        text = "only one queue sort plugin required for profile with scheduler name"
+        raise BadConfiguration(f'{source}: {field}: {text} "{profile.scheduler_name}", but got {len(names)}')
+    return names[0]
 
 
 def _check_plugin(name: str, source: str, field: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 
 from allot.core.model.core_v1 import Pod
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling import Decision, Placement
 from allot.scheduler.reports import text_of
 
 _log = logging.getLogger("allot.scheduler")
 
 
-def name_of(object_: Pod | PodGroup) -> str:
+def name_of(object_: Pod | PodGroup | CompositePodGroup) -> str:
     """Namespace and name."""
     return f"{object_.metadata.namespace}/{object_.metadata.name}"
 

@@ -22,6 +22,7 @@ from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.scheduling import (
+    QUEUE_ORDERS,
     Bound,
     Decision,
     DecisionFailed,
@@ -42,7 +43,8 @@ from allot.scheduler.log import log_decision, name_of
 from allot.scheduler.metrics import SchedulerMetrics
 from allot.scheduler.reports import Reporter
 from allot.scheduler.sources import Sources
-from allot.scheduler.waits import ClaimWaits
+from allot.scheduler.volume_writes import VolumeWrites
+from allot.scheduler.waits import ChangeWaits, ClaimWaits
 
 _log = logging.getLogger("allot.scheduler")
 
@@ -122,7 +124,9 @@ class Scheduler:
         """Schedule until cancelled."""
         discovery = await self._client.discovery()
         sources = Sources(self._informers, discovery)
-        self._connect(sources.connect(self._changed))
+        for dialect in sources.dialects:
+            self.machine.serve(dialect)
+        self._connect(sources.connect(self._changed), sources.volume_waits)
         try:
             await sources.wait_synced()
             self.synced.set()
@@ -141,7 +145,7 @@ class Scheduler:
             self.synced.clear()
             sources.disconnect()
 
-    def _connect(self, waits: ClaimWaits) -> None:
+    def _connect(self, waits: ClaimWaits, volume_waits: ChangeWaits) -> None:
         self._committer = Committer(
             self._client,
             self.machine.claims,
@@ -149,6 +153,7 @@ class Scheduler:
             self._clock,
             self.recorder,
             self.metrics,
+            volumes=VolumeWrites(self._client, self.machine.cluster, volume_waits, self._clock),
             binding_timeout_s=self._configuration.binding_timeout_s,
             stamps="DRADeviceBindingConditions" in self._gates,
             is_guarded=self._options.is_guarded,
@@ -227,9 +232,11 @@ class Scheduler:
             self._reporter.event(refusal)
             if self._reporter.needs_writing(refusal):
                 self._in_background(f"refusal of {name_of(refusal.pod)}", partial(self._report, refusal))
-        if decision.group is not None:
-            group = decision.group.group
-            self._in_background(f"pod group {name_of(group)}", partial(self._reporter.write_group, decision.group))
+        for outcome in (
+            (decision.group, *decision.groups_below) if decision.group is not None else decision.groups_below
+        ):
+            assert outcome is not None, "left out above"
+            self._in_background(f"pod group {name_of(outcome.group)}", partial(self._reporter.write_group, outcome))
         if _log.isEnabledFor(logging.INFO):
             log_decision(decision)
 
@@ -289,6 +296,7 @@ def _machine_of(configuration: SchedulerConfiguration, gates: FeatureGates) -> M
         device_policy=device_policy(settings.values()),
         binding_timeout_s=configuration.binding_timeout_s,
         backoff=configuration.backoff,
+        order=QUEUE_ORDERS[configuration.queue_sort](),
     )
 
 

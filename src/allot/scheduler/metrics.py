@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.core.scheduling.plan import Decision
-from allot.core.scheduling.waiting import Place
+from allot.core.scheduling.queueing.waiting import Place
 from allot.process.metrics import Counter, Gauge, Histogram, exponential
 
 SCHEDULED = "scheduled"
@@ -101,6 +101,28 @@ class SchedulerMetrics:
             "Number of attempts to schedule pod groups, by the result.",
             ("result", "profile"),
         )
+        self._group_s = Histogram(
+            registry,
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Pod group scheduling attempt latency in seconds, by the result.",
+            ("result", "profile"),
+            buckets=short,
+        )
+        self._group_algorithm_s = Histogram(
+            registry,
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Decision latency of pod groups in seconds.",
+            buckets=short,
+        )
+        self._workload_preemptions = Counter(
+            registry, "scheduler_workload_preemption_attempts", "Total preemption attempts of pod groups."
+        )
+        self._workload_victims = Histogram(
+            registry,
+            "scheduler_workload_preemption_victims",
+            "Number of victims that a pod group preempted.",
+            buckets=exponential(1, 2, 7),
+        )
         self._bindings = Counter(
             registry,
             "scheduler_dra_bindingconditions_allocations",
@@ -149,6 +171,8 @@ class SchedulerMetrics:
         if decision.group is not None:
             result = SCHEDULED if decision.group.status == "True" else UNSCHEDULABLE
             self._groups.add(result, profile)
+            self._group_s.observe(seconds, result, profile)
+            self._group_algorithm_s.observe(seconds)
         for placement in decision.placements:
             if placement.pod.spec.resource_claims or placement.extended is not None:
                 self._evaluations.add(_DRA, "Filter", profile)
@@ -158,7 +182,10 @@ class SchedulerMetrics:
             result = ERROR if refusal.verdict == "Error" else UNSCHEDULABLE
             self.attempts.add(result, profile)
             self._attempt_s.observe(seconds, result, profile)
-            if refusal.victims:
+            if any(victim.by for victim in refusal.victims):
+                self._workload_preemptions.add()
+                self._workload_victims.observe(len(refusal.victims))
+            elif refusal.victims:
                 self._preemptions.add()
                 self._victims.observe(len(refusal.victims))
 

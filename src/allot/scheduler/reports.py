@@ -9,7 +9,8 @@ from allot.client.api import Client, PatchType
 from allot.client.errors import ApiError, Conflict, NotFound
 from allot.client.events import EventRecorder
 from allot.core.model import core_v1
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
+from allot.core.scheduling.groups.dialects import ForeignGroup
 from allot.core.scheduling.plan import CleanUp, Deallocate, DeleteClaim, GroupOutcome, Refusal, Victim
 from allot.core.scheduling.status import Status, Verdict
 from allot.process.clock import Clock
@@ -33,6 +34,7 @@ class Reporter:
     def __init__(self, client: Client, claim_writes: ClaimWrites, clock: Clock, recorder: EventRecorder) -> None:
         self._pods = client.resource("", "v1", "pods", namespaced=True)
         self._groups = client.typed(PodGroup).resource
+        self._composites = client.typed(CompositePodGroup).resource
         # What was written of late about groups, by uid, and when; the last one asked for comes last.
         self._told: dict[str, tuple[tuple[str, str, str], float]] = {}
         self._claim_writes = claim_writes
@@ -80,27 +82,30 @@ class Reporter:
     async def write_group(self, outcome: GroupOutcome) -> None:
         """The condition of a group, unless it says so already; once true it stays."""
         group = outcome.group
+        if isinstance(group, ForeignGroup):
+            # What its status says is up to the controller of its dialect.
+            return
+        message = f"{outcome.message}. {outcome.explanation}" if outcome.explanation else outcome.message
+        told = (outcome.status, outcome.reason, message)
         for condition in group.status.conditions:
             if condition.type == _GROUP_SCHEDULED and (
-                condition.status == "True"
-                or (condition.status, condition.reason, condition.message)
-                == (outcome.status, outcome.reason, outcome.message)
+                condition.status == "True" or (condition.status, condition.reason, condition.message) == told
             ):
                 return
-        told = (outcome.status, outcome.reason, outcome.message)
         if self._is_just_told(group.metadata.uid, told):
             return
         condition_patch = {
             "type": _GROUP_SCHEDULED,
             "status": outcome.status,
             "reason": outcome.reason,
-            "message": outcome.message,
+            "message": message,
             "observedGeneration": group.metadata.generation,
             "lastTransitionTime": self._clock.now(),
         }
         # Conditions of custom and of built-in kinds merge by type; others of the group are kept by naming them.
         patch = {"metadata": {"uid": group.metadata.uid}, "status": {"conditions": [condition_patch]}}
-        write = self._groups.patch(
+        resource = self._composites if isinstance(group, CompositePodGroup) else self._groups
+        write = resource.patch(
             group.metadata.name, patch, PatchType.STRATEGIC, group.metadata.namespace, subresource="status"
         )
         if not await self._attempt(f"status of pod group {group.metadata.namespace}/{group.metadata.name}", write):
@@ -164,13 +169,15 @@ class Reporter:
             "type": _DISRUPTION_TARGET,
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": f"{by.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            "message": f"{by.spec.scheduler_name}: preempting to accommodate a higher priority {'podgroup' if victim.by else 'pod'}",
             "lastProbeTime": None,
             "lastTransitionTime": self._clock.now(),
         }
         await self._patch_pod(pod, {"conditions": [condition]})
-        note = f"Preempted by pod {by.metadata.uid} on node {refusal.nominated_node or pod.spec.node_name}"
+        whom = victim.by or f"pod {by.metadata.uid} on node {refusal.nominated_node or pod.spec.node_name}"
+        note = f"Preempted by {whom}"
         note = f"{note}: {victim.gives}" if victim.gives else note
+        note = f"{victim.why[0].upper()}{victim.why[1:]}" if victim.why else note
         await self._pods.delete(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
         self._recorder.record(pod, "Normal", "Preempted", "Preempting", _shortened(note), related=by)
 
@@ -199,7 +206,9 @@ class Reporter:
 
 def text_of(refusal: Refusal) -> str:
     """What kube-scheduler would say, and what we can say beyond that."""
-    return f"{refusal.message} {refusal.explanation}" if refusal.explanation else refusal.message
+    if not refusal.explanation:
+        return refusal.message
+    return f"{refusal.message}{' ' if refusal.message.endswith('.') else '. '}{refusal.explanation}"
 
 
 def _shortened(note: str) -> str:

@@ -10,11 +10,13 @@ from allot.client.informer import Change, Informer
 from allot.client.informers import Informers
 from allot.core.model import apps_v1, core_v1, policy_v1, storage_v1
 from allot.core.model import resource_v1 as api
-from allot.core.model.codec import DecodeError, decode
+from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
 from allot.core.model.kinds import kind_of_type
 from allot.core.model.meta import APIStruct
-from allot.core.model.scheduling_v1 import PodGroup
-from allot.scheduler.waits import ClaimWaits
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
+from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
+from allot.core.scheduling.groups.dialects import DIALECTS
+from allot.scheduler.waits import ChangeWaits, ClaimWaits
 
 T = TypeVar("T", bound=APIStruct)
 Object = dict[str, Any]
@@ -28,6 +30,7 @@ _TYPED: tuple[type[APIStruct], ...] = (
     api.ResourceSlice,
     api.DeviceTaintRule,
     api.ResourceClaim,
+    CompositePodGroup,
     PodGroup,
     core_v1.Pod,
 )
@@ -43,6 +46,8 @@ _PLAIN: Mapping[type[APIStruct], tuple[str, str, str, bool]] = {
     apps_v1.ReplicaSet: ("apps", "v1", "replicasets", True),
     apps_v1.StatefulSet: ("apps", "v1", "statefulsets", True),
     policy_v1.PodDisruptionBudget: ("policy", "v1", "poddisruptionbudgets", True),
+    KaiQueue: (KAI_GROUP, "v2", "queues", False),
+    VolcanoQueue: (VOLCANO_GROUP, "v1beta1", "queues", False),
 }
 
 
@@ -62,11 +67,22 @@ class Sources:
         self._discovery = discovery
         self._used: list[Informer[Any]] = []
         self._stops: list[Callable[[], None]] = []
+        # Other schedulers' pod groups that the server has, by their API group.
+        self.dialects = [
+            dialect.api_group
+            for dialect in DIALECTS
+            if discovery.find_kind(dialect.api_group, dialect.version, "PodGroup") is not None
+        ]
+        # Told of volume claims that changed.
+        self.volume_waits = ChangeWaits()
 
     def connect(self, handler: Handler) -> ClaimWaits:
         """Every change goes to the handler."""
         for type_, (group, version, plural, namespaced) in _PLAIN.items():
             self._plain(group, version, plural, type_, namespaced, handler)
+        for dialect in DIALECTS:
+            if dialect.api_group in self.dialects:
+                self._plain(dialect.api_group, dialect.version, "podgroups", dialect.type, True, handler)
         waits: ClaimWaits | None = None
         for type_ in _TYPED:
             informer = self._typed(type_, handler)
@@ -116,6 +132,8 @@ class Sources:
             old, new = _decoded(change.old, type_), _decoded(change.new, type_)
             if old is not None or new is not None:
                 handler(Change(key=change.key, old=old, new=new, is_initial=change.is_initial))
+            if type_ is core_v1.PersistentVolumeClaim:
+                self.volume_waits.wake(change.key)
 
         self._used.append(informer)
         self._stops.append(informer.add_handler(decoded))
@@ -125,7 +143,7 @@ def _decoded(value: Object | None, type_: type[T]) -> T | None:
     if value is None:
         return None
     try:
-        return decode(value, type_).object
+        return decode_served(without_managed_fields(value), type_)
     except DecodeError:
         # Nothing that it says can be relied on; it is as if it were not there.
         return None

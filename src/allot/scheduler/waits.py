@@ -1,4 +1,4 @@
-"""Waiting for what the watch of claims brings: for devices to become ready, and for an own write to be seen."""
+"""Waiting for what watches bring: for devices and volumes to become ready, and for an own write to be seen."""
 
 from __future__ import annotations
 
@@ -9,33 +9,21 @@ from allot.client.informer import Change, Informer
 from allot.core.model.resource_v1 import ResourceClaim
 
 
-class ClaimWaits:
-    """Wakes those who wait for a claim to change."""
+class ChangeWaits:
+    """Wakes those who wait for an object to change."""
 
-    def __init__(self, informer: Informer[ResourceClaim], version: str = "") -> None:
-        """version: that of the API in which the server has claims."""
-        self._informer = informer
-        self.version = version
-        # Claims are written back: as the server sent them, they need not be encoded.
-        informer.keep_sources()
-        self.source = informer.source
+    def __init__(self) -> None:
         self._events: dict[str, asyncio.Event] = {}
-        self._looks: dict[str, Callable[[], str]] = {}
-        self._found: dict[str, str] = {}
 
-    def told(self, change: Change[ResourceClaim]) -> None:
-        """A claim has changed; to be called after everybody else has been told."""
-        if self._looks and change.new is not None and change.new.status.allocation is not None:
-            look = self._looks.pop(change.key, None)
-            if look is not None:
-                self._found[change.key] = look()
+    def wake(self, key: str) -> None:
+        """An object has changed; to be called after everybody else has been told."""
         if self._events:
-            event = self._events.pop(change.key, None)
+            event = self._events.pop(key, None)
             if event is not None:
                 event.set()
 
     def changed(self, key: str) -> asyncio.Event:
-        """What is set with the next change of a claim."""
+        """What is set with the next change of an object."""
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = asyncio.Event()
@@ -49,6 +37,29 @@ class ClaimWaits:
         except TimeoutError:
             return False
         return True
+
+
+class ClaimWaits(ChangeWaits):
+    """Wakes those who wait for a claim to change, and remembers what was seen when it was allocated."""
+
+    def __init__(self, informer: Informer[ResourceClaim], version: str = "") -> None:
+        """version: that of the API in which the server has claims."""
+        super().__init__()
+        self._informer = informer
+        self.version = version
+        # Claims are written back: as the server sent them, they need not be encoded.
+        informer.keep_sources()
+        self.source = informer.source
+        self._looks: dict[str, Callable[[], str]] = {}
+        self._found: dict[str, str] = {}
+
+    def told(self, change: Change[ResourceClaim]) -> None:
+        """A claim has changed; to be called after everybody else has been told."""
+        if self._looks and change.new is not None and change.new.status.allocation is not None:
+            look = self._looks.pop(change.key, None)
+            if look is not None:
+                self._found[change.key] = look()
+        self.wake(change.key)
 
     def expect(self, key: str, look: Callable[[], str]) -> None:
         """A claim is about to be allocated: look, and remember what was found, as soon as the watch shows it. At that moment

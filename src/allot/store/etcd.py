@@ -12,7 +12,7 @@ import re
 import msgspec
 
 from allot.store.entry import DecodedObjects, Entry, LastState, Object, stamp
-from allot.store.etcd_client import COMPACTED_TEXT, FUTURE_TEXT, EtcdClient, EtcdOptions, Outcome, Refused
+from allot.store.etcd_client import COMPACTED_TEXT, FUTURE_TEXT, EtcdClient, EtcdOptions, Refused, TxnResult
 from allot.store.etcd_watch import EtcdWatch
 from allot.store.port import (
     Compacted,
@@ -267,7 +267,7 @@ class EtcdStore:
             if COMPACTED_TEXT not in refused.text:
                 raise StoreUnavailable(f"{self._client}: {refused.text}") from refused
 
-    async def _swap(self, compare: pb.Compare, operation: pb.RequestOp) -> Outcome:
+    async def _swap(self, compare: pb.Compare, operation: pb.RequestOp) -> TxnResult:
         present = pb.RequestOp(request_range=pb.RangeRequest(key=compare.key))
         request = pb.TxnRequest(compare=[compare], success=[operation], failure=[present])
         writing = asyncio.ensure_future(self._client.txn(request))
@@ -300,7 +300,7 @@ def _at(stored: bytes, expected: int) -> pb.Compare:
     )
 
 
-def _present(outcome: Outcome) -> pb.KeyValue | None:
+def _present(outcome: TxnResult) -> pb.KeyValue | None:
     """What the key held when a compare failed."""
     kvs = outcome.answer.responses[0].response_range.kvs
     return kvs[0] if kvs else None

@@ -68,7 +68,7 @@ class Refused(Exception):
         self.text = text
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TxnResult(msgspec.Struct, frozen=True):
     """An answer. repeated: an earlier attempt may have been carried out too."""
 
     answer: Any
@@ -136,7 +136,7 @@ class EtcdClient:
         """Read keys."""
         return (await self._call("/etcdserverpb.KV/Range", request, pb.RangeResponse)).answer  # type: ignore[no-any-return]
 
-    async def txn(self, request: pb.TxnRequest) -> Outcome:
+    async def txn(self, request: pb.TxnRequest) -> TxnResult:
         """Compare and write."""
         return await self._call("/etcdserverpb.KV/Txn", request, pb.TxnResponse)
 
@@ -165,7 +165,7 @@ class EtcdClient:
         if self._channels:
             self._current = (self._current + 1) % len(self._channels)
 
-    async def _call(self, method: str, request: Message, answer: type[Message]) -> Outcome:
+    async def _call(self, method: str, request: Message, answer: type[Message]) -> TxnResult:
         repeated = False
         problem = "no attempt was made"
         try:
@@ -173,7 +173,7 @@ class EtcdClient:
                 while True:
                     for _ in self.options.servers:
                         try:
-                            return Outcome(await self._attempt(method, request, answer), repeated)
+                            return TxnResult(await self._attempt(method, request, answer), repeated)
                         except grpc.aio.AioRpcError as error:
                             problem = f"{_name(error.code())}: {error.details()}"
                             if not _elsewhere(error):

@@ -150,6 +150,6 @@ class EtcdWatch:
         if self._unreachable_since is None:
             self._unreachable_since = now
         elif now - self._unreachable_since > self._client.options.call_timeout_s:
-            raise StoreUnavailable(f"{self._client}: the watch on {self._prefix} cannot go on ({why})")
+            raise StoreUnavailable(f"{self._client}: the watch on {self._prefix} cannot continue ({why})")
         self._client.fail_over()
         await asyncio.sleep(self._client.options.retry_s)

@@ -92,7 +92,7 @@ class SqliteFile:
         state = found.state or FileState("", 0, 0)
         mark = found.mark or Mark(store=state.store or SystemIds().new_uid())
         if found.mark is None and found.state is not None and not state.store:
-            _log.warning("store file %s: had no marker yet; whether all of it is there cannot be told", self._path)
+            _log.warning("store file %s: had no marker yet; whether it is complete is not known", self._path)
         now = Mark(
             store=state.store or mark.store,
             starts=max(state.starts, mark.starts) + 1,

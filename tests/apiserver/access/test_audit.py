@@ -13,6 +13,7 @@ from allot.apiserver.access.audit import AuditLog, AuditRecord, Level
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.core.access.attributes import Attributes, Decision, User
 from allot.process.clock import ManualClock
+from waiting import WAIT_S
 
 ALICE = User("alice", groups=("dev",))
 
@@ -143,7 +144,7 @@ async def test_events_are_written_while_running_and_the_rest_at_the_end(tmp_path
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(log.run())
         log.record(record(name="first"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             while not lines(log.path):
                 await asyncio.sleep(0)
         log.record(record(name="second"))

@@ -135,7 +135,7 @@ def test_a_token_file_with_mistakes_is_refused(tmp_path: Path, content: str) -> 
 headers = st.text(st.characters(exclude_characters="\r\n", categories=None) | st.just("\udcff"), max_size=300)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(headers, headers, st.binary(max_size=300))
 async def test_random_credentials_never_make_a_user(access: Access, header: str, protocols: str, der: bytes) -> None:
     for credentials in (

@@ -368,7 +368,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(values)
 def test_whatever_is_posted_gets_an_answer_or_a_client_error(spec: Any) -> None:
     posted = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": spec, "spec": spec}

@@ -34,6 +34,7 @@ from allot.apiserver.access.certificates import (
 from allot.apiserver.access.kubeconfig import write_kubeconfig
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.process.clock import ManualClock, SystemClock
+from waiting import WAIT_S
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 DAY = 24 * 3600.0
@@ -207,7 +208,7 @@ async def test_a_running_server_renews_its_certificate_by_itself(tmp_path: Path)
     before = (tmp_path / "server.crt").read_bytes()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(certificates.keep_renewed())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             while (tmp_path / "server.crt").read_bytes() == before:
                 await asyncio.sleep(0)
                 clock.advance(10 * DAY)

@@ -17,6 +17,8 @@ from allot.apiserver.access.certificates import ADMIN
 from allot.apiserver.assembly import Settings, running
 from allot.store.memory import MemoryStore
 from apiserver.live import Answer, LiveServer, client_session
+from waiting import WAIT_S
+from waiting import until as eventually
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -25,11 +27,11 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 async def until(ask: Callable[[], Awaitable[Answer]], status: int) -> Answer:
     """The answer once it has the status: what nodes see follows the store within moments, not at once."""
-    answer = await ask()
-    async with asyncio.timeout(10):
-        while answer.status != status:
-            await asyncio.sleep(0.01)
-            answer = await ask()
+
+    async def look() -> Answer | None:
+        return answer if (answer := await ask()).status == status else None
+
+    answer: Answer = await eventually(look)
     return answer
 
 
@@ -265,7 +267,7 @@ async def test_credentials_that_are_no_text_never_break_the_server(server: LiveS
         path = b"/apis/authentication.k8s.io/v1/selfsubjectreviews"
         lines = (b"POST " + path + b" HTTP/1.1", b"Host: localhost", header, b"Content-Type: application/json")
         writer.write(b"\r\n".join((*lines, b"Connection: close", b"Content-Length: %d" % len(body), b"", body)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             status = int((await reader.readline()).split()[1])
             await reader.read()
         writer.close()
@@ -283,7 +285,7 @@ async def test_kubectl_asks_who_it_is_and_what_it_may_do(server: LiveServer) -> 
     assert code == 0
     assert "selfsubjectaccessreviews.authorization.k8s.io" in output
     await bind(server, "view", "carol")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while (await kubectl(server, "auth", "can-i", "list", "pods", "--as=carol"))[1] != "yes\n":
             await asyncio.sleep(0.1)
     assert (await kubectl(server, "auth", "can-i", "get", "/metrics", "--as=carol"))[1].startswith("no")
@@ -303,7 +305,7 @@ async def test_kubectl_creates_tokens_and_roles(server: LiveServer) -> None:
     assert "may not specify a duration less than 10 minutes" in output
     assert (await kubectl(server, "create", "role", "r", "--verb=get", "--resource=pods"))[0] == 0
     assert (await kubectl(server, "create", "rolebinding", "b", "--role=r", "--serviceaccount=default:bot"))[0] == 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while (await kubectl(server, "auth", "can-i", "get", "pods", "--as=system:serviceaccount:default:bot"))[
             1
         ] != "yes\n":

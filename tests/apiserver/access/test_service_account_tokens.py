@@ -268,7 +268,7 @@ def test_deep_and_long_texts_are_no_tokens(access: Access) -> None:
     assert key.verify("a.b." + "c" * 10_000_000) is None
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_a_token_with_any_byte_changed_is_no_token(access: Access, data: st.DataObject) -> None:
     key = access.tokens.key

@@ -11,8 +11,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from allot.apiserver.admission.attributes import Operation
+from allot.apiserver.admission.defaults import ProtectionFinalizers
 from allot.apiserver.errors import StatusError
+from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.request import User
+from allot.controllers.table import select
+from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates
 
 NODE = User("system:node:n1", groups=("system:nodes",))
 
@@ -154,11 +159,11 @@ async def test_pod_groups_are_told_in_their_own_words(world: Any) -> None:
     )
 
 
-async def test_a_pod_group_is_protected(world: Any) -> None:
-    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {}}
-    made = await world.create("scheduling.k8s.io", "podgroups", group)
-    assert made["metadata"]["finalizers"] == ["scheduling.k8s.io/podgroup-protection"]
-    assert made["spec"] == {"priority": 0}
+@pytest.mark.parametrize("gates", [DEFAULT_GATES, ALL_GATES])
+def test_a_pod_group_is_protected_as_long_as_its_controller_runs(gates: FeatureGates) -> None:
+    groups = next(row for row in builtin_resources() if row.plural == "podgroups")
+    is_protected = ProtectionFinalizers(gates).handles(groups, "", Operation.CREATE)
+    assert is_protected == ("podgroup-protection-controller" in {row.name for row in select(["*"], gates)})
 
 
 async def test_only_one_class_is_the_default(world: Any) -> None:
@@ -241,6 +246,33 @@ async def test_volume_claims_get_the_default_class_and_a_finalizer(world: Any) -
     )
     assert claim["spec"]["storageClassName"] == "a"
     assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+
+
+@pytest.mark.parametrize(
+    ("class_", "phase", "why"),
+    [
+        ({"allowVolumeExpansion": True}, "Bound", ""),
+        ({"allowVolumeExpansion": True}, "Pending", "Only bound persistent volume claims can be expanded"),
+        ({"allowVolumeExpansion": False}, "Bound", "the storageclass that provisions the pvc must support resize"),
+        ({}, "Bound", "the storageclass that provisions the pvc must support resize"),
+        (None, "Bound", "the storageclass that provisions the pvc must support resize"),
+    ],
+)
+async def test_volumes_grow_where_their_class_lets_them(world: Any, class_: Any, phase: str, why: str) -> None:
+    if class_ is not None:
+        world.put("storage.k8s.io", "storageclasses", {"metadata": {"name": "s"}, **class_})
+
+    def claim(size: str) -> dict[str, Any]:
+        spec = {"storageClassName": "s", "resources": {"requests": {"storage": size}}}
+        return {"metadata": {"name": "c", "namespace": "default"}, "spec": spec, "status": {"phase": phase}}
+
+    world.put("", "persistentvolumeclaims", claim("1Gi"))
+    await world.update("", "persistentvolumeclaims", claim("1024Mi"))
+    if not why:
+        await world.update("", "persistentvolumeclaims", claim("2Gi"))
+        return
+    error = await refusal(world.update("", "persistentvolumeclaims", claim("2Gi")))
+    assert error.code == 403 and error.message.endswith(why)
 
 
 async def test_a_runtime_class_adds_its_overhead(world: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.live import LiveServer
+from waiting import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
@@ -73,13 +74,13 @@ def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
 
 
 async def established(server: LiveServer, name: str = "widgets.example.com") -> dict[str, Any]:
-    for _ in range(200):
+    async def look() -> dict[str, Any] | None:
         found = (await server.get(f"{DEFINITIONS}/{name}")).json
         conditions = {one["type"]: one["status"] for one in found.get("status", {}).get("conditions", ())}
-        if conditions.get("Established") == "True":
-            return dict(found)
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not established: {found}")
+        return dict(found) if conditions.get("Established") == "True" else None
+
+    found: dict[str, Any] = await until(look, f"{name} is established")
+    return found
 
 
 async def define(server: LiveServer, **changes: Any) -> dict[str, Any]:
@@ -229,12 +230,11 @@ async def test_a_changed_definition_counts_for_the_next_object(server: LiveServe
         }
     ]
     assert (await server.patch(f"{DEFINITIONS}/widgets.example.com", change, "json-patch+json")).status == 200
-    for _ in range(100):
-        found = (await server.get(f"{WIDGETS}/w")).json
-        if "extra" in found["spec"]:
-            break
-        await asyncio.sleep(0.01)
-    assert found["spec"]["extra"] == "new"
+
+    async def extra() -> Any:
+        return (await server.get(f"{WIDGETS}/w")).json["spec"].get("extra")
+
+    assert await until(extra) == "new"
 
 
 async def test_deleting_a_definition_deletes_its_objects(any_server: LiveServer) -> None:
@@ -245,17 +245,21 @@ async def test_deleting_a_definition_deletes_its_objects(any_server: LiveServer)
     gone = await server.delete(f"{DEFINITIONS}/widgets.example.com")
     assert gone.status == 200
     assert "customresourcecleanup.apiextensions.k8s.io" in gone.json["metadata"]["finalizers"]
-    await asyncio.sleep(0.1)
-    left = (await server.get(WIDGETS)).json["items"]
-    assert [item["metadata"]["name"] for item in left] == ["b"]
-    assert left[0]["metadata"]["deletionTimestamp"]
+
+    async def one_left() -> list[Any] | None:
+        items = (await server.get(WIDGETS)).json["items"]
+        return items if len(items) == 1 and items[0]["metadata"].get("deletionTimestamp") else None
+
+    (left,) = await until(one_left)
+    assert left["metadata"]["name"] == "b"
     refused = await server.post(WIDGETS, widget("c"))
     assert refused.status == 405
     await server.patch(f"{WIDGETS}/b", {"metadata": {"finalizers": None}})
-    for _ in range(300):
-        if (await server.get(f"{DEFINITIONS}/widgets.example.com")).status == 404:
-            break
-        await asyncio.sleep(0.01)
+
+    async def is_gone() -> bool:
+        return (await server.get(f"{DEFINITIONS}/widgets.example.com")).status == 404
+
+    await until(is_gone)
     assert (await server.get(WIDGETS)).status == 404
     await define(server)
     assert (await server.get(WIDGETS)).json["items"] == []
@@ -266,12 +270,11 @@ async def test_names_that_are_taken_are_not_accepted(server: LiveServer) -> None
     other = definition(names={"plural": "gadgets", "kind": "Widget", "listKind": "GadgetList", "singular": "gadget"})
     other["metadata"]["name"] = "gadgets.example.com"
     await server.post(DEFINITIONS, other)
-    for _ in range(100):
-        found = (await server.get(f"{DEFINITIONS}/gadgets.example.com")).json
-        if found["status"].get("conditions"):
-            break
-        await asyncio.sleep(0.01)
-    accepted = {one["type"]: one for one in found["status"]["conditions"]}
+
+    async def conditions() -> Any:
+        return (await server.get(f"{DEFINITIONS}/gadgets.example.com")).json["status"].get("conditions")
+
+    accepted = {one["type"]: one for one in await until(conditions)}
     assert accepted["NamesAccepted"]["reason"] == "KindConflict"
     assert accepted["NamesAccepted"]["message"] == '"Widget" is already in use'
     assert accepted["Established"]["status"] == "False"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allot.apiserver.kinds.strategies import strategy_for
-from allot.apiserver.kinds.table import IDLE, builtin_resources
+from allot.apiserver.kinds.table import builtin_resources
 from allot.core.validation.fields import FieldError
 from security.kind_cases import CASES, CHANGES, Case, Change
 
@@ -73,8 +73,3 @@ def test_stored_addresses_may_stay_as_they_are_spelled() -> None:
     assert strategy.validate_update(strategy.prepare_update(labelled, old, ""), old, "") == ()
     more = merged(old, {"endpoints": [{"addresses": [odd]}, {"addresses": ["10.1.2.4"]}]})
     assert strategy.validate_update(strategy.prepare_update(more, old, ""), old, "") != ()
-
-
-def test_kinds_on_which_nothing_acts_are_kinds_that_are_served() -> None:
-    served = {(resource.group, resource.kind) for resource in builtin_resources()}
-    assert IDLE.keys() <= served

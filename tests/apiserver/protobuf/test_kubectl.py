@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from apiserver.live import LiveServer
+from waiting import WAIT_S
 
 # Since this version typed clients send protobuf; the server reads JSON of those before.
 VERSIONS = ("1.31", "1.32", "1.33")
@@ -54,7 +55,7 @@ class Kubectl:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            output, _ = await asyncio.wait_for(process.communicate(), 30)
+            output, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
         except TimeoutError:
             process.kill()
             raise

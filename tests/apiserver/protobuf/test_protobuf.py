@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from allot.apiserver.kinds.schemas import builtin_definitions
 from allot.apiserver.protobuf import Malformed, NotReadable, read
 from allot.apiserver.protobuf.decoding import DEPTH_MAX
 from allot.apiserver.protobuf.table import message_of, object_message
 from allot.apiserver.protobuf.wire import FIELDS_MAX
-from allot.apiserver.schemas import builtin_definitions
 from apiserver.protobuf.encoding import MAGIC, META, enveloped, new, rows
 
 _SCHEMA = "apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
@@ -198,7 +198,7 @@ def test_a_body_that_is_no_envelope_says_what_was_expected() -> None:
     assert _refusal(MAGIC) == "empty body"
     assert _refusal(enveloped("v1", "", b"")) == "Object 'Kind' is missing"
     assert _refusal(enveloped("", "Pod", b"")) == "Object 'apiVersion' is missing"
-    assert "does not belong into the envelope" in _refusal(MAGIC + b"\x28\x01")
+    assert "does not belong in the envelope" in _refusal(MAGIC + b"\x28\x01")
     assert "not UTF-8" in _refusal(MAGIC + b"\x0a\x04\x0a\x02\xff\xff")
 
 
@@ -323,7 +323,7 @@ def test_every_kind_that_can_be_stored_is_readable_but_aggregated_services() -> 
 _KINDS = [("v1", "Pod"), ("apps/v1", "Deployment"), ("resource.k8s.io/v1", "ResourceSlice"), ("v1", "DeleteOptions")]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(_KINDS), st.binary(max_size=200))
 @example(("v1", "Pod"), b"\x0a" * 100)
 def test_random_bytes_are_read_or_refused(kind: tuple[str, str], raw: bytes) -> None:
@@ -334,7 +334,7 @@ def test_random_bytes_are_read_or_refused(kind: tuple[str, str], raw: bytes) -> 
     assert told["kind"] == kind[1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=100))
 def test_random_envelopes_are_read_or_refused(data: bytes) -> None:
     try:
@@ -376,7 +376,7 @@ def _filled(draw: st.DrawFn, name: str, depth: int = 0) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(["core.v1.PodSpec", "core.v1.NodeStatus", "core.v1.ServiceSpec"]).flatmap(_filled))
 def test_what_another_encoder_writes_is_read_back(filled: tuple[Any, Any]) -> None:
     message, told = filled

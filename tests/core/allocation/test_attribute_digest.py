@@ -79,7 +79,7 @@ def closely(expression: str, device: DeviceEntry) -> bool | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(devices=st.lists(DEVICES, min_size=1, max_size=8))
 def test_every_device_gets_the_verdict_of_a_close_look(expression: str, devices: list[dict[str, Any]]) -> None:
     one = signature(expression)

@@ -21,7 +21,7 @@ from .worlds import broken_rules, chosen_by, has_answer, worlds
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", [FIRST_FIT, PACK], ids=["first-fit", "pack"])
 def test_an_answer_breaks_no_rule_and_there_is_one_whenever_there_can_be(policy: Policy) -> None:
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=400)
     @given(worlds())
     def law(world: dict[str, Any]) -> None:
         results, error, _ = run(world, policy)
@@ -34,7 +34,7 @@ def test_an_answer_breaks_no_rule_and_there_is_one_whenever_there_can_be(policy:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_holding_and_releasing_an_allocation_leaves_no_trace(world: dict[str, Any]) -> None:
     inventory, node, claims = load(world)
@@ -52,7 +52,7 @@ def test_holding_and_releasing_an_allocation_leaves_no_trace(world: dict[str, An
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_a_node_that_is_not_worth_trying_has_no_answer(world: dict[str, Any]) -> None:
     inventory, node, claims = load(world)
@@ -62,7 +62,7 @@ def test_a_node_that_is_not_worth_trying_has_no_answer(world: dict[str, Any]) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(worlds())
 def test_what_does_not_fit_has_a_reason_in_words(world: dict[str, Any]) -> None:
     results, _, answer = run(world)
@@ -91,7 +91,7 @@ def trace(inventory: Inventory) -> object:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.lists(st.integers(0, 3), max_size=3, unique=True), min_size=1, max_size=7),
     st.lists(st.integers(1, 3), min_size=1, max_size=3),

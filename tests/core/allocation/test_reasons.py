@@ -78,7 +78,7 @@ def test_a_counter_says_how_much_is_short_and_who_has_it() -> None:
     scenario = world(devices, claim(request("gpu")), counters={"memory": "40Gi"}, in_use={"half": "ml/a"})
     assert summary(scenario) == [
         'request "gpu": 2 devices in class gpu: 1 needs 40Gi of counter set/memory, '
-        "20Gi of 40Gi is left (claim ml/a); 1 is in use (claim ml/a)"
+        "and 20Gi of 40Gi are free (claim ml/a); 1 is in use (claim ml/a)"
     ]
 
 
@@ -106,7 +106,7 @@ def test_a_constraint_shows_the_values_that_clash() -> None:
     devices = [device(f"d{n}", numa=1) for n in range(3)]
     assert summary(world(devices, claim(request("gpu", 2), constraints=[different("numa")]))) == [
         f'request "gpu": 3 devices in class gpu: 3 are free; '
-        f"the claim needs different values of {DRIVER}/numa, they have 1 (3)"
+        f"the claim needs different values of {DRIVER}/numa, they have 1 (3 devices)"
     ]
 
 

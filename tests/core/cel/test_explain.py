@@ -99,7 +99,7 @@ def test_an_error_shows_where_it_arose() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(expressions())
 def test_every_outcome_has_an_explanation_that_agrees_with_it(expression: str) -> None:
     try:

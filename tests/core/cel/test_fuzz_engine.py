@@ -16,7 +16,7 @@ from allot.core.cel.costs.estimate import estimate
 from allot.core.cel.costs.sizes import device_sizes
 from allot.core.cel.data.values import EvaluationError
 from allot.core.cel.device import DeviceView, view
-from allot.core.cel.evaluation.interpret import Outcome, evaluate
+from allot.core.cel.evaluation.interpret import Evaluation, evaluate
 from allot.core.cel.evaluation.plan import PlanError, plan
 from allot.core.cel.evaluation.plan_nodes import Node
 from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
@@ -41,9 +41,7 @@ _ATTRIBUTES: dict[str, tuple[str, Any]] = {
 _CAPACITY = {"mem": Quantity.parse("16Gi"), "s": Quantity.parse("100m")}
 _FULL = view("dra.example.com", _ATTRIBUTES, _CAPACITY, True)
 _DEVICES = (_FULL, view("dra.example.com"), view("", {"s": ("bool", False), "l": ("versions", [])}))
-_fuzzing = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+_fuzzing = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def _compiled(expression: str) -> tuple[Checked, Node] | None:
@@ -56,7 +54,7 @@ def _compiled(expression: str) -> tuple[Checked, Node] | None:
         return None
 
 
-def _evaluated(expression: str, device: DeviceView) -> Outcome | None:
+def _evaluated(expression: str, device: DeviceView) -> Evaluation | None:
     compiled = _compiled(expression)
     return compiled and evaluate(compiled[1], device.variables)
 

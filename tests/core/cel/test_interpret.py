@@ -6,14 +6,14 @@ import pytest
 
 from allot.core.cel.checking.compile import compile_expression
 from allot.core.cel.checking.environment import device_environment
-from allot.core.cel.evaluation.interpret import Outcome, evaluate
+from allot.core.cel.evaluation.interpret import Evaluation, evaluate
 from allot.core.cel.evaluation.plan import HEIGHT_MAX, PlanError, plan
 
 ENVIRONMENT = device_environment(list_type_attributes=True, consumable_capacity=True, stored=True)
 NESTED_LOOPS = "lists.range(1000).all(x, lists.range(1000).all(y, x + y >= 0))"
 
 
-def run(expression: str, limit: int | None = None) -> Outcome:
+def run(expression: str, limit: int | None = None) -> Evaluation:
     return evaluate(plan(compile_expression(expression, ENVIRONMENT), ENVIRONMENT), {}, limit)
 
 

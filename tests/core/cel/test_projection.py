@@ -121,7 +121,7 @@ def outcome(run: Any, seen: DeviceView) -> tuple[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(expressions(), st.lists(DEVICES, min_size=2, max_size=8))
 def test_devices_with_equal_keys_get_equal_outcomes(expression: str, devices: list[DeviceView]) -> None:
     try:

@@ -21,9 +21,11 @@ from allot.core.lifecycle.accounts import (
     without_reference,
 )
 from allot.core.lifecycle.actions import Create, Delete, LookUp, Update
+from allot.core.model.core_v1 import Namespace
+from allot.core.model.meta import ObjectMeta
 
-NAMESPACE = {"metadata": {"name": "ns"}}
-GOING = {"metadata": {"name": "ns", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+NAMESPACE = Namespace(metadata=ObjectMeta(name="ns"))
+GOING = Namespace(metadata=ObjectMeta(name="ns", deletion_timestamp="2026-01-01T00:00:00Z"))
 ACCOUNT = {"metadata": {"name": "robot", "namespace": "ns", "uid": "u1"}}
 
 

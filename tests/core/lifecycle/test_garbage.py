@@ -350,7 +350,7 @@ def survivors(objects: list[Tracked], deleted: str) -> set[str]:
             del left[uid]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(families(), st.integers(0, 7))
 def test_in_the_background_exactly_those_without_owners_go(objects: list[Tracked], which: int):
     deleted = objects[which % len(objects)].uid
@@ -361,7 +361,7 @@ def test_in_the_background_exactly_those_without_owners_go(objects: list[Tracked
     assert set(world.objects) == survivors(objects, deleted)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(families(), st.integers(0, 7))
 def test_in_the_foreground_an_object_goes_after_its_blocking_dependents_and_nobody_waits_forever(
     objects: list[Tracked], which: int
@@ -376,7 +376,7 @@ def test_in_the_foreground_an_object_goes_after_its_blocking_dependents_and_nobo
     assert survivors(objects, deleted) <= set(world.objects) | {deleted}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(families(), st.integers(0, 7))
 def test_orphaning_deletes_nothing_else(objects: list[Tracked], which: int):
     deleted = objects[which % len(objects)].uid

@@ -18,6 +18,7 @@ from allot.core.lifecycle.namespaces import (
     unexpected,
     with_conditions,
 )
+from allot.core.model.core_v1 import Pod, PodSpec, PodStatus
 
 PODS = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True)
 CLAIMS = Resource(group="resource.k8s.io", version="v1", plural="resourceclaims", kind="ResourceClaim", namespaced=True)
@@ -112,10 +113,10 @@ def test_conditions_are_written_only_when_they_change_and_keep_their_time_until_
 
 def test_pods_get_the_longest_grace_period_of_all_until_it_is_over():
     pods = [
-        {"spec": {"terminationGracePeriodSeconds": 30}},
-        {"spec": {"terminationGracePeriodSeconds": 60}, "status": {"phase": "Running"}},
-        {"spec": {"terminationGracePeriodSeconds": 900}, "status": {"phase": "Failed"}},
-        {},
+        Pod(spec=PodSpec(termination_grace_period_seconds=30)),
+        Pod(spec=PodSpec(termination_grace_period_seconds=60), status=PodStatus(phase="Running")),
+        Pod(spec=PodSpec(termination_grace_period_seconds=900), status=PodStatus(phase="Failed")),
+        Pod(),
     ]
     assert grace_s(pods, 10) == 60
     assert grace_s(pods, 60) == 0

@@ -24,17 +24,17 @@ from allot.core.lifecycle.pods import (
     ending,
     grace_of,
 )
-from allot.core.model.pods_v1 import Pod, decode_pod
+from allot.core.model.pods_v1 import RunnablePod, decode_runnable
 
 NOW = 1_800_000_000.0
 
 
-def pod(*containers: dict[str, Any], init: list[dict[str, Any]] | None = None, **spec: Any) -> Pod:
+def pod(*containers: dict[str, Any], init: list[dict[str, Any]] | None = None, **spec: Any) -> RunnablePod:
     made = {
         "metadata": {"name": "p", "namespace": "default", "uid": "u-1", "generation": 1},
         "spec": {"containers": list(containers) or [{"name": "main"}], "initContainers": init or [], **spec},
     }
-    return decode_pod(made)
+    return decode_runnable(made)
 
 
 def running(name: str, attempt: int = 0) -> Record:
@@ -60,7 +60,7 @@ def seen(*records: Record, sandbox: str = "s", **more: Any) -> Seen:
     return Seen(sandbox=sandbox, sandbox_attempt=0 if sandbox else -1, records=found, **more)
 
 
-def starts(found: Pod, now: Seen, at: float = NOW) -> list[tuple[str, int]]:
+def starts(found: RunnablePod, now: Seen, at: float = NOW) -> list[tuple[str, int]]:
     return [(step.name, step.attempt) for step in decide(found, now, at).steps if isinstance(step, Start)]
 
 
@@ -166,7 +166,7 @@ def test_the_end_stops_containers_first_and_sidecars_from_the_last_to_the_first(
 
 
 def test_a_deadline_ends_a_pod() -> None:
-    late = decode_pod(
+    late = decode_runnable(
         {
             "metadata": {"name": "p", "namespace": "default", "uid": "u"},
             "spec": {"containers": [{"name": "main"}], "activeDeadlineSeconds": 5},
@@ -183,7 +183,7 @@ def test_a_deadline_ends_a_pod() -> None:
 def test_the_grace_of_a_deletion_wins_and_is_never_zero() -> None:
     assert grace_of(pod(terminationGracePeriodSeconds=30)) == 30.0
     metadata = {"name": "p", "deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 0}
-    assert grace_of(decode_pod({"metadata": metadata, "spec": {"containers": []}})) == 1.0
+    assert grace_of(decode_runnable({"metadata": metadata, "spec": {"containers": []}})) == 1.0
 
 
 def test_conditions_say_what_is_missing() -> None:
@@ -246,7 +246,7 @@ def test_variables_refer_to_earlier_ones_and_to_the_pod() -> None:
         "resources": {"limits": {"cpu": "1500m"}},
     }
     raw = {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {"containers": [container]}}
-    found = decode_pod(raw)
+    found = decode_runnable(raw)
     fetched = {("configmap", "c"): {"k": b"v"}, ("secret", "s"): None}
     made = environment(found, found.spec.containers[0], PodFacts(), fetched)
     assert made == {

@@ -28,7 +28,7 @@ from allot.core.lifecycle.preparation import (
 )
 from allot.core.model.core_v1 import PodSchedulingGroup
 from allot.core.model.meta import ObjectMeta, OwnerReference
-from allot.core.model.pods_v1 import Metadata, Pod, Spec, decode_pod
+from allot.core.model.pods_v1 import RunnablePod, RunnablePodSpec, decode_runnable
 from allot.core.model.resource_v1 import (
     AllocationResult,
     DeviceAllocationResult,
@@ -38,7 +38,7 @@ from allot.core.model.resource_v1 import (
     ResourceClaimStatus,
 )
 
-POD = Pod(metadata=Metadata(name="p", namespace="default", uid="pod-uid"))
+POD = RunnablePod(metadata=ObjectMeta(name="p", namespace="default", uid="pod-uid"))
 ENTRY = Entry(name="a", claim_name="a")
 MADE = Entry(name="a", claim_name="a", must_own=True)
 
@@ -83,14 +83,16 @@ def test_a_claim_that_is_not_allocated_is_refused() -> None:
 
 
 def test_an_entry_that_names_nothing_is_refused() -> None:
-    pod = decode_pod({"metadata": {"name": "p", "namespace": "default"}, "spec": {"resourceClaims": [{"name": "a"}]}})
+    pod = decode_runnable(
+        {"metadata": {"name": "p", "namespace": "default"}, "spec": {"resourceClaims": [{"name": "a"}]}}
+    )
     text = 'pod "default/p", spec.resourceClaim "a": none of the supported fields are set'
     with pytest.raises(Refused, match=text):
         entries_of(pod)
 
 
 def test_a_claim_made_for_a_pod_group_serves_its_pods_if_that_is_switched_on() -> None:
-    pod = msgspec.structs.replace(POD, spec=Spec(scheduling_group=PodSchedulingGroup(pod_group_name="g")))
+    pod = msgspec.structs.replace(POD, spec=RunnablePodSpec(scheduling_group=PodSchedulingGroup(pod_group_name="g")))
     owner = OwnerReference(api_version="scheduling.k8s.io/v1beta1", kind="PodGroup", name="g", uid="u", controller=True)
     made = claim((), owner_references=(owner,))
     consumer = ResourceClaimConsumerReference(
@@ -218,7 +220,7 @@ def test_what_is_prepared_is_given_back_exactly_when_its_last_pod_ends(steps: li
 
 
 def test_a_claim_that_is_not_recorded_cannot_be_given_to_a_container() -> None:
-    pod = decode_pod(
+    pod = decode_runnable(
         {
             "metadata": {"name": "p", "namespace": "default"},
             "spec": {

@@ -207,7 +207,7 @@ def with_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_object_is_decoded_or_refused_with_a_known_error(data: st.DataObject) -> None:
     document = data.draw(st.sampled_from(api_documents()))

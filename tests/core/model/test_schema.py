@@ -8,13 +8,13 @@ import pickle
 import msgspec
 import pytest
 
-from allot.core.model import core_v1, meta, resource_v1, scheduling_v1, schema
+from allot.core.model import containers_v1, core_v1, meta, pods_v1, resource_v1, scheduling_v1, schema, volumes_v1
 from allot.core.model.meta import APIStruct, RawJSON
 from allot.core.model.schema import Shape, has_partial_parts, schema_of
 
 TYPES = [
     member
-    for module in (meta, core_v1, resource_v1, scheduling_v1)
+    for module in (meta, core_v1, containers_v1, volumes_v1, pods_v1, resource_v1, scheduling_v1)
     for member in vars(module).values()
     if isinstance(member, type) and issubclass(member, APIStruct) and member.__module__ == module.__name__
 ]
@@ -68,3 +68,14 @@ def test_objects_cannot_be_changed_but_replaced() -> None:
     with pytest.raises(AttributeError):
         claim.metadata = meta.ObjectMeta(name="x")  # type: ignore[misc]
     assert msgspec.structs.replace(claim, metadata=meta.ObjectMeta(name="x")).metadata.name == "x"
+
+
+def test_the_default_of_a_mapping_is_shared_and_stays_empty() -> None:
+    first, second = meta.ObjectMeta(), msgspec.convert({}, meta.ObjectMeta)
+    assert first.labels is second.labels is meta.EMPTY
+    assert msgspec.json.encode(first.labels) == b"{}"
+    with pytest.raises(TypeError):
+        first.labels["a"] = "b"  # type: ignore[index]
+    with pytest.raises(TypeError):
+        first.labels.update(a="b")  # type: ignore[attr-defined]
+    assert meta.ObjectMeta(labels={}) == first

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.core.patching import Applied, ApplyConflict, PatchError, apply, fields, track_update
 from allot.core.patching.last_applied import LAST_APPLIED
 from allot.core.schema import Schema

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.core.patching import ApplyConflict, apply, track_update
 from allot.core.patching.comparison import compare, configured_fields
 from allot.core.patching.fieldset import difference, has, intersection, paths

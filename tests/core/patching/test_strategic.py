@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.core.patching import PatchError, strategic_merge_patch
 from allot.core.schema import Schema
 

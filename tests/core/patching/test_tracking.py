@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.core.patching import fields, track_update, without_new_times
 from allot.core.schema import Schema
 

@@ -14,10 +14,10 @@ from allot.core.quota.charge import Quota, Refusal, Request, charge, total_usage
 from allot.core.quota.claims import ALL_DEVICES, DeviceClasses, claim_usage, device_classes, matching_claim_names
 from allot.core.quota.limits import pod_limit_errors, with_default_limits
 from allot.core.quota.pods import matching_pod_names, pod_limits, pod_requests, pod_usage
-from allot.core.quota.usage import PODS, Surroundings, concerns, matching_names, object_count, usage_of
+from allot.core.quota.usage import PODS, QuotaContext, concerns, matching_names, object_count, usage_of
 
 NOW = "2026-01-01T00:00:00Z"
-AROUND = Surroundings(now=NOW)
+AROUND = QuotaContext(now=NOW)
 
 
 def container(cpu: str = "", limit: str = "", **more: Any) -> dict[str, Any]:

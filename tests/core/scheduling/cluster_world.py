@@ -7,10 +7,10 @@ from typing import Any
 from allot.core.model import core_v1
 from allot.core.model.codec import decode
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.devices.claims import Claims
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 

@@ -11,9 +11,9 @@ from allot.core.model.codec import decode
 from allot.core.model.meta import ObjectMeta, OwnerReference
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.quantity import Quantity
-from allot.core.scheduling.claim_fit import ClaimFit
-from allot.core.scheduling.claims import Claims
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.devices.claim_fit import ClaimFit
+from allot.core.scheduling.devices.claims import Claims
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Placement
 
 DRIVER = "gpu.example.com"

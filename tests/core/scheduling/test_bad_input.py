@@ -117,7 +117,7 @@ machine = st.fixed_dictionaries(
 odd_settings = st.builds(Settings, strategy=st.sampled_from(list(Strategy)), policy=st.sampled_from(list(Policy)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(machine, max_size=3), st.lists(spec, max_size=4), odd_settings)
 def test_whatever_comes_there_is_a_placement_or_a_refusal(
     machines: list[dict[str, Any]], specs: list[dict[str, Any]], odd: Settings

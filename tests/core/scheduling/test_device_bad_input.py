@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from allot.core.features import ALL_GATES, DEFAULT_GATES, FeatureGates
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import decode
-from allot.core.scheduling.claim_fit import ClaimFit
-from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.devices.claim_fit import ClaimFit
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.status import Status
 
@@ -213,7 +213,7 @@ def filled(gates: FeatureGates, published: list[Any], claimed: list[tuple[Any, A
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from([DEFAULT_GATES, ALL_GATES]),
     st.lists(slices, max_size=3),

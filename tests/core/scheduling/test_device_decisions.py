@@ -5,9 +5,9 @@ from __future__ import annotations
 from allot.core.model import core_v1
 from allot.core.model.meta import ObjectMeta
 from allot.core.quantity import Quantity
-from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import Deallocate, Decision, Refusal, Unit
 from allot.core.scheduling.status import Verdict
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from allot.core.features import ALL_GATES
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import decode, encode
-from allot.core.scheduling.claim_fit import ClaimFit
-from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.devices.claim_fit import ClaimFit
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import Placement
 from core.allocation.test_laws import trace
 from core.allocation.worlds import worlds
@@ -40,7 +40,7 @@ def load(world: dict[str, Any]) -> tuple[Claims, list[str]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 def test_what_exact_accepts_quick_does_not_hide(world: dict[str, Any]) -> None:
     claims, names = load(world)
@@ -54,7 +54,7 @@ def test_what_exact_accepts_quick_does_not_hide(world: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds(), st.booleans())
 def test_devices_that_are_given_back_are_found_again_whatever_happens_to_slices(
     world: dict[str, Any], republish: bool
@@ -81,7 +81,7 @@ def test_devices_that_are_given_back_are_found_again_whatever_happens_to_slices(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_assuming_and_forgetting_leaves_no_trace(world: dict[str, Any]) -> None:
     claims, names = load(world)
@@ -116,7 +116,7 @@ ASKED = {
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sets(st.sampled_from(sorted(ASKED)), min_size=1),
     st.integers(0, 2),
@@ -288,4 +288,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = pytest.mark.slow(History.TestCase)
-TestHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHistory.settings = settings(max_examples=60, stateful_step_count=40)

@@ -9,7 +9,7 @@ import pytest
 from allot.core.features import FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling.claims import Claims
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.plan import Deallocate, DeleteClaim
 from allot.core.scheduling.status import Status, Verdict
 

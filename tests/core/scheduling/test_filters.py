@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allot.core.scheduling.full_evaluation import fits
+from allot.core.scheduling.nodes.full_evaluation import fits
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allot.core.features import DEFAULT_GATES
 from allot.core.model.meta import Condition
 from allot.core.model.scheduling_v1 import PodGroupStatus
+from allot.core.scheduling import Machine, ObjectChange
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
+from allot.core.scheduling.machine import STALE_AFTER_S
 from allot.core.scheduling.plan import Decision, Unit
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Verdict
@@ -28,8 +31,12 @@ def run(made: Cluster, asked: Unit) -> Decision:
     return decision
 
 
+NO_VICTIMS = ", pod group preemption: No preemption victims found for incoming preemptor"
+
+
 def messages(decision: Decision) -> list[str]:
-    return [refusal.message for refusal in decision.refusals]
+    """What is told of the pods, without what preemption adds where there is nobody who could go."""
+    return [refusal.message.removesuffix(NO_VICTIMS) for refusal in decision.refusals]
 
 
 def test_a_gang_that_fits_is_placed_as_a_whole() -> None:
@@ -52,7 +59,7 @@ def test_a_gang_that_does_not_fit_gets_nothing() -> None:
     ]
     assert decision.group is not None
     assert (decision.group.status, decision.group.reason) == ("False", "Unschedulable")
-    assert decision.group.message == text
+    assert decision.group.message == text + NO_VICTIMS
 
 
 def test_the_pass_ends_as_soon_as_the_minimum_is_out_of_reach() -> None:
@@ -87,7 +94,7 @@ def test_a_basic_group_places_what_fits() -> None:
     assert len(decision.placements) == 1
     decision = run(cluster(node("n1", cpu="1")), unit(None, 2))
     assert decision.group is not None
-    assert decision.group.message == "minCount (1) cannot be satisfied: 0 scheduled, 0 remaining"
+    assert decision.group.message == "minCount (1) cannot be satisfied: 0 scheduled, 0 remaining" + NO_VICTIMS
 
 
 def test_a_surplus_pod_that_does_not_fit_leaves_the_group_unschedulable() -> None:
@@ -200,3 +207,33 @@ def test_members_that_are_somewhere_already_draw_the_others() -> None:
     assert messages(decision)[0] == (
         "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: r1, r2"
     )
+
+
+# --- a group that was placed by half ---
+
+
+def test_a_group_that_is_placed_by_half_for_too_long_gives_back_what_it_has() -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES.changed(["GenericWorkload"]))
+    group = pod_group("g", 2)
+    half = pod("p0", cpu="4", group="g", on="n1")
+    for each in (node("n1"), node("n2"), group, half, pod("other", cpu="4", on="n2"), pod("p1", cpu="4", group="g")):
+        made.apply(ObjectChange(None, each), 0.0)
+    first = made.next(0.0, 0.0)
+    assert first is not None and not first.placements
+    assert not any(refusal.victims for refusal in first.refusals)
+    at = made.next_at()
+    assert at == STALE_AFTER_S
+    late = made.next(at, at)
+    assert late is not None
+    assert [victim.pod.metadata.name for refusal in late.refusals for victim in refusal.victims] == ["p0"]
+    assert "its 1 pods that have a node give it back" in late.refusals[0].explanation
+
+
+def test_a_group_that_was_complete_before_keeps_what_it_has() -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES.changed(["GenericWorkload"]))
+    condition = Condition(type="PodGroupInitiallyScheduled", status="True")
+    group = replace(pod_group("g", 2), status=PodGroupStatus(conditions=(condition,)))
+    for each in (node("n1"), group, pod("p0", cpu="4", group="g", on="n1"), pod("p1", cpu="4", group="g")):
+        made.apply(ObjectChange(None, each), 0.0)
+    assert made.next(0.0, 0.0) is not None
+    assert made.next_at() != STALE_AFTER_S

@@ -25,7 +25,7 @@ from allot.core.scheduling import (
     Verdict,
 )
 from allot.core.scheduling import machine as machine_module
-from allot.core.scheduling.waiting import Place
+from allot.core.scheduling.queueing.waiting import Place
 
 
 def node(name: str = "n", cpu: str = "2") -> Node:
@@ -281,6 +281,22 @@ def test_a_promise_ends_with_its_pod_though_the_api_never_knew_of_it() -> None:
     assert made.queue.place("ns/q") is Place.UNSCHEDULABLE
     assert made.apply(ObjectChange(important, None), 0.2).units == 2
     assert placed(made, 2.0).pod.metadata.name == "q"
+
+
+def test_a_promise_that_could_not_be_written_is_none() -> None:
+    made, important = promising()
+    # Tried again after its pause; until then others may have the node.
+    made.retry(important, 0.0)
+    assert made.queue.place("ns/important") is Place.BACKOFF
+    assert placed(made, 0.1).pod.metadata.name == "q"
+
+
+def test_a_promise_that_the_api_knows_of_outlives_a_failure_to_clear_away() -> None:
+    made, important = promising()
+    written = replace(important, status=replace(important.status, nominated_node_name="n"))
+    made.apply(ObjectChange(important, written), 0.0)
+    made.retry(important, 0.0)
+    assert made.cluster.promised_to(important) == "n"
 
 
 # --- gates ---

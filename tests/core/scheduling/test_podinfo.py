@@ -70,6 +70,26 @@ def test_equal_pods_share_a_profile() -> None:
         assert profiles.of(other) is not first
 
 
+def test_volumes_tell_pods_apart_only_if_they_matter_for_the_choice_of_a_node() -> None:
+    def with_volume(name: str, **source: Any) -> core_v1.Pod:
+        return pod(name, volumes=[{"name": f"kube-api-access-{name}", **source}])
+
+    profiles = Profiles()
+    # As the API server gives it to every pod, with a random name.
+    token = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    assert profiles.of(with_volume("a", **token)) is profiles.of(with_volume("b", **token)) is profiles.of(pod("c"))
+    for source in (
+        {"persistentVolumeClaim": {"claimName": "c"}},
+        {"ephemeral": {}},
+        {"image": {"reference": "x"}},
+        {"gcePersistentDisk": {"pdName": "d"}},
+        {"iscsi": {"iqn": "i"}},
+        {"awsElasticBlockStore": {"volumeID": "v"}},
+        {"rbd": {"image": "i"}},
+    ):
+        assert profiles.of(with_volume("a", **source)) is not profiles.of(pod("c")), source
+
+
 def test_devices_that_stand_for_node_resources_count_as_requests() -> None:
     status = {
         "resourceClaimName": "c",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.core.model.codec import parse_json
 from allot.core.schema import Schema, check_fields, prune
 

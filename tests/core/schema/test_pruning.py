@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allot.apiserver.schemas import builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.core.schema import Schema, apply_defaults, check_fields, prune
 
 POD = builtin_schemas().for_kind("", "v1", "Pod")

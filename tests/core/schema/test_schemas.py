@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allot.apiserver.schemas import builtin_definitions, builtin_schemas
+from allot.apiserver.kinds.schemas import builtin_definitions, builtin_schemas
 from allot.core.schema import Kind, Schema, Schemas, Shape
 
 

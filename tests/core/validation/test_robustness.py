@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allot.core.features import ALL_GATES, DEFAULT_GATES
@@ -233,7 +233,7 @@ STORED = [stored(position) for position in range(len(OBJECTS))]
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=600)
 @given(value=mutated(), all_gates=st.booleans())
 def test_a_mutated_object_is_read_and_checked_or_refused_but_never_crashes(value: Any, all_gates: bool) -> None:
     gates = ALL_GATES if all_gates else DEFAULT_GATES

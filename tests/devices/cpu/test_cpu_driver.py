@@ -18,7 +18,8 @@ from allot.devices.cpu.inventory import GroupBy, Mode, Publishing
 from allot.devices.cpu.topology import read_topology
 from allot.driver.conformance.kubelet import ClaimRef, DriverConnection, Entry
 from devices.cpu.test_cpus import two_sockets
-from driver.cluster import cluster, make_claim, release, started, until
+from driver.cluster import cluster, make_claim, release, started
+from waiting import WAIT_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +70,7 @@ async def world(folder: Path, publishing: Publishing | None = None) -> AsyncIter
     root = two_sockets(folder / "sys")
     driver = CpuDriver(lambda: read_topology(root), publishing)
     async with cluster(folder) as plane, started(driver, plane.client(), folder) as (plugin, kubelet):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             await plugin.publisher.synced.wait()
         yield World(plane.client(), kubelet, folder)
 
@@ -113,7 +114,7 @@ async def test_a_claim_can_name_cpus_of_the_machine(tmp_path: Path) -> None:
         assert await here.prepared(await here.claim("cpudevmachine", 2, "2-3")) == "2-3"
         for cpuset, source, message in (
             ("3,5", "FromClaim", "device cpudevmachine: CPUs 3 belong to other claims"),
-            ("0-1", "FromClaim", "cpuset '0-1': CPU 0 is not there to be had"),
+            ("0-1", "FromClaim", "cpuset '0-1': CPU 0 is not available"),
             ("1", "FromClaim", "cpuset '1' has 1 CPUs, the claim was allocated 2"),
             ("x", "FromClaim", "CPU list 'x': 'x', expected a number or a range such as 0-3"),
             ("1,4", "FromClass", "cpuConfig of a device class, expected it in the claim"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from allot.devices.cpu.topology import Cpu, read_topology, simulated_topology
 from allot.devices.profiles.machines import find_machine
 from allot.devices.sysfs import CpuListError, format_cpu_list, parse_cpu_list
 from allot.driver import Device
+from waiting import WAIT_S
 
 
 def write(root: Path, files: Mapping[str, object]) -> Path:
@@ -248,14 +250,17 @@ def test_classes_are_printed_for_kubectl(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.slow
-def test_the_hook_binds_a_process_to_its_cpus() -> None:
+def test_the_hook_binds_a_process_and_what_it_has_started_to_its_cpus() -> None:
     cpu = min(os.sched_getaffinity(0))
-    with subprocess.Popen(["sleep", "30"]) as sleeper:
+    script = "sh -c 'sleep 60 & echo $!; wait' & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True) as shell:
         try:
+            assert shell.stdout is not None
+            started = [shell.pid, *(int(shell.stdout.readline()) for _ in range(2))]
             hook = [sys.executable, "-m", "allot.devices.cpu.pin", str(cpu)]
-            subprocess.run(hook, input=json.dumps({"pid": sleeper.pid}), text=True, check=True, timeout=30)
-            assert os.sched_getaffinity(sleeper.pid) == {cpu}
-            failed = subprocess.run(hook, input="{}", text=True, capture_output=True, check=False, timeout=30)
+            subprocess.run(hook, input=json.dumps({"pid": shell.pid}), text=True, check=True, timeout=WAIT_S)
+            assert [os.sched_getaffinity(each) for each in started] == [{cpu}] * 3
+            failed = subprocess.run(hook, input="{}", text=True, capture_output=True, check=False, timeout=WAIT_S)
             assert (failed.returncode, failed.stderr) == (1, "error: pin: 'pid'\n")
         finally:
-            sleeper.kill()
+            os.killpg(shell.pid, signal.SIGKILL)

@@ -33,6 +33,7 @@ from allot.driver.plugin import Options, Plugin, running
 from allot.store.memory import MemoryStore
 from apiserver.live import live_server
 from client.conftest import http_transport
+from waiting import WAIT_S
 
 NODE = "worker"
 DYNAMIC = Gates(dynamic_mig=True)
@@ -143,7 +144,12 @@ class Container:
         """Run a program that was mounted."""
         path = f"{self._root}{CONTAINER_PROGRAMS}/{program}"
         return subprocess.run(
-            [*shell, path, *arguments], env=self._environment(), capture_output=True, text=True, timeout=30, check=False
+            [*shell, path, *arguments],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
         )
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
@@ -158,7 +164,7 @@ class Container:
 
 
 @asynccontextmanager
-async def eventually(seconds: float = 20.0) -> AsyncIterator[None]:
+async def eventually(seconds: float = WAIT_S) -> AsyncIterator[None]:
     """A limit for waiting."""
     async with asyncio.timeout(seconds):
         yield

@@ -15,7 +15,8 @@ from allot.devices.nic.interfaces import SimulatedInterfaces
 from allot.devices.profiles.machines import find_machine
 from allot.driver import Health
 from devices.nic.test_nics import tree
-from driver.cluster import cluster, make_claim, release, started, until
+from driver.cluster import cluster, make_claim, release, started
+from waiting import until
 
 pytestmark = pytest.mark.slow
 FIRST = "pci-0000-91-00-0"

@@ -13,7 +13,8 @@ from allot.devices.tpu.chips import SimulatedChips
 from allot.devices.tpu.driver import TpuDriver
 from allot.devices.tpu.inventory import Slice
 from allot.driver import DriverFailed, Health
-from driver.cluster import cluster, make_claim, release, started, until
+from driver.cluster import cluster, make_claim, release, started
+from waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from e2e.scenarios.site import Agent, Site
-from node.cluster import wait_for
+from waiting import WAIT_S, wait_for
 
 
 class DeviceProcess:
@@ -39,7 +39,7 @@ class DeviceProcess:
         """Send a signal and wait for the end."""
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(20)
+            self._process.wait(WAIT_S)
             self._process = None
 
     @property

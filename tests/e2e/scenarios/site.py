@@ -19,7 +19,8 @@ from allot.client.kubeconfig import connection_from_environment
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from e2e.scenarios.wanted import Said, Wanted
-from node.cluster import AllotProcess, wait_for, write_node_kubeconfig
+from node.cluster import AllotProcess, write_node_kubeconfig
+from waiting import wait_for
 
 NODES = ("n1", "n2")
 # All that the scenarios need beyond the defaults of 1.37.

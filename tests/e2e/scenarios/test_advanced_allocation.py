@@ -312,7 +312,8 @@ async def test_38_and_40_extended_resources_are_free_again_when_the_pod_has_fini
     await world.device_class(extendedResourceName=f"{world.namespace}.example.com/gpu")
     over = world.folder / "over"
     script = f"while [ ! -e {over} ]; do sleep 0.05; done"
-    await world.pod("p1", resources=await extended(world, 10), script=script, restartPolicy="Never")
+    wanted = await extended(world, 10)
+    await world.pod("p1", resources=wanted, script=script, sees_folder=True, restartPolicy="Never")
     await world.running("p1")
     await world.pod("p2", resources=await extended(world, 10))
     await world.pending("p2")

@@ -53,7 +53,7 @@ async def test_100_the_claim_of_a_pod_stays_while_the_pod_restarts_and_goes_when
     first = world.folder / "first"
     over = world.folder / "over"
     script = f"[ -e {first} ] || {{ touch {first}; exit 1; }}; while [ ! -e {over} ]; do sleep 0.05; done"
-    await world.pod("p1", templates={"gpu": "single"}, script=script, restartPolicy="OnFailure")
+    await world.pod("p1", templates={"gpu": "single"}, script=script, sees_folder=True, restartPolicy="OnFailure")
     uid = (await world.claim_of("p1", "gpu"))["metadata"]["uid"]
 
     async def restarted() -> bool:

@@ -39,7 +39,8 @@ async def test_110_and_112_exclusive_cpus_are_disjoint_also_after_a_restart_of_t
     script = f"{CPUSET}; while true; do {mask} > FILE; sleep 0.1; done"
     for name in ("p1", "p2"):
         await world.claim(name, cpus(1))
-        await world.pod(name, claims={"cpus": name}, script=script.replace("FILE", str(world.folder / name)))
+        own = script.replace("FILE", str(world.folder / name))
+        await world.pod(name, claims={"cpus": name}, script=own, sees_folder=True)
     given = {name: await cpus_of(world, name) for name in ("p1", "p2")}
     assert len(set(given.values())) == 2 and all(each.isdigit() for each in given.values())
 

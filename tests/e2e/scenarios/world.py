@@ -21,9 +21,10 @@ from e2e.scenarios.device_process import DeviceProcess
 from e2e.scenarios.objects import END, KINDS, RESOURCE, SHOW, Object, container
 from e2e.scenarios.site import Agent, DriverHandle, DriverHost, Site
 from e2e.scenarios.wanted import Wanted
+from node.cluster import sharing
 from node.dra.plugin import DriverOnSockets
+from waiting import WAIT_S
 
-WAIT_S = 20.0
 _POLL_S = 0.05
 # Variables that drivers give.
 _OWN = ("user_", "admin_", "claim_", "container_", "device_", "capacity_")
@@ -277,9 +278,11 @@ class World:
         templates: dict[str, str] | None = None,
         resources: Object | None = None,
         script: str = SHOW,
+        sees_folder: bool = False,
         **spec: Any,
     ) -> Object:
-        """A pod. claims and templates: the pod's name for it → the name of the object."""
+        """A pod. claims and templates: the pod's name for it → the name of the object. sees_folder: its script uses files of the
+        test's folder."""
         entries = [{"name": key, "resourceClaimName": value} for key, value in (claims or {}).items()]
         entries += [{"name": key, "resourceClaimTemplateName": value} for key, value in (templates or {}).items()]
         wanted: Object = dict(resources or {})
@@ -297,6 +300,10 @@ class World:
         }
         if entries:
             body["spec"]["resourceClaims"] = entries
+        if sees_folder:
+            volume, mount = sharing(self.folder)
+            body["spec"]["volumes"] = [volume]
+            body["spec"]["containers"][0]["volumeMounts"] = [mount]
         return await self.make("pods", body)
 
     async def delete_pod(self, name: str, *, grace_s: int | None = None, wait: bool = True) -> None:

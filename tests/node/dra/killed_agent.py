@@ -12,6 +12,7 @@ import msgspec
 from allot.client.api import Client
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import load_kubeconfig
+from allot.core.model.pods_v1 import decode_runnable
 from allot.node.devices import PrepareFailed
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.process.clock import SystemClock
@@ -30,9 +31,9 @@ async def main(root: Path, kubeconfig: Path, pods: list[dict[str, Any]]) -> None
     async def live(pod: dict[str, Any], pause_s: float) -> None:
         while True:
             try:
-                await preparer.prepare(pod)
+                await preparer.prepare(decode_runnable(pod))
                 await asyncio.sleep(pause_s)
-                await preparer.unprepare(pod)
+                await preparer.unprepare(decode_runnable(pod))
             except PrepareFailed:
                 await asyncio.sleep(0.01)
 

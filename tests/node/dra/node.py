@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from allot.client.errors import Forbidden
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import node_user
 from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.model.pods_v1 import decode_runnable
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.process.clock import Clock, SystemClock
@@ -26,6 +27,7 @@ from controllers.cluster import Cluster, by_name, cluster
 from controllers.cluster import claim as claim_object
 from controllers.cluster import pod as pod_object
 from node.dra.plugin import DriverOnSockets
+from waiting import until
 
 NODE = "node-1"
 QUICK = Periods(
@@ -197,18 +199,6 @@ async def node(directory: Path, gates: FeatureGates = DEFAULT_GATES) -> AsyncIte
                     await driver.stop()
 
 
-async def until(what: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Wait until something is true; what it was in the end."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            found = what()
-            if isinstance(found, Awaitable):
-                found = await found
-            if found:
-                return found
-            await asyncio.sleep(0.005)
-
-
 async def registered(preparer: ClaimPreparer, *drivers: str) -> None:
     """Wait until drivers are registered and connected."""
     for driver in drivers or ("gpu.example.com",):
@@ -218,3 +208,11 @@ async def registered(preparer: ClaimPreparer, *drivers: str) -> None:
 def has_records(preparer: ClaimPreparer, pod: Any) -> bool:
     """Whether something is still recorded for a pod."""
     return any(pod["metadata"]["uid"] in record.pod_uids for record in preparer.records.values())
+
+
+def cdi_devices(preparer: ClaimPreparer, pod: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The CDI devices of a container of a pod."""
+    typed = decode_runnable(pod)
+    container = typed.container(name)
+    assert container is not None
+    return preparer.cdi_devices(typed, container)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -232,6 +233,7 @@ class CountedSocket:
         self._service, self._path = driver.endpoint, driver.endpoint.with_name(f"{driver.endpoint.name}.between")
         driver.endpoint = self._path
         self.connections = 0
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_unix_server(self._forward, str(self._path))
@@ -239,10 +241,16 @@ class CountedSocket:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for writer in self._writers:
+            writer.close()
+        for writer in self._writers:
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         to_driver = await asyncio.open_unix_connection(str(self._service))
+        self._writers += writer, to_driver[1]
         await asyncio.gather(_copy(reader, to_driver[1]), _copy(to_driver[0], writer))
 
 

@@ -13,13 +13,15 @@ import msgspec
 import pytest
 
 from allot.core.features import ALL_GATES
+from allot.core.model.pods_v1 import decode_runnable
 from allot.node.devices import PrepareFailed
 from allot.node.dra.claim_preparer import ClaimPreparer
 from allot.wire import dra_v1_pb2
 from controllers.cluster import by_name, from_template
 from controllers.cluster import pod as pod_object
 from node.dra.misbehaviour import HANG_TEXT, MISBEHAVIOURS, hang
-from node.dra.node import NODE, QUICK, Node, has_records, node, registered, until
+from node.dra.node import NODE, QUICK, Node, cdi_devices, has_records, node, registered
+from waiting import until
 
 PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
 
@@ -27,14 +29,14 @@ PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
 async def refused(preparer: ClaimPreparer, pod: Any) -> str:
     """Why a pod does not get its claims."""
     with pytest.raises(PrepareFailed) as caught:
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
     return str(caught.value)
 
 
 async def kept(preparer: ClaimPreparer, pod: Any) -> str:
     """Why the claims of a pod are not given back."""
     with pytest.raises(PrepareFailed) as caught:
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
     return str(caught.value)
 
 
@@ -47,12 +49,12 @@ async def test_a_claim_is_prepared_once_and_given_back_once(tmp_path: Path) -> N
         await registered(preparer)
         pod = await here.pod("p", "a")
         uid = await here.uid_of("a")
-        await preparer.prepare(pod)
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
+        await preparer.prepare(decode_runnable(pod))
         assert driver.asked(PREPARE) == [(uid,)]
-        assert preparer.cdi_devices(pod, "c") == (f"gpu.example.com/claim={uid}-0",)
-        await preparer.unprepare(pod)
-        await preparer.unprepare(pod)
+        assert cdi_devices(preparer, pod, "c") == (f"gpu.example.com/claim={uid}-0",)
+        await preparer.unprepare(decode_runnable(pod))
+        await preparer.unprepare(decode_runnable(pod))
         assert driver.asked(UNPREPARE) == [(uid,)]
         assert here.state() == []
         assert not has_records(preparer, pod)
@@ -61,9 +63,9 @@ async def test_a_claim_is_prepared_once_and_given_back_once(tmp_path: Path) -> N
 async def test_a_pod_without_claims_needs_no_driver_and_leaves_nothing(tmp_path: Path) -> None:
     async with node(tmp_path) as here, here.running() as preparer:
         pod = await here.pod("p")
-        await preparer.prepare(pod)
-        assert preparer.cdi_devices(pod, "c") == ()
-        await preparer.unprepare(pod)
+        await preparer.prepare(decode_runnable(pod))
+        assert cdi_devices(preparer, pod, "c") == ()
+        await preparer.unprepare(decode_runnable(pod))
         assert not preparer.records
 
 
@@ -75,8 +77,8 @@ async def test_each_driver_is_called_once_with_all_claims(tmp_path: Path, versio
         await registered(preparer, *names)
         pod = await here.pod("p", "a", "b", drivers=names)
         uids = {await here.uid_of(name) for name in ("a", "b")}
-        await preparer.prepare(pod)
-        await preparer.unprepare(pod)
+        await preparer.prepare(decode_runnable(pod))
+        await preparer.unprepare(decode_runnable(pod))
         for driver in drivers:
             assert [(version, operation, set(asked)) for version, operation, asked in driver.calls] == [
                 (versions[0], PREPARE, uids),
@@ -89,15 +91,15 @@ async def test_a_claim_that_is_prepared_is_not_prepared_again_for_another_pod(tm
         driver = await here.driver()
         await registered(preparer)
         first = await here.pod("first", "shared")
-        await preparer.prepare(first)
+        await preparer.prepare(decode_runnable(first))
         second = await here.pod("second", "shared", "own")
-        await preparer.prepare(second)
+        await preparer.prepare(decode_runnable(second))
         shared, own = await here.uid_of("shared"), await here.uid_of("own")
         assert driver.asked(PREPARE) == [(shared,), (own,)]
         # Only who used it last gives it back.
-        await preparer.unprepare(first)
+        await preparer.unprepare(decode_runnable(first))
         assert driver.asked(UNPREPARE) == []
-        await preparer.unprepare(second)
+        await preparer.unprepare(decode_runnable(second))
         assert sorted(driver.asked(UNPREPARE)[0]) == sorted((shared, own))
         assert here.state() == []
 
@@ -108,9 +110,9 @@ async def test_a_claim_is_prepared_though_no_container_uses_it(tmp_path: Path) -
         await registered(preparer)
         pod = await here.pod("p", "a")
         pod = {**pod, "spec": {**pod["spec"], "containers": [{"name": "c", "image": "x"}]}}
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         assert len(driver.asked(PREPARE)) == 1
-        assert preparer.cdi_devices(pod, "c") == ()
+        assert cdi_devices(preparer, pod, "c") == ()
 
 
 async def test_containers_get_the_devices_of_the_requests_that_they_name(tmp_path: Path) -> None:
@@ -129,8 +131,8 @@ async def test_containers_get_the_devices_of_the_requests_that_they_name(tmp_pat
         claims |= {"none": [], "sub": [{"name": "a", "request": "two/sub"}]}
         containers = [{"name": name, "image": "x", "resources": {"claims": used}} for name, used in claims.items()]
         pod = {**pod, "spec": {**pod["spec"], "containers": containers}}
-        await preparer.prepare(pod)
-        numbers = {name: [id_.rpartition("-")[2] for id_ in preparer.cdi_devices(pod, name)] for name in (*claims,)}
+        await preparer.prepare(decode_runnable(pod))
+        numbers = {name: [id_.rpartition("-")[2] for id_ in cdi_devices(preparer, pod, name)] for name in (*claims,)}
         assert numbers == {
             "one": ["0", "2"],
             "all": ["0", "1", "2"],
@@ -176,13 +178,13 @@ async def test_extended_resources_are_served_by_their_own_claim(tmp_path: Path) 
                 }
             },
         }
-        await preparer.prepare(pod)
-        assert [preparer.cdi_devices(pod, name) for name in ("first", "second", "zero")] == [
+        await preparer.prepare(decode_runnable(pod))
+        assert [cdi_devices(preparer, pod, name) for name in ("first", "second", "zero")] == [
             (f"gpu.example.com/claim={uid}-0",),
             (f"gpu.example.com/claim={uid}-1",),
             (),
         ]
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
         assert driver.prepared == set()
 
 
@@ -215,7 +217,7 @@ async def test_a_pod_that_fails_a_check_is_told_why_and_leaves_nothing(tmp_path:
         assert await refused(preparer, stranger) == prefix + "DRA driver absent.example.com is not registered"
         assert not preparer.records
         assert not (here.root / "dra_manager_state").exists()
-        await preparer.unprepare(stranger)
+        await preparer.unprepare(decode_runnable(stranger))
 
 
 async def test_an_entry_that_needs_no_claim_is_left_out(tmp_path: Path) -> None:
@@ -223,8 +225,8 @@ async def test_an_entry_that_needs_no_claim_is_left_out(tmp_path: Path) -> None:
         pod = pod_object("p", claims=[from_template("a", "t")], node=NODE)
         pod["metadata"]["uid"] = "uid"
         pod["status"] = {"resourceClaimStatuses": [{"name": "a"}]}
-        await preparer.prepare(pod)
-        assert preparer.cdi_devices(pod, "c") == ()
+        await preparer.prepare(decode_runnable(pod))
+        assert cdi_devices(preparer, pod, "c") == ()
 
 
 async def test_a_claim_with_the_name_of_one_that_is_still_prepared_has_to_wait(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ async def test_a_claim_with_the_name_of_one_that_is_still_prepared_has_to_wait(t
         await registered(preparer)
         pod = await here.pod("p", "a")
         old = await here.uid_of("a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.around = _fail("not yet")
         await here.cluster.of("resourceclaims").update_status(
             {**(await here.cluster.get("resourceclaims", "a") or {}), "status": {}}
@@ -249,7 +251,7 @@ async def test_a_claim_with_the_name_of_one_that_is_still_prepared_has_to_wait(t
         )
         driver.around = None
         await preparer.reconcile()
-        await preparer.prepare(successor)
+        await preparer.prepare(decode_runnable(successor))
         assert driver.prepared == {await here.uid_of("a")}
 
 
@@ -283,7 +285,7 @@ async def test_a_driver_that_fails_is_asked_again_by_the_next_try(tmp_path: Path
         driver.around = _fail("no power", times=1)
         text = "prepare dynamic resources: NodePrepareResources failed for ResourceClaim a: no power"
         assert await refused(preparer, pod) == text
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.around = _fail("in use", times=1)
         text = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim a: in use"
         assert await kept(preparer, pod) == text
@@ -291,8 +293,8 @@ async def test_a_driver_that_fails_is_asked_again_by_the_next_try(tmp_path: Path
         # Nobody gets a claim that is on its way out.
         second = await here.pod("second", "a")
         assert await refused(preparer, second) == "prepare dynamic resources: ResourceClaim a is being unprepared"
-        await preparer.unprepare(pod)
-        await preparer.prepare(second)
+        await preparer.unprepare(decode_runnable(pod))
+        await preparer.prepare(decode_runnable(second))
 
 
 async def test_a_failed_prepare_is_undone_when_the_pod_ends(tmp_path: Path) -> None:
@@ -302,7 +304,7 @@ async def test_a_failed_prepare_is_undone_when_the_pod_ends(tmp_path: Path) -> N
         drivers[1].around = _fail("no", times=1)
         pod = await here.pod("p", "a", drivers=["one.example.com", "two.example.com"])
         assert "failed for ResourceClaim a: no" in await refused(preparer, pod)
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
         # Also who never prepared it is asked; it has to bear that.
         assert [len(driver.asked(UNPREPARE)) for driver in drivers] == [1, 1]
         assert drivers[0].prepared == set()
@@ -315,12 +317,12 @@ async def test_one_of_two_drivers_that_fails_does_not_make_the_other_forget(tmp_
         drivers[1].around = _fail("no", times=1)
         pod = await here.pod("p", "a", drivers=["one.example.com", "two.example.com"])
         await refused(preparer, pod)
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         uid = await here.uid_of("a")
-        assert preparer.cdi_devices(pod, "c") == (f"one.example.com/claim={uid}-0", f"two.example.com/claim={uid}-0")
+        assert cdi_devices(preparer, pod, "c") == (f"one.example.com/claim={uid}-0", f"two.example.com/claim={uid}-0")
         drivers[0].around = _fail("no", times=1)
         await kept(preparer, pod)
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
         assert here.state() == []
 
 
@@ -338,13 +340,13 @@ async def test_a_driver_that_misbehaves_fails_the_pod_and_nothing_else(tmp_path:
         neighbour = await here.pod("q", "b", drivers=[good.name])
         driver.around = around
         assert f"prepare dynamic resources: {PREPARE}{text}" in await refused(preparer, pod)
-        await preparer.prepare(neighbour)
+        await preparer.prepare(decode_runnable(neighbour))
         driver.around = None
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.around = around
         assert f"unprepare dynamic resources: {UNPREPARE}{text}" in await kept(preparer, pod)
         driver.around = None
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
         assert [state["ClaimName"] for state in here.state()] == ["b"]
 
 
@@ -353,13 +355,13 @@ async def test_a_service_that_goes_is_noticed_at_once_and_used_again_when_it_is_
         driver = await here.driver()
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         await driver.stop_service()
         await until(lambda: not preparer.plugins.is_usable(driver.name))
         assert "NodeUnprepareResources: rpc error: code = Unavailable" in await kept(preparer, pod)
         await driver.start_service()
         await registered(preparer)
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
         assert driver.prepared == set()
 
 
@@ -368,13 +370,13 @@ async def test_claims_of_a_driver_that_is_gone_are_kept_until_it_is_back(tmp_pat
         driver = await here.driver()
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         await driver.stop()
         await until(lambda: not preparer.plugins.drivers())
         assert await kept(preparer, pod) == "unprepare dynamic resources: DRA driver gpu.example.com is not registered"
         await driver.start()
         await registered(preparer)
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
 
 
 async def test_an_agent_that_cannot_write_says_so_and_goes_on_later(tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ async def test_an_agent_that_cannot_write_says_so_and_goes_on_later(tmp_path: Pa
         assert "checkpoint ResourceClaim cache: " in await refused(preparer, pod)
         assert driver.calls == []
         (here.root / "dra_manager_state.new").rmdir()
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         assert len(here.state()) == 1
 
 
@@ -402,7 +404,7 @@ async def test_what_a_force_deleted_pod_left_is_given_back(tmp_path: Path) -> No
         pod = await here.pod("p", "a")
         for _ in range(2):
             await refused(preparer, pod)
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.around = _fail("busy", times=2)
         here.active = None
         await asyncio.sleep(0.05)
@@ -419,7 +421,7 @@ async def test_what_a_pod_left_is_given_back_as_soon_as_its_driver_is_there(tmp_
         driver = await here.driver()
         async with here.running() as preparer:
             await registered(preparer)
-            await preparer.prepare(await here.pod("p", "a"))
+            await preparer.prepare(decode_runnable(await here.pod("p", "a")))
         await driver.stop()
         here.active = None
         async with here.running() as preparer:
@@ -439,7 +441,7 @@ async def test_pods_that_are_there_keep_their_share(tmp_path: Path) -> None:
         await registered(preparer)
         first, second = await here.pod("first", "a"), await here.pod("second", "a")
         for pod in (first, second):
-            await preparer.prepare(pod)
+            await preparer.prepare(decode_runnable(pod))
         here.active = {second["metadata"]["uid"]}
         await preparer.reconcile()
         assert driver.asked(UNPREPARE) == []
@@ -459,11 +461,11 @@ async def test_a_pod_is_given_back_once_however_many_ask_for_it(tmp_path: Path) 
         driver.around = slow
         here.active = set()
         await asyncio.gather(
-            preparer.prepare(pod),
-            preparer.unprepare(pod),
+            preparer.prepare(decode_runnable(pod)),
+            preparer.unprepare(decode_runnable(pod)),
             preparer.reconcile(),
             preparer.reconcile(),
-            preparer.unprepare(pod),
+            preparer.unprepare(decode_runnable(pod)),
         )
         assert [operation for _, operation, _ in driver.calls] == [PREPARE, UNPREPARE]
         assert here.state() == []
@@ -499,15 +501,15 @@ async def test_killed_while_a_driver_prepares(tmp_path: Path) -> None:
         pod = await here.pod("p", "a")
         asked = asyncio.Event()
         driver.around = _block(asked)
-        await _begin(here, lambda preparer: preparer.prepare(pod), asked)
+        await _begin(here, lambda preparer: preparer.prepare(decode_runnable(pod)), asked)
         assert here.state()[0]["DriverState"] == {"gpu.example.com": {"Devices": None}}
         driver.around = None
         async with here.running() as preparer:
             await registered(preparer)
-            await preparer.prepare(pod)
+            await preparer.prepare(decode_runnable(pod))
             assert len(driver.asked(PREPARE)) == 2
-            assert len(preparer.cdi_devices(pod, "c")) == 1
-            await preparer.unprepare(pod)
+            assert len(cdi_devices(preparer, pod, "c")) == 1
+            await preparer.unprepare(decode_runnable(pod))
         assert driver.prepared == set()
 
 
@@ -517,7 +519,7 @@ async def test_killed_while_a_driver_prepares_for_a_pod_that_is_then_deleted(tmp
         pod = await here.pod("p", "a")
         asked = asyncio.Event()
         driver.around = _block(asked)
-        await _begin(here, lambda preparer: preparer.prepare(pod), asked)
+        await _begin(here, lambda preparer: preparer.prepare(decode_runnable(pod)), asked)
         driver.around = None
         here.active = set()
         async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as preparer:
@@ -533,19 +535,19 @@ async def test_killed_after_the_claim_was_prepared(tmp_path: Path) -> None:
         async with here.running() as preparer:
             await registered(preparer)
             pod = await here.pod("p", "a")
-            await preparer.prepare(pod)
+            await preparer.prepare(decode_runnable(pod))
         preparer = here.preparer()
         # Containers of the pod can be started again without a driver.
-        assert preparer.cdi_devices(pod, "c") == (f"gpu.example.com/claim={await here.uid_of('a')}-0",)
+        assert cdi_devices(preparer, pod, "c") == (f"gpu.example.com/claim={await here.uid_of('a')}-0",)
         async with here.running() as preparer:
             await registered(preparer)
             second = await here.pod("second", "a")
-            await preparer.prepare(second)
+            await preparer.prepare(decode_runnable(second))
             # Whether it is still prepared is not known, so its driver is asked again.
             assert len(driver.asked(PREPARE)) == 2
-            await preparer.unprepare(pod)
+            await preparer.unprepare(decode_runnable(pod))
             assert driver.asked(UNPREPARE) == []
-            await preparer.unprepare(second)
+            await preparer.unprepare(decode_runnable(second))
         assert driver.prepared == set()
 
 
@@ -555,15 +557,15 @@ async def test_killed_while_a_driver_gives_back(tmp_path: Path) -> None:
         async with here.running() as preparer:
             await registered(preparer)
             pod = await here.pod("p", "a")
-            await preparer.prepare(pod)
+            await preparer.prepare(decode_runnable(pod))
         asked = asyncio.Event()
         driver.around = _block(asked)
-        await _begin(here, lambda preparer: preparer.unprepare(pod), asked)
+        await _begin(here, lambda preparer: preparer.unprepare(decode_runnable(pod)), asked)
         driver.around = None
         assert len(here.state()) == 1
         async with here.running() as preparer:
             await registered(preparer)
-            await preparer.unprepare(pod)
+            await preparer.unprepare(decode_runnable(pod))
         assert len(driver.asked(UNPREPARE)) == 2
         assert here.state() == []
 
@@ -574,9 +576,9 @@ async def test_killed_between_giving_back_and_forgetting(tmp_path: Path) -> None
         async with here.running() as preparer:
             await registered(preparer)
             pod = await here.pod("p", "a")
-            await preparer.prepare(pod)
+            await preparer.prepare(decode_runnable(pod))
             shutil.copy(here.root / "dra_manager_state", here.root / "before")
-            await preparer.unprepare(pod)
+            await preparer.unprepare(decode_runnable(pod))
         (here.root / "before").replace(here.root / "dra_manager_state")
         here.active = set()
         async with here.running(msgspec.structs.replace(QUICK, reconcile_s=0.02)) as preparer:
@@ -594,12 +596,12 @@ async def test_failures_go_on_over_a_restart(tmp_path: Path) -> None:
             await refused(preparer, pod)
         async with here.running() as preparer:
             await registered(preparer)
-            await preparer.prepare(pod)
+            await preparer.prepare(decode_runnable(pod))
             driver.around = _fail("no", times=1)
             await kept(preparer, pod)
         async with here.running() as preparer:
             await registered(preparer)
-            await preparer.unprepare(pod)
+            await preparer.unprepare(decode_runnable(pod))
         assert (driver.prepared, here.state()) == (set(), [])
 
 
@@ -617,8 +619,8 @@ async def test_operations_that_devices_do_not_need_are_left_out(
         driver = await here.driver()
         await registered(preparer)
         pod = await here.pod("p", "a", results=[{"driver": driver.name, "skipNodeOperations": skipped}])
-        await preparer.prepare(pod)
-        await preparer.unprepare(pod)
+        await preparer.prepare(decode_runnable(pod))
+        await preparer.unprepare(decode_runnable(pod))
         assert [operation for _, operation, _ in driver.calls] == operations
         text = here.text()
         assert ('dra_node_prepare_skips_total{driver_name="gpu.example.com"} 1.0' in text) == (
@@ -636,9 +638,9 @@ async def test_an_operation_is_left_out_only_if_no_device_of_the_driver_needs_it
         assert "is not registered" in await refused(preparer, pod)
         every = [{"driver": "gpu.example.com", "skipNodeOperations": ["*"]}]
         pod = await here.pod("q", "b", results=every)
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         assert here.state()[0]["DriverState"]["gpu.example.com"]["skipNodeOperations"] == ["*"]
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
 
 
 # --- metrics ---
@@ -651,7 +653,7 @@ async def test_metrics_have_the_kubelets_names(tmp_path: Path) -> None:
             await here.driver(name)
         await registered(preparer, *names)
         pod = await here.pod("p", "a", drivers=names)
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         text = here.text()
         for name in ("<any>", *names):
             assert f'dra_resource_claims_in_use{{driver_name="{name}"}} 1.0' in text
@@ -659,6 +661,6 @@ async def test_metrics_have_the_kubelets_names(tmp_path: Path) -> None:
         method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
         labels = f'driver_name="one.example.com",grpc_status_code="OK",method_name="{method}"'
         assert f"dra_grpc_operations_duration_seconds_count{{{labels}}} 1.0" in text
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
         lines = [line for line in here.text().splitlines() if line.startswith("dra_resource_claims_in_use{")]
         assert lines == ['dra_resource_claims_in_use{driver_name="<any>"} 0.0']

@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from allot.core.features import DEFAULT_GATES
+from allot.core.model.pods_v1 import decode_runnable
 from allot.node.dra.claim_preparer import ClaimPreparer
 from allot.process.clock import ManualClock
-from node.dra.node import node, registered, until
+from node.dra.node import node, registered
+from waiting import WAIT_S, until
 
 WITH_HEALTH = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 UNKNOWN, HEALTHY, UNHEALTHY = 0, 1, 2
@@ -21,7 +23,7 @@ UNKNOWN, HEALTHY, UNHEALTHY = 0, 1, 2
 
 def said(preparer: ClaimPreparer, pod: Any) -> list[tuple[str, str | None]]:
     """Health and message of the devices of a pod's only container."""
-    found = preparer.health(pod).get("c", [])
+    found = preparer.health(decode_runnable(pod)).get("c", [])
     return [(each["health"], each.get("message")) for status in found for each in status["resources"]]
 
 
@@ -30,9 +32,9 @@ async def test_health_follows_what_the_driver_says(tmp_path: Path) -> None:
         driver = await here.driver(versions=WITH_HEALTH)
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         uid = await here.uid_of("a")
-        assert preparer.health(pod) == {
+        assert preparer.health(decode_runnable(pod)) == {
             "c": [
                 {
                     "name": "claim:a",
@@ -43,13 +45,13 @@ async def test_health_follows_what_the_driver_says(tmp_path: Path) -> None:
         changes = preparer.health_changes()
         for health, message in ((HEALTHY, "msg1"), (UNHEALTHY, "msg2"), (UNHEALTHY, "msg3"), (HEALTHY, "msg4")):
             driver.say(health, message)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(WAIT_S):
                 assert await anext(changes) == pod["metadata"]["uid"]
             assert said(preparer, pod) == [("Healthy" if health == HEALTHY else "Unhealthy", message)]
         # Nothing new: nobody is told.
         driver.say(HEALTHY, "msg4")
         driver.say(UNHEALTHY, "msg5")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             await anext(changes)
         assert said(preparer, pod) == [("Unhealthy", "msg5")]
         assert driver.health_streams == ["v1.DRAResourceHealth"]
@@ -71,7 +73,7 @@ async def test_a_driver_that_ends_its_stream_is_unknown_until_it_reports_again(t
         driver = await here.driver(versions=WITH_HEALTH)
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.say(HEALTHY)
         await until(lambda: said(preparer, pod) == [("Healthy", None)])
         driver.health.put_nowait(None)
@@ -92,7 +94,7 @@ async def test_a_driver_without_health_is_not_asked_again(tmp_path: Path) -> Non
         await until(lambda: not driver.health.qsize())
         await asyncio.sleep(0.1)
         assert len(driver.health_streams) == 1
-        await preparer.prepare(await here.pod("p", "a"))
+        await preparer.prepare(decode_runnable(await here.pod("p", "a")))
 
 
 async def test_garbage_in_a_report_ends_the_stream_and_no_more(tmp_path: Path) -> None:
@@ -100,10 +102,10 @@ async def test_garbage_in_a_report_ends_the_stream_and_no_more(tmp_path: Path) -
         driver = await here.driver(versions=WITH_HEALTH)
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.health.put_nowait(b"\x0a\xff")
         driver.health.put_nowait([("node-1", "gpu-0", 99, "x" * 5000, -7)])
-        await until(lambda: preparer.health(pod)["c"][0]["resources"][0].get("message"))
+        await until(lambda: preparer.health(decode_runnable(pod))["c"][0]["resources"][0].get("message"))
         health, message = said(preparer, pod)[0]
         assert (health, len(message or ""), (message or "")[-4:]) == ("Unknown", 1024, "x...")
 
@@ -118,13 +120,13 @@ async def test_a_report_that_is_too_old_is_not_believed(tmp_path: Path) -> None:
             await asyncio.sleep(0.005)
 
         async def until_ticking(what: Any) -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_S):
                 while not what():
                     await tick(0.01)
 
         await until_ticking(lambda: preparer.plugins.is_usable(driver.name))
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.say(HEALTHY, timeout=10)
         await until_ticking(lambda: said(preparer, pod) == [("Healthy", None)])
         changes = preparer.health_changes()
@@ -133,7 +135,7 @@ async def test_a_report_that_is_too_old_is_not_believed(tmp_path: Path) -> None:
         assert said(preparer, pod) == [("Healthy", None)]
         await tick(2)
         assert said(preparer, pod) == [("Unknown", None)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             assert await anext(changes) == pod["metadata"]["uid"]
         await changes.aclose()
 
@@ -159,10 +161,10 @@ async def test_health_is_told_by_request_and_each_device_once(tmp_path: Path) ->
             "containers": [{**container, "resources": {"claims": claims}}, {**container, "name": "plain"}],
             "initContainers": [init],
         }
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.say(HEALTHY)
         await until(lambda: said(preparer, pod)[0][0] == "Healthy")
-        assert preparer.health(pod) == {
+        assert preparer.health(decode_runnable(pod)) == {
             "c": [
                 {"name": "claim:a/one", "resources": [{"resourceID": "gpu.example.com/gpu=0", "health": "Healthy"}]},
                 {
@@ -202,11 +204,11 @@ async def test_gates_switch_health_and_messages_off(tmp_path: Path, gate: str) -
         driver = await here.driver(versions=WITH_HEALTH)
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         driver.say(HEALTHY, "fine")
         if gate == "ResourceHealthStatus":
             await asyncio.sleep(0.05)
-            assert (preparer.health(pod), driver.health_streams) == ({}, [])
+            assert (preparer.health(decode_runnable(pod)), driver.health_streams) == ({}, [])
         else:
             await until(lambda: said(preparer, pod) == [("Healthy", None)])
 
@@ -216,7 +218,7 @@ async def test_an_instance_that_goes_does_not_take_the_word_of_its_successor(tmp
         old = await here.driver(versions=WITH_HEALTH, instance="-old")
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         new = await here.driver(versions=WITH_HEALTH, instance="-new")
         await until(lambda: new.health_streams and old.health_streams)
         new.say(HEALTHY)

@@ -12,7 +12,8 @@ import pytest
 
 from allot.process.ids import SystemIds
 from node.dra import killed_agent
-from node.dra.node import QUICK, node, until
+from node.dra.node import QUICK, node
+from waiting import until
 
 ROUNDS = 4
 
@@ -42,7 +43,7 @@ async def test_nothing_is_prepared_that_a_killed_agent_does_not_know(tmp_path: P
             agent = await asyncio.create_subprocess_exec(
                 sys.executable, killed_agent.__file__, str(here.root), str(kubeconfig), str(pods)
             )
-            await until(lambda calls=calls: len(driver.calls) > calls + 10, timeout_s=60)
+            await until(lambda calls=calls: len(driver.calls) > calls + 10)
             await asyncio.sleep(0.1 * ids.jitter())
             agent.kill()
             await agent.wait()

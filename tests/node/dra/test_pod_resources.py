@@ -8,10 +8,12 @@ from typing import Any
 import grpc
 import pytest
 
+from allot.core.model.pods_v1 import decode_runnable
 from allot.node.pod_resources import Allocatable, PodResources
 from allot.process.clock import ManualClock, SystemClock
 from allot.wire import pod_resources_v1_pb2 as wire
 from node.dra.node import node, registered
+from waiting import WAIT_S
 
 V1 = "v1.PodResourcesLister"
 
@@ -20,7 +22,7 @@ async def ask(path: Path, method: str, request: Any, answer: Any, service: str =
     """One call, as a client elsewhere makes it."""
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
         send: Any = channel.unary_unary(f"/{service}/{method}", type(request).SerializeToString, answer.FromString)
-        return await send(request, timeout=5)
+        return await send(request, timeout=WAIT_S)
 
 
 async def test_devices_of_claims_are_told_by_container(tmp_path: Path) -> None:
@@ -39,13 +41,16 @@ async def test_devices_of_claims_are_told_by_container(tmp_path: Path) -> None:
             {"name": "init", "image": "x", **uses},
             {"name": "sidecar", "image": "x", "restartPolicy": "Always", **uses},
         ]
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         path = here.root / "pod-resources" / "kubelet.sock"
         # What an agent that was killed has left does not matter.
         path.parent.mkdir()
         path.touch()
         service = PodResources(
-            lambda: [pod], preparer, SystemClock(), allocatable=Allocatable(cpu_ids=(0, 1), memory_bytes=4096)
+            lambda: [decode_runnable(pod)],
+            preparer,
+            SystemClock(),
+            allocatable=Allocatable(cpu_ids=(0, 1), memory_bytes=4096),
         )
         async with service.serving(path):
             listed = await ask(path, "List", wire.ListPodResourcesRequest(), wire.ListPodResourcesResponse)
@@ -93,7 +98,7 @@ async def test_a_pod_that_is_not_prepared_has_no_devices(tmp_path: Path) -> None
     async with node(tmp_path) as here:
         pod = await here.pod("p", "a")
         path = here.root / "kubelet.sock"
-        async with PodResources(lambda: [pod], here.preparer(), SystemClock()).serving(path):
+        async with PodResources(lambda: [decode_runnable(pod)], here.preparer(), SystemClock()).serving(path):
             listed = await ask(path, "List", wire.ListPodResourcesRequest(), wire.ListPodResourcesResponse)
             assert not listed.pod_resources[0].containers[0].dynamic_resources
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allot.core.model.pods_v1 import decode_runnable
 from allot.node.devices import PrepareFailed
 from allot.node.dra.registration import (
     Failing,
@@ -20,8 +21,9 @@ from allot.node.dra.registration import (
     next_failure,
     plan_registrations,
 )
-from node.dra.node import QUICK, has_records, node, registered, until
+from node.dra.node import QUICK, cdi_devices, has_records, node, registered
 from node.dra.plugin import CountedSocket, DriverOnSockets
+from waiting import until
 
 PREPARE = "NodePrepareResources"
 
@@ -95,13 +97,13 @@ async def test_a_driver_that_restarts_is_registered_anew(tmp_path: Path) -> None
         driver = await here.driver()
         await registered(preparer)
         pod = await here.pod("p", "a")
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         await driver.stop()
         await until(lambda: not preparer.plugins.drivers())
         await driver.start()
         await registered(preparer)
         await until(lambda: len(driver.statuses) == 2)
-        await preparer.unprepare(pod)
+        await preparer.unprepare(decode_runnable(pod))
         assert driver.prepared == set()
 
 
@@ -147,10 +149,10 @@ async def test_registration_may_come_before_the_service(tmp_path: Path, common_s
         pod = await here.pod("p", "a")
         if not common_socket:
             with pytest.raises(PrepareFailed, match="code = Unavailable"):
-                await preparer.prepare(pod)
+                await preparer.prepare(decode_runnable(pod))
             await driver.start_service()
         await registered(preparer)
-        await preparer.prepare(pod)
+        await preparer.prepare(decode_runnable(pod))
         assert driver.prepared == {await here.uid_of("a")}
 
 
@@ -188,7 +190,7 @@ async def test_the_plugins_own_order_of_versions_decides(tmp_path: Path) -> None
     async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver(versions=("v1beta1.DRAPlugin", "v1.DRAPlugin"))
         await registered(preparer)
-        await preparer.prepare(await here.pod("p", "a"))
+        await preparer.prepare(decode_runnable(await here.pod("p", "a")))
         assert [version for version, _, _ in driver.calls] == ["v1beta1.DRAPlugin"]
 
 
@@ -235,7 +237,7 @@ async def test_names_of_sockets_may_have_any_letters(tmp_path: Path) -> None:
     async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver(instance=" ü%20?#")
         await registered(preparer)
-        await preparer.prepare(await here.pod("p", "a"))
+        await preparer.prepare(decode_runnable(await here.pod("p", "a")))
         assert len(driver.calls) == 1
 
 
@@ -259,15 +261,15 @@ async def test_a_rolling_update_moves_calls_to_the_newer_instance(tmp_path: Path
         old = await here.driver(instance="-old")
         await registered(preparer)
         first, second, third = [await here.pod(name, name) for name in ("a", "b", "c")]
-        await preparer.prepare(first)
+        await preparer.prepare(decode_runnable(first))
         new = await here.driver(instance="-new")
         await until(lambda: len(preparer.plugins.instances()) == 2)
         await until(lambda: all(each.is_connected for each in preparer.plugins.instances()))
-        await preparer.prepare(second)
+        await preparer.prepare(decode_runnable(second))
         await old.stop()
         await until(lambda: len(preparer.plugins.instances()) == 1)
-        await preparer.prepare(third)
-        await preparer.unprepare(first)
+        await preparer.prepare(decode_runnable(third))
+        await preparer.unprepare(decode_runnable(first))
         assert (len(old.calls), [operation for _, operation, _ in new.calls]) == (
             1,
             [PREPARE, PREPARE, "NodeUnprepareResources"],
@@ -282,7 +284,7 @@ async def test_a_failed_update_leaves_calls_with_the_older_instance(tmp_path: Pa
         await until(lambda: sum(each.is_connected for each in preparer.plugins.instances()) == 2)
         await new.stop_service()
         await until(lambda: sum(each.is_connected for each in preparer.plugins.instances()) == 1)
-        await preparer.prepare(await here.pod("p", "a"))
+        await preparer.prepare(decode_runnable(await here.pod("p", "a")))
         assert (len(old.calls), len(new.calls)) == (1, 0)
 
 
@@ -300,13 +302,13 @@ async def test_an_instance_that_goes_may_finish_what_it_was_asked(tmp_path: Path
         driver.around = slow
         pod = await here.pod("p", "a")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(preparer.prepare(pod))
+            tasks.create_task(preparer.prepare(decode_runnable(pod)))
             await asked.wait()
             await driver.stop_registration()
             await until(lambda: not preparer.plugins.drivers())
             go_on.set()
         assert has_records(preparer, pod)
-        assert len(preparer.cdi_devices(pod, "c")) == 1
+        assert len(cdi_devices(preparer, pod, "c")) == 1
 
 
 async def test_an_instance_is_connected_to_once_for_everything(tmp_path: Path) -> None:
@@ -320,8 +322,8 @@ async def test_an_instance_is_connected_to_once_for_everything(tmp_path: Path) -
             await until(lambda: driver.health_streams)
             for name in ("first", "second"):
                 pod = await here.pod(name, name)
-                await preparer.prepare(pod)
-                await preparer.unprepare(pod)
+                await preparer.prepare(decode_runnable(pod))
+                await preparer.unprepare(decode_runnable(pod))
             assert (counted.connections, len(driver.calls)) == (1, 4)
             await driver.stop_registration()
             await until(lambda: not preparer.plugins.drivers())

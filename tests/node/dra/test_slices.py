@@ -15,8 +15,9 @@ from allot.client.transport import Response
 from allot.node.dra.slices import SliceWiper
 from allot.process.clock import ManualClock
 from allot.process.ids import SystemIds
-from node.dra.node import NODE, QUICK, node, registered, until
+from node.dra.node import NODE, QUICK, node, registered
 from node.dra.plugin import DriverOnSockets
+from waiting import until
 
 SOON = msgspec.structs.replace(QUICK, wipe_s=0.2)
 

@@ -30,6 +30,7 @@ from allot.node.runtimes.port import (
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from containerd_server import IMAGE, ContainerdServer, Registry, why_not
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 REFUSALS = ("operation not supported", "operation not permitted", "permission denied")
@@ -117,7 +118,7 @@ class RunningPod:
     async def log(self, name: str = "main", *, lines: int = 1) -> list[tuple[str, str]]:
         """What a container has said, line by line with its stream. containerd writes the last lines soon after the end."""
         path = Path(self.spec.log_directory) / name / "0.log"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             while len(said := path.read_text().splitlines()) < lines:
                 await asyncio.sleep(0.02)
         return [(line.split(" ")[1], line.split(" ", 3)[3]) for line in said]
@@ -322,12 +323,14 @@ async def _write_all(streams: Streams, data: bytes) -> None:
     await streams.write(b"")
 
 
+# The size is set beside the input, not in its order.
+SIZED = 'read line; until [ "$(stty size 2>/dev/null)" = "43 132" ]; do sleep 0.05; done; stty size; echo $line >&2'
+
+
 async def test_a_terminal_has_a_size_and_one_stream(pod: RunningPod) -> None:
     id_ = await pod.start(command=LASTS)
-    streams = await pod.runtime.exec(id_, ("sh", "-c", "read line; stty size; echo $line >&2"), tty=True, stdin=True)
+    streams = await pod.runtime.exec(id_, ("sh", "-c", SIZED), tty=True, stdin=True)
     await streams.resize(132, 43)
-    # The size is set beside the input, not in its order.
-    await asyncio.sleep(0.3)
     await streams.write(b"typed\n")
     said = await _all(streams)
     assert said[1].replace(b"\r", b"").split() == [b"typed", b"43", b"132", b"typed"]
@@ -450,7 +453,7 @@ async def test_a_container_that_does_not_listen_is_ended_after_its_grace_period(
 
 
 async def _next_of(changes: AsyncIterator[str], pod: PodName) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         async for uid in changes:
             if uid == pod.uid:
                 return
@@ -483,7 +486,7 @@ async def test_containers_outlive_the_runtime_and_changes_go_on_after_its_restar
     with pytest.raises(RuntimeFailure, match="cannot be reached"):
         await pod.runtime.list()
     server.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while not (await pod.runtime.status()).ready:
             await asyncio.sleep(0.05)
     assert (await pod.container(id_)).state == State.RUNNING
@@ -495,9 +498,9 @@ async def test_containers_outlive_the_runtime_and_changes_go_on_after_its_restar
 
 async def test_usage_is_told_for_running_containers(pod: RunningPod) -> None:
     id_ = await pod.start(command=("sh", "-c", "while true; do true; done"))
-    await asyncio.sleep(0.2)
-    used = {each.id: each for each in await pod.runtime.usage()}[id_]
-    assert used.processor_seconds > 0
+    async with asyncio.timeout(WAIT_S):
+        while not (used := {each.id: each for each in await pod.runtime.usage()}[id_]).processor_seconds:
+            await asyncio.sleep(0.02)
     assert used.memory_bytes > 0
 
 

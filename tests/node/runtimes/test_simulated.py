@@ -14,6 +14,7 @@ from allot.node.runtimes.process import ProcessRuntime
 from allot.node.runtimes.simulated import SimulatedRuntime
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
+from waiting import WAIT_S
 
 POD = PodName(uid="u1", namespace="default", name="p1")
 RUN, CODE = "allot.dev/run-seconds", "allot.dev/exit-code"
@@ -35,7 +36,7 @@ async def start(on: SimulatedRuntime, root: Path, spec: ContainerSpec, annotatio
 
 async def ended(on: SimulatedRuntime, id_: str) -> Container:
     """The container once it has ended, as the agent finds out: by a change."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         async for uid in on.changes():
             assert uid == POD.uid
             _, found = await on.of(uid)
@@ -113,4 +114,7 @@ async def test_programs_run_as_long_as_there_is_room_for_them(tmp_path: Path) ->
     assert (await ended(on, program)).exit_code == 143
     third = await start(on, tmp_path, spec("sh", "-c", "exit 6"), {})
     assert (await ended(on, third)).exit_code == 6
+    for sandbox in (await on.list())[0]:
+        await on.stop_sandbox(sandbox.id)
+        await on.remove_sandbox(sandbox.id)
     await on.close()

@@ -5,49 +5,39 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import quote
 
+import aiohttp
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allot.http1.heads import HttpError, parse_head
+from allot.http1.requests import Request, Upgrade, serving
 from allot.node.runtimes.port import RuntimeFailure, Streams
 from allot.node.serving.commands import Wanted, failure_of, forward_ports, run_command, status_of
-from allot.node.serving.http import HttpError, Request
 from allot.node.serving.spdy import DICTIONARY, SpdySession
+from allot.process.clock import SystemClock
+from waiting import WAIT_S
 
 
-class Wire:
+class Pipe:
     """Both ends of a connection in memory: what is fed is read by the server, what it writes is kept."""
 
-    def __init__(self, fed: bytes = b"") -> None:
-        self.reader = asyncio.StreamReader()
-        self.reader.feed_data(fed)
-        self.written = bytearray()
+    def __init__(self, fed: bytes) -> None:
+        self._fed = fed
+        self.written = b""
 
-    # As a writer.
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    async def drain(self) -> None:
-        await asyncio.sleep(0)
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_extra_info(self, _name: str) -> None:
-        return None
-
-    # As a pipe.
     async def read_exactly(self, count: int) -> bytes:
-        return await self.reader.readexactly(count)
+        if len(self._fed) < count:
+            raise ConnectionResetError
+        taken, self._fed = self._fed[:count], self._fed[count:]
+        return taken
 
-
-class Pipe(Wire):
-    """The same for frames."""
-
-    async def write(self, data: bytes) -> None:  # type: ignore[override]
+    async def write(self, data: bytes) -> None:
         self.written += data
 
 
@@ -58,7 +48,7 @@ class Echo(Streams):
         self._said: asyncio.Queue[bytes] = asyncio.Queue()
         self._code = code
         self.sizes: list[tuple[int, int]] = []
-        self.is_closed = False
+        self.closed = asyncio.Event()
 
     async def write(self, data: bytes) -> None:
         await self._said.put(data)
@@ -74,65 +64,115 @@ class Echo(Streams):
         return self._code
 
     async def close(self) -> None:
-        self.is_closed = True
+        self.closed.set()
 
 
-def request(wire: Wire, **headers: str) -> Request:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request("GET", "/exec?port=80", named, b"", wire.reader, wire)  # type: ignore[arg-type]
+def request(target: str = "/", **headers: str) -> Request:
+    lines = [
+        f"GET {target} HTTP/1.1",
+        "Host: x",
+        *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
+    ]
+    return Request(parse_head("\r\n".join(lines).encode()))
 
 
-def message(*data: bytes) -> bytes:
-    """A masked frame of a WebSocket's client."""
-    said, mask = b"".join(data), b"\x01\x02\x03\x04"
-    masked = bytes(each ^ mask[place % 4] for place, each in enumerate(said))
-    return bytes((0x82, 0x80 | 126)) + len(said).to_bytes(2, "big") + mask + masked
+@asynccontextmanager
+async def serving_to(answer: Callable[[Request], Upgrade]) -> AsyncIterator[int]:
+    """A port of the loopback at which that is the answer."""
+
+    async def handle(request: Request) -> Upgrade:
+        return answer(request)
+
+    async with serving(handle, SystemClock(), "127.0.0.1", 0) as port, asyncio.timeout(WAIT_S):
+        yield port
 
 
-def messages(written: bytes) -> list[bytes]:
-    """What a server said on a WebSocket after its head."""
-    data, found = written.partition(b"\r\n\r\n")[2], []
-    while data:
-        length, start = data[1], 2
-        if length == 126:
-            length, start = int.from_bytes(data[2:4], "big"), 4
-        if data[0] == 0x82:
-            found.append(data[start : start + length])
-        data = data[start + length :]
-    return found
+@asynccontextmanager
+async def websocket(port: int, *protocols: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"http://127.0.0.1:{port}/?port=80", protocols=protocols) as socket,
+    ):
+        yield socket
 
 
-_SOCKET = {"upgrade": "websocket", "sec_websocket_key": "x", "sec_websocket_version": "13"}
+async def spdy(port: int, said: bytes, *until: bytes) -> bytes:
+    """What the server says after the head, when all of that was among it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+    writer.write(f"{head}X-Stream-Protocol-Version: v4.channel.k8s.io,v3.channel.k8s.io\r\n\r\n".encode() + said)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+    heard = b""
+    while not all(each in heard for each in until):
+        heard += await reader.read(65_536)
+    writer.transport.abort()
+    return heard
 
 
 async def test_a_command_over_a_websocket_has_channels_and_ends_with_a_status() -> None:
     size = msgspec.json.encode({"Width": 80, "Height": 24})
-    wire = Wire(message(b"\x04", size) + message(b"\x04not json") + message(b"\x00typed") + message(b"\xff\x00"))
     echo = Echo(code=3)
 
     async def start() -> Streams:
         return echo
 
     wanted = Wanted(stdin=True, stdout=True, stderr=True, tty=True)
-    async with asyncio.timeout(5):
-        await run_command(request(wire, sec_websocket_protocol="v5.channel.k8s.io", **_SOCKET), wanted, start)
-    assert b"Sec-WebSocket-Protocol: v5.channel.k8s.io" in wire.written
-    said = messages(bytes(wire.written))
-    assert said[:2] == [b"\x01", b"\x01typed"]
-    assert msgspec.json.decode(said[2][1:]) == status_of(3)
-    assert echo.sizes == [(80, 24)]
-    assert echo.is_closed
+    async with serving_to(lambda asked: run_command(asked, wanted, start)) as port:
+        async with websocket(port, "v5.channel.k8s.io") as socket:
+            assert socket.protocol == "v5.channel.k8s.io"
+            large = b"x" * 300_000
+            for said in (b"\x04" + size, b"\x04not json", b"\x00typed", b"\x00" + large, b"\xff\x00"):
+                await socket.send_bytes(said)
+            heard = [message.data async for message in socket]
+        assert heard[:2] == [b"\x01", b"\x01typed"]
+        assert heard[2] == b"\x01" + large
+        assert msgspec.json.decode(heard[3][1:]) == status_of(3)
+        assert socket.close_code == 1000
+        assert echo.sizes == [(80, 24)]
+        await echo.closed.wait()
 
 
 async def test_a_program_that_cannot_be_started_is_told_as_a_status() -> None:
-    wire = Wire()
-
     async def start() -> Streams:
         raise RuntimeFailure("ExecError", "no such container")
 
     wanted = Wanted(stdin=False, stdout=True, stderr=True, tty=False)
-    await run_command(request(wire, sec_websocket_protocol="v4.channel.k8s.io", **_SOCKET), wanted, start)
-    assert msgspec.json.decode(messages(bytes(wire.written))[-1][1:]) == failure_of("no such container")
+    async with (
+        serving_to(lambda asked: run_command(asked, wanted, start)) as port,
+        websocket(port, "v4.channel.k8s.io") as socket,
+    ):
+        heard = [message.data async for message in socket]
+    assert msgspec.json.decode(heard[-1][1:]) == failure_of("no such container")
+
+
+async def test_a_command_ends_with_its_client() -> None:
+    echo = Echo()
+
+    async def start() -> Streams:
+        return echo
+
+    wanted = Wanted(stdin=True, stdout=True, stderr=False, tty=False)
+    async with serving_to(lambda asked: run_command(asked, wanted, start)) as port:
+        async with websocket(port, "v5.channel.k8s.io") as socket:
+            assert await socket.receive_bytes() == b"\x01"
+        await echo.closed.wait()
+
+
+async def test_a_command_ends_with_the_server() -> None:
+    echo = Echo()
+
+    async def start() -> Streams:
+        return echo
+
+    wanted = Wanted(stdin=True, stdout=True, stderr=False, tty=False)
+    async with asyncio.timeout(WAIT_S), AsyncExitStack() as client:
+        async with serving_to(lambda asked: run_command(asked, wanted, start)) as port:
+            socket = await client.enter_async_context(websocket(port, "v5.channel.k8s.io"))
+            assert await socket.receive_bytes() == b"\x01"
+        assert echo.closed.is_set()
+
+
+_SOCKET = {"upgrade": "websocket", "sec_websocket_key": "x", "sec_websocket_version": "13"}
 
 
 @pytest.mark.parametrize(
@@ -145,13 +185,22 @@ async def test_a_program_that_cannot_be_started_is_told_as_a_status() -> None:
         {"upgrade": "SPDY/3.1", "x_stream_protocol_version": "v1"},
     ],
 )
-async def test_clients_that_speak_something_else_are_refused_before_anything_starts(headers: dict[str, str]) -> None:
+def test_clients_that_speak_something_else_are_refused_before_anything_starts(headers: dict[str, str]) -> None:
     async def start() -> Streams:
         raise AssertionError("nothing is started")
 
     wanted = Wanted(stdin=False, stdout=True, stderr=False, tty=False)
     with pytest.raises(HttpError):
-        await run_command(request(Wire(), **headers), wanted, start)
+        run_command(request(**headers), wanted, start)
+
+
+@pytest.mark.parametrize("ports", ["", "0", "65536", "80,x", "²"])
+def test_ports_are_numbers_of_ports(ports: str) -> None:
+    async def connect(_port: int) -> Streams:
+        raise AssertionError("nothing is connected")
+
+    with pytest.raises(HttpError, match="invalid port"):
+        forward_ports(request(f"/?port={quote(ports)}", **_SOCKET), connect)
 
 
 class SpdyClient:
@@ -189,54 +238,76 @@ def data_frames(written: bytes) -> dict[int, bytes]:
 async def test_a_command_over_spdy_has_a_stream_for_each_purpose() -> None:
     client = SpdyClient()
     fed = client.open(1, streamtype="error") + client.open(3, streamtype="stdin") + client.open(5, streamtype="stdout")
-    wire = Wire(fed + client.control(6, b"\0\0\0\1") + client.data(3, b"typed") + client.data(3, b"", ends=True))
+    fed += client.control(6, b"\0\0\0\1") + client.data(3, b"typed") + client.data(3, b"", ends=True)
 
     async def start() -> Streams:
         return Echo()
 
     wanted = Wanted(stdin=True, stdout=True, stderr=False, tty=False)
-    headers = {"upgrade": "SPDY/3.1", "x_stream_protocol_version": "v4.channel.k8s.io,v3.channel.k8s.io"}
-    async with asyncio.timeout(5):
-        await run_command(request(wire, **headers), wanted, start)
-    said = data_frames(bytes(wire.written).partition(b"\r\n\r\n")[2])
+    async with serving_to(lambda asked: run_command(asked, wanted, start)) as port:
+        said = data_frames(await spdy(port, fed, msgspec.json.encode(status_of(0))))
     assert said[5] == b"typed"
     assert msgspec.json.decode(said[1]) == status_of(0)
 
 
-async def test_ports_are_forwarded_and_refusals_told_on_the_error_stream() -> None:
+REFUSED = b"an error occurred forwarding 81: connection refused"
+
+
+async def connect(port: int) -> Streams:
+    if port == 81:
+        raise RuntimeFailure("PortForwardError", "connection refused")
+    return Echo()
+
+
+def forwarding() -> bytes:
+    """A client that says hello at one port, and cannot at another."""
     client = SpdyClient()
-    fed = b"".join(
+    opened = b"".join(
         client.open(first + place, streamtype=kind, port=port, requestid=str(first))
         for first, port in ((1, "80"), (5, "81"))
         for place, kind in ((0, "error"), (2, "data"))
     )
-    wire = Wire(fed + client.data(3, b"hello") + client.data(3, b"", ends=True))
+    return opened + client.data(3, b"hello") + client.data(3, b"", ends=True)
 
-    async def connect(port: int) -> Streams:
-        if port == 81:
-            raise RuntimeFailure("PortForwardError", "connection refused")
-        return Echo()
 
-    async def hang_up() -> None:
-        await asyncio.sleep(0.1)
-        wire.reader.feed_eof()
+async def test_ports_are_forwarded_and_refusals_told_on_the_error_stream() -> None:
+    async with serving_to(lambda asked: forward_ports(asked, connect)) as port:
+        said = data_frames(await spdy(port, forwarding(), b"hello", REFUSED))
+    assert (said[3], said[5]) == (b"hello", REFUSED)
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
-        tasks.create_task(hang_up())
-        await forward_ports(request(wire, upgrade="SPDY/3.1"), connect)
-    said = data_frames(bytes(wire.written).partition(b"\r\n\r\n")[2])
-    assert said[3] == b"hello"
-    assert said[5] == b"an error occurred forwarding 81: connection refused"
+
+async def test_ports_are_forwarded_through_a_websocket() -> None:
+    async with (
+        serving_to(lambda asked: forward_ports(asked, connect)) as port,
+        websocket(port, "SPDY/3.1+portforward.k8s.io") as socket,
+    ):
+        fed, heard = forwarding(), b""
+        for start in range(0, len(fed), 7):
+            await socket.send_bytes(fed[start : start + 7])
+        while b"hello" not in heard or REFUSED not in heard:
+            heard += await socket.receive_bytes()
+    said = data_frames(heard)
+    assert (said[3], said[5]) == (b"hello", REFUSED)
+
+
+async def test_ports_are_forwarded_through_channels_of_a_websocket() -> None:
+    async with (
+        serving_to(lambda asked: forward_ports(asked, connect)) as port,
+        websocket(port, "v4.channel.k8s.io") as socket,
+    ):
+        number = struct.pack("<H", 80)
+        assert [await socket.receive_bytes() for _ in range(2)] == [b"\0" + number, b"\1" + number]
+        await socket.send_bytes(b"\0hello")
+        assert await socket.receive_bytes() == b"\0hello"
 
 
 @given(st.binary(max_size=300), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_garbage_ends_a_session_and_nothing_else(garbage: bytes, after_start: bool) -> None:
     async def check() -> None:
         pipe = Pipe((SpdyClient().open(1, streamtype="data") if after_start else b"") + garbage)
-        pipe.reader.feed_eof()
         session = SpdySession(pipe)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             await session.run()
             while (stream := await session.opened.get()) is not None:
                 async for _ in stream.received():
@@ -250,6 +321,6 @@ async def test_headers_that_would_fill_the_memory_end_the_session() -> None:
     block = bomb.compress(b"\0" * 5_000_000) + bomb.flush(zlib.Z_SYNC_FLUSH)
     pipe = Pipe(SpdyClient().control(1, struct.pack(">IIH", 1, 0, 0) + block))
     session = SpdySession(pipe)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         await session.run()
     assert await session.opened.get() is None

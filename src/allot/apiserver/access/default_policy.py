@@ -26,11 +26,12 @@ _EVENTS = "create patch update | core events.k8s.io | events"
 _AGGREGATE_LABEL = f"{GROUP}/aggregate-to-"
 # Role -> the role that it is added to.
 _ADDED_TO = {
-    "edit": "admin",
-    "view": "edit",
-    "system:aggregate-to-admin": "admin",
-    "system:aggregate-to-edit": "edit",
-    "system:aggregate-to-view": "view",
+    "edit": ("admin",),
+    "view": ("edit",),
+    "system:aggregate-to-admin": ("admin",),
+    "system:aggregate-to-edit": ("edit",),
+    "system:aggregate-to-view": ("view",),
+    "system:aggregated-metrics-reader": ("admin", "edit", "view"),
 }
 _AGGREGATED = ("admin", "edit", "view")
 
@@ -107,8 +108,8 @@ def _cluster_roles(gates: FeatureGates) -> Iterable[tuple[str, Object]]:
 def _cluster_role(name: str, rules: tuple[Rule, ...]) -> Object:
     role = _object("ClusterRole", "", name)
     role["rules"] = [rule.as_object() for rule in rules]
-    if name in _ADDED_TO:
-        role["metadata"]["labels"][_AGGREGATE_LABEL + _ADDED_TO[name]] = "true"
+    for added_to in _ADDED_TO.get(name, ()):
+        role["metadata"]["labels"][_AGGREGATE_LABEL + added_to] = "true"
     if name in _AGGREGATED:
         selector = {"matchLabels": {_AGGREGATE_LABEL + name: "true"}}
         role["aggregationRule"] = {"clusterRoleSelectors": [selector]}

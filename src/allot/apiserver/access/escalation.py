@@ -35,7 +35,7 @@ def check_rbac_write(
     old: dict[str, Any] | None = None,
 ) -> None:
     """Pass, or raise 403 (or 404 if a binding's role does not exist). For objects of the group rbac.authorization.k8s.io."""
-    assert resource in RESOURCES, f"{resource} is no resource of {GROUP}"
+    assert resource in RESOURCES, f"{resource} is not a resource of {GROUP}"
     name = (object_.get("metadata") or {}).get("name") or ""
     try:
         if resource in ("roles", "clusterroles"):

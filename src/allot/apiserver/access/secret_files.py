@@ -60,8 +60,9 @@ def read_secret(path: Path) -> bytes | None:
         raise SecretFileError(f"file {path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_given_secret(path: Path, told: str) -> bytes:
-    """The content of a file that a user has named. Its mode is not changed; a warning is logged if others may read it."""
+def read_given_secret(path: Path, told: str, secret_part: bytes = b"") -> bytes:
+    """The content of a file that a user has named. Its mode is not changed; a warning is logged if others may read it.
+    secret_part: only if that is in there."""
     try:
         mode = path.stat().st_mode
         content = path.read_bytes()
@@ -70,7 +71,7 @@ def read_given_secret(path: Path, told: str) -> bytes:
     except OSError as error:
         raise SecretFileError(f"{told} {path}: cannot be read: {error.strerror or error}") from error
     # Something like /dev/stdin may be named as well; nobody else reads that.
-    if mode & 0o077 and stat.S_ISREG(mode):
+    if mode & 0o077 and stat.S_ISREG(mode) and secret_part in content:
         _LOGGER.warning(
             "%s %s can be used by other users of this machine (mode %04o); hint: chmod 600 %s",
             told,

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from allot.apiserver.access.lookup import Lookup
-from allot.apiserver.access.token_key import ALGORITHM, TokenKey
+from allot.apiserver.access.object_getter import ObjectGetter
+from allot.apiserver.access.token_key import TokenKey
 from allot.core.access.attributes import User
 from allot.core.access.service_accounts import (
     CREDENTIAL_ID,
@@ -128,7 +128,7 @@ def legacy_claims(account: Object, secret_name: str) -> dict[str, Any]:
 class ServiceAccountTokens:
     """Makes and checks tokens."""
 
-    def __init__(self, key: TokenKey, lookup: Lookup, clock: Clock, ids: Ids, issuer: str = ISSUER) -> None:
+    def __init__(self, key: TokenKey, lookup: ObjectGetter, clock: Clock, ids: Ids, issuer: str = ISSUER) -> None:
         self.key = key
         self.issuer = issuer
         # What the server itself accepts.
@@ -144,7 +144,7 @@ class ServiceAccountTokens:
             "jwks_uri": key_set_url,
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": [ALGORITHM],
+            "id_token_signing_alg_values_supported": self.key.algorithms,
         }
 
     # --- making ---

@@ -11,9 +11,9 @@ from allot.apiserver.access.authentication import Authenticator, read_static_tok
 from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.access.certificates import ADMIN, Certificates
 from allot.apiserver.access.kubeconfig import write_kubeconfig
-from allot.apiserver.access.lookup import Lookup
+from allot.apiserver.access.object_getter import ObjectGetter
 from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
-from allot.apiserver.access.token_key import TokenKey
+from allot.apiserver.access.token_key import TokenKey, read_verifying_keys
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -35,17 +35,22 @@ class Access(msgspec.Struct, frozen=True):
 
 def open_access(
     directory: Path,
-    lookup: Lookup,
+    lookup: ObjectGetter,
     clock: Clock,
     ids: Ids,
     *,
     names: Sequence[str] = (),
     token_file: Path | None = None,
+    signing_key_file: Path | None = None,
+    verifying_key_files: Sequence[Path] = (),
     gates: FeatureGates = DEFAULT_GATES,
 ) -> Access:
-    """Open, or at first start make, keys and certificates below a directory. names: what the server is called besides."""
+    """Open, or at first start make, keys and certificates below a directory. names: what the server is called besides.
+    signing_key_file: what signs tokens in place of the directory's key; verifying_key_files: what else may have signed some."""
     certificates = Certificates(directory, clock, names)
-    tokens = ServiceAccountTokens(TokenKey.open(directory), lookup, clock, ids)
+    others = tuple(key for path in verifying_key_files for key in read_verifying_keys(path))
+    key = TokenKey.open(directory, others) if signing_key_file is None else TokenKey.read(signing_key_file, others)
+    tokens = ServiceAccountTokens(key, lookup, clock, ids)
     static = read_static_tokens(token_file) if token_file is not None else None
     authenticator = Authenticator(certificates.authority, clock, tokens, static)
     return Access(certificates, tokens, authenticator, Authorizer(gates))

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from allot.apiserver.access.lookup import Lookup
+from allot.apiserver.access.object_getter import ObjectGetter
 from allot.apiserver.access.service_account_tokens import UNBOUND, Binding, ServiceAccountTokens
 from allot.apiserver.errors import bad_request, conflict, invalid, not_found
 from allot.core.validation import fields
@@ -51,7 +51,7 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 
 
 async def request_token(
-    tokens: ServiceAccountTokens, lookup: Lookup, clock: Clock, namespace: str, name: str, body: Object
+    tokens: ServiceAccountTokens, lookup: ObjectGetter, clock: Clock, namespace: str, name: str, body: Object
 ) -> Object:
     """The TokenRequest with its token, for the service account of the path."""
     request = _read(body)
@@ -119,7 +119,7 @@ def _spec_errors(spec: _Spec, seconds: int) -> list[FieldError]:
     return found
 
 
-async def _binding(lookup: Lookup, namespace: str, account: str, reference: _Reference | None) -> Binding:
+async def _binding(lookup: ObjectGetter, namespace: str, account: str, reference: _Reference | None) -> Binding:
     """What the token is bound to, all of it alive and the one that was meant."""
     if reference is None:
         return UNBOUND
@@ -145,7 +145,7 @@ async def _binding(lookup: Lookup, namespace: str, account: str, reference: _Ref
     return binding
 
 
-async def _pod_binding(lookup: Lookup, account: str, pod: Object) -> Binding:
+async def _pod_binding(lookup: ObjectGetter, account: str, pod: Object) -> Binding:
     spec = pod.get("spec") or {}
     if spec.get("serviceAccountName") != account:
         raise bad_request(

@@ -46,7 +46,7 @@ class StatusWriter(Protocol):
         """Store an object whose status was changed if it is still at its resourceVersion; StatusError 409 or 404."""
 
 
-class Verdict(Protocol):
+class AuthorizerDecision(Protocol):
     """An authorizer's answer."""
 
     @property
@@ -61,7 +61,7 @@ class Verdict(Protocol):
 class Authorize(Protocol):
     """Asks whether something may be done."""
 
-    def __call__(self, attributes: Attributes, /) -> Verdict:
+    def __call__(self, attributes: Attributes, /) -> AuthorizerDecision:
         """The answer."""
 
 

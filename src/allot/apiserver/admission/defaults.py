@@ -7,6 +7,7 @@ from typing import Any
 from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
 from allot.apiserver.admission.objects import annotations_of, field, mapping, metadata, replaced, sequence, text
 from allot.apiserver.resources import Resource
+from allot.core.features import FeatureGates
 
 _NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -75,19 +76,28 @@ _FINALIZERS = {
     ("storage.k8s.io", "volumeattributesclasses"): "kubernetes.io/vac-protection",
     ("scheduling.k8s.io", "podgroups"): "scheduling.k8s.io/podgroup-protection",
 }
+# Kinds that can be in use only while a gate is on; their controller runs no longer than that.
+_GATES = {("scheduling.k8s.io", "podgroups"): "GenericWorkload"}
 
 
 class ProtectionFinalizers:
-    """Things that are in use are not deleted: StorageObjectInUseProtection and PodGroupProtection."""
+    """Things that are in use are not deleted: StorageObjectInUseProtection and PodGroupProtection.
+
+    Each finalizer has a controller that takes it off again (`controllers/table.py`).
+    """
+
+    def __init__(self, gates: FeatureGates) -> None:
+        self._finalizers = {key: name for key, name in _FINALIZERS.items() if key not in _GATES or _GATES[key] in gates}
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """Creates of what can be in use."""
-        return not subresource and operation is Operation.CREATE and (resource.group, resource.plural) in _FINALIZERS
+        key = (resource.group, resource.plural)
+        return not subresource and operation is Operation.CREATE and key in self._finalizers
 
     async def mutate(self, admission: Admission) -> None:
         """Add the finalizer."""
         new = admission.object
-        finalizer = _FINALIZERS[admission.key]
+        finalizer = self._finalizers[admission.key]
         present = sequence(metadata(new).get("finalizers"))
         if new is not None and finalizer not in present:
             admission.object = replaced(new, ("metadata", "finalizers"), [*present, finalizer])

@@ -24,6 +24,7 @@ from allot.apiserver.admission.priority import Priority
 from allot.apiserver.admission.resource_quota import ResourceQuota
 from allot.apiserver.admission.runtime_class import RuntimeClass
 from allot.apiserver.admission.service_account import ServiceAccount
+from allot.apiserver.admission.volume_resize import PersistentVolumeClaimResize
 from allot.core.features import FeatureGates
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -59,7 +60,7 @@ def default_chain(
         priority,
         DefaultTolerationSeconds(),
         DefaultStorageClass(lookup),
-        ProtectionFinalizers(),
+        ProtectionFinalizers(gates),
         runtime,
         DefaultIngressClass(lookup),
         *last_mutating,
@@ -68,6 +69,7 @@ def default_chain(
         limits,
         accounts,
         priority,
+        PersistentVolumeClaimResize(lookup),
         runtime,
         Certificates(authorize),
         *last_validating,

@@ -26,7 +26,7 @@ from allot.core.quota.amounts import Amounts, as_json, increase, parse_amounts, 
 from allot.core.quota.charge import Quota, Refusal, Request, charge, quota_of
 from allot.core.quota.claims import device_classes, owning_pod_name
 from allot.core.quota.measure import measure, measured_kinds
-from allot.core.quota.usage import CLAIMS, IGNORED, PODS, VOLUME_CLAIMS, Surroundings, concerns
+from allot.core.quota.usage import CLAIMS, IGNORED, PODS, VOLUME_CLAIMS, QuotaContext, concerns
 
 # Another server may win the race for a quota; each time somebody has made progress.
 _ATTEMPTS = 10
@@ -107,7 +107,7 @@ class ResourceQuota:
         return charges
 
     async def _added(
-        self, admission: Admission, object_: Object, request: Request, around: Surroundings
+        self, admission: Admission, object_: Object, request: Request, around: QuotaContext
     ) -> tuple[Quota, Amounts]:
         """The quota with its present usage and what the request adds; refuses if that is too much."""
         quota = await self._measured(object_, around) if self._recalculate else quota_of(object_)
@@ -120,7 +120,7 @@ class ResourceQuota:
         return quota, added
 
     async def _charge_one(
-        self, admission: Admission, object_: Object, request: Request, around: Surroundings
+        self, admission: Admission, object_: Object, request: Request, around: QuotaContext
     ) -> Amounts:
         name = text(metadata(object_).get("name"))
         present: Object | None = object_
@@ -175,18 +175,18 @@ class ResourceQuota:
 
     # --- measuring ---
 
-    async def _surroundings(self, namespace: str, request: Request) -> Surroundings:
+    async def _surroundings(self, namespace: str, request: Request) -> QuotaContext:
         if request.kind != CLAIMS:
-            return Surroundings(now=self._now())
+            return QuotaContext(now=self._now())
         classes = device_classes(await self._lookup.list("deviceclasses", "resource.k8s.io"))
         owner = owning_pod_name(request.object)
         if not owner:
-            return Surroundings(now=self._now(), classes=classes)
+            return QuotaContext(now=self._now(), classes=classes)
         pod = await self._lookup.get("pods", "", namespace, owner)
         claims = await self._lookup.list("resourceclaims", "resource.k8s.io", namespace)
-        return Surroundings(now=self._now(), classes=classes, pods={owner: pod} if pod else {}, claims=claims)
+        return QuotaContext(now=self._now(), classes=classes, pods={owner: pod} if pod else {}, claims=claims)
 
-    async def _measured(self, object_: Object, around: Surroundings) -> Quota:
+    async def _measured(self, object_: Object, around: QuotaContext) -> Quota:
         """The quota with spec.hard in force; measured if its status does not cover that."""
         quota = quota_of(object_)
         wanted = parse_amounts(quota.spec.get("hard"))
@@ -196,7 +196,7 @@ class ResourceQuota:
         used = await self._usage(text(metadata(object_).get("namespace")), quota, around)
         return msgspec.structs.replace(quota, used=used)
 
-    async def _usage(self, namespace: str, quota: Quota, around: Surroundings) -> Amounts:
+    async def _usage(self, namespace: str, quota: Quota, around: QuotaContext) -> Amounts:
         """What the objects of a namespace use, those on their way included."""
         classes = device_classes(await self._lookup.list("deviceclasses", "resource.k8s.io"))
         kinds = measured_kinds(quota.hard, classes)

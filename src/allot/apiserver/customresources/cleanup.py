@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from allot.apiserver.deletes import delete_collection
+from allot.apiserver.handlers.deletes import delete_collection
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server_context import ServerContext

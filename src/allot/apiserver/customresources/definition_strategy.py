@@ -13,7 +13,6 @@ from allot.core.customresources.definition import (
 )
 from allot.core.customresources.string_formats import is_known_format
 from allot.core.customresources.structural import any_schema
-from allot.core.validation import formats
 from allot.core.validation.fields import FieldError
 from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
 from allot.process.clock import rfc3339
@@ -57,7 +56,7 @@ class DefinitionStrategy(Strategy):
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new definition."""
-        found = check_object_meta(read_meta(object_), namespaced=False, name_format=formats.dns_subdomain)
+        found = check_object_meta(read_meta(object_), namespaced=False, free_finalizers=True)
         return (*errors_of(found), *check_definition(object_))
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
@@ -65,7 +64,7 @@ class DefinitionStrategy(Strategy):
         meta = read_meta(object_)
         if not meta.resource_version:
             return (RESOURCE_VERSION_MISSING,)
-        found = errors_of(check_object_meta_update(meta, read_meta(old)))
+        found = errors_of(check_object_meta_update(meta, read_meta(old), free_finalizers=True))
         return found if subresource == "status" else (*found, *check_definition(object_, old))
 
     def warnings(self, object_: Object) -> tuple[str, ...]:

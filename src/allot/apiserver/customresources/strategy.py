@@ -85,15 +85,20 @@ class CustomStrategy(Strategy):
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new object."""
         found = check_object_meta(
-            read_meta(object_), namespaced=self._resource.namespaced, name_format=formats.dns_subdomain
+            read_meta(object_),
+            namespaced=self._resource.namespaced,
+            name_format=formats.dns_subdomain,
+            free_finalizers=True,
         )
         return (*errors_of(found), *self._content_errors(object_, None))
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:  # noqa: ARG002
         """All field errors of a changed object."""
         meta, old_meta = read_meta(object_), read_meta(old)
-        found = check_object_meta(meta, namespaced=self._resource.namespaced, name_format=formats.path_segment)
-        found += check_object_meta_update(meta, old_meta)
+        found = check_object_meta(
+            meta, namespaced=self._resource.namespaced, name_format=formats.path_segment, free_finalizers=True
+        )
+        found += check_object_meta_update(meta, old_meta, free_finalizers=True)
         return (*errors_of(found), *self._content_errors(object_, old))
 
     def _content_errors(self, object_: Object, old: Object | None) -> list[FieldError]:

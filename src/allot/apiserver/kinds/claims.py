@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from allot.apiserver.kinds.fast_path import ClaimFastPath
 from allot.apiserver.kinds.generic import errors_of
 from allot.apiserver.kinds.known_specs import KnownSpecs, SpecKeys, exact_key
-from allot.apiserver.kinds.ordinary import OrdinaryClaims
 from allot.apiserver.kinds.typed import Clock, TypedStrategy, decode_typed, new_metadata_errors
 from allot.apiserver.request import ApiRequest
 from allot.apiserver.resources import Object, Resource
@@ -16,8 +16,8 @@ from allot.core.access.claim_status import check_claim_status_write
 from allot.core.features import FeatureGates
 from allot.core.validation import claim, claim_status
 from allot.core.validation.builtin.values import members
+from allot.core.validation.fast_path import accepts_metadata
 from allot.core.validation.fields import FieldError
-from allot.core.validation.ordinary import is_ordinary_metadata
 
 _STATUS_GATE = "DRAResourceClaimGranularStatusAuthorization"
 _EMPTY: Object = {}
@@ -26,7 +26,7 @@ _EMPTY: Object = {}
 class ClaimStrategy(TypedStrategy):
     """Claims. Those with a spec that was seen before, which most are, differ in metadata only."""
 
-    ordinary = OrdinaryClaims()
+    fast_path = ClaimFastPath()
 
     def __init__(self, resource: Resource, gates: FeatureGates, now: Clock) -> None:
         super().__init__(resource, gates, now, self._check_write)
@@ -34,6 +34,7 @@ class ClaimStrategy(TypedStrategy):
         self._read: KnownSpecs[Any] = KnownSpecs()
         self._new: KnownSpecs[tuple[Any, Any]] = KnownSpecs()
         self._valid: KnownSpecs[bool] = KnownSpecs()
+        self._dropped: KnownSpecs[tuple[str, ...]] = KnownSpecs()
         self._same_version = resource.api_version == resource.storage_api_version
         # What stands for specs with defaults and as stored: claims of one template share them.
         self._read_keys, self._stored_keys = SpecKeys(), SpecKeys()
@@ -55,7 +56,7 @@ class ClaimStrategy(TypedStrategy):
         key = self._read_keys.key(object_.get("spec"))
         known = self._new.get(key)
         metadata = members(object_, "metadata")
-        if known is None or not is_ordinary_metadata(metadata):
+        if known is None or not accepts_metadata(metadata):
             stored = super().prepare_create(object_)
             self._new.put(key, (stored.get("spec"), stored.get("status")))
             return stored
@@ -77,6 +78,14 @@ class ClaimStrategy(TypedStrategy):
         if not errors:
             self._valid.put(key, True)
         return errors
+
+    def dropped(self, given: Object, kept: Object, old: Object | None, subresource: str) -> tuple[str, ...]:
+        """What the writer should know about fields whose feature gate is off."""
+        if old is not None:
+            return super().dropped(given, kept, old, subresource)
+        key = self._read_keys.key(given.get("spec"))
+        told = self._dropped.get(key)
+        return self._dropped.put(key, super().dropped(given, kept, old, subresource)) if told is None else told
 
     async def _check_write(
         self, context: ServerContext, request: ApiRequest, object_: Object, old: Object | None, subresource: str

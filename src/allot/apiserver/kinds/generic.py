@@ -8,15 +8,17 @@ import msgspec
 
 from allot.apiserver.kinds.versions import to_storage
 from allot.apiserver.resources import Object, Resource, Strategy, WriteCheck
+from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model.codec import DecodeError, decode
 from allot.core.model.meta import ObjectMeta
 from allot.core.validation import formats
 from allot.core.validation.builtin.registry import rules_for
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import copied, members, same
+from allot.core.validation.fast_path import accepts_metadata, accepts_metadata_change
 from allot.core.validation.fields import FieldError, Findings, invalid
+from allot.core.validation.gated_paths import dropped, gated_paths, turned_off, without_gated
 from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
-from allot.core.validation.ordinary import is_ordinary_metadata, is_ordinary_metadata_change
 
 RESOURCE_VERSION_MISSING = invalid("metadata.resourceVersion", 0, "must be specified for an update").error
 
@@ -24,14 +26,24 @@ RESOURCE_VERSION_MISSING = invalid("metadata.resourceVersion", 0, "must be speci
 class GenericStrategy(Strategy):
     """Defaults, status split, generation and validation of a kind without types of its own."""
 
-    def __init__(self, resource: Resource, rules: Rules | None = None, write_check: WriteCheck | None = None) -> None:
+    def __init__(
+        self,
+        resource: Resource,
+        rules: Rules | None = None,
+        write_check: WriteCheck | None = None,
+        gates: FeatureGates = DEFAULT_GATES,
+    ) -> None:
         self._resource = resource
+        self._gates = gates
         self.write_check = write_check
         self._rules = rules or rules_for(resource.storage_api_version.rpartition("/")[0], resource.kind)
         self._has_status = "status" in resource.subresources
         # Most kinds have nothing of the kind, and then their objects need not be copied.
         self._fills_in = self._rules.defaults is not Rules().defaults
         self._prepares = self._rules.prepare_create is not Rules().prepare_create
+        off = turned_off(gated_paths(resource.group, resource.storage_version, resource.kind), gates)
+        self._off = tuple(each for each in off if not each.is_status)
+        self._off_status = tuple(each for each in off if each.is_status)
 
     def read(self, object_: Object) -> Object:
         """The object with defaults, in the storage version."""
@@ -52,7 +64,7 @@ class GenericStrategy(Strategy):
         if rules.generation_of:
             value["metadata"] = {**members(value, "metadata"), "generation": 1}
         rules.prepare_create(value)
-        return value
+        return without_gated(value, None, self._off)
 
     def prepare_update(self, object_: Object, old: Object, subresource: str) -> Object:
         """A changed object with what it keeps."""
@@ -63,6 +75,7 @@ class GenericStrategy(Strategy):
             value["status"] = copied(old.get("status", {}))
         value["metadata"] = carried_over(members(value, "metadata"), members(old, "metadata"), self._resource)
         self._rules.prepare_update(value, old, subresource)
+        value = without_gated(value, old, self._off_status if subresource == "status" else self._off)
         counted = self._rules.generation_of if subresource in _CHANGE_SPEC else ()
         if not all(same(value.get(name), old.get(name)) for name in counted):
             generation = members(old, "metadata").get("generation")
@@ -74,21 +87,26 @@ class GenericStrategy(Strategy):
         found = self._rules.check(object_)
         rules = self._rules
         name_format = rules.name_format if rules.name_format_of is None else rules.name_format_of(object_)
-        if not self._resource.namespaced or not is_ordinary_metadata(members(object_, "metadata"), name_format):
+        if not self._resource.namespaced or not accepts_metadata(members(object_, "metadata"), name_format):
             namespaced = self._resource.namespaced
-            found = check_object_meta(read_meta(object_), namespaced=namespaced, name_format=name_format) + found
+            free = self._resource.group in _FREE_FINALIZERS
+            meta = read_meta(object_)
+            found = (
+                check_object_meta(meta, namespaced=namespaced, name_format=name_format, free_finalizers=free) + found
+            )
         return errors_of(found)
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:
         """All field errors of a changed object."""
         found: Findings = []
-        if not is_ordinary_metadata_change(members(object_, "metadata"), members(old, "metadata")):
+        if not accepts_metadata_change(members(object_, "metadata"), members(old, "metadata")):
             meta, old_meta = read_meta(object_), read_meta(old)
             if not meta.resource_version and not self._resource.unconditional_update:
                 return (RESOURCE_VERSION_MISSING,)
+            free = self._resource.group in _FREE_FINALIZERS
             found = check_object_meta(
-                meta, namespaced=self._resource.namespaced, name_format=formats.path_segment
-            ) + check_object_meta_update(meta, old_meta)
+                meta, namespaced=self._resource.namespaced, name_format=formats.path_segment, free_finalizers=True
+            ) + check_object_meta_update(meta, old_meta, free_finalizers=free)
         if subresource == "":
             recheck = self._rules.recheck
             found += self._rules.check(object_) if recheck is None else recheck(object_, old)
@@ -99,9 +117,15 @@ class GenericStrategy(Strategy):
         """What the writer should know."""
         return self._rules.warnings(object_)
 
+    def dropped(self, given: Object, kept: Object, old: Object | None, subresource: str) -> tuple[str, ...]:  # noqa: ARG002
+        """What the writer should know about fields whose feature gate is off."""
+        return dropped(given, kept, self._off_status if subresource == "status" else self._off)
+
 
 # Subresources whose writes count as changes of the spec; binding a pod does not.
 _CHANGE_SPEC = ("", "ephemeralcontainers", "resize", "scale")
+# Groups whose finalizers upstream does not hold to a domain: they check metadata by apimachinery's rules alone (1.37).
+_FREE_FINALIZERS = ("admissionregistration.k8s.io", "apiregistration.k8s.io", "coordination.k8s.io", "node.k8s.io")
 # Their status may come with a new object: nodes register with it, and namespaces and volumes have rules of their own.
 _BRING_STATUS = ("Node", "CustomResourceDefinition", "APIService")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from allot.apiserver.kinds.fast_path import PodFastPath
 from allot.apiserver.kinds.generic import GenericStrategy, read_meta
 from allot.apiserver.kinds.known_specs import KnownSpecs, PodSpecKeys, exact_key
-from allot.apiserver.kinds.ordinary import OrdinaryPods
 from allot.apiserver.kinds.typed import decode_typed, new_metadata_errors
 from allot.apiserver.resources import Object, Resource
 from allot.core.features import FeatureGates
@@ -16,6 +16,7 @@ from allot.core.model.kinds import kind_of
 from allot.core.validation import validate
 from allot.core.validation.builtin.values import given, items, members
 from allot.core.validation.fields import FieldError, Findings
+from allot.core.validation.gated_paths import without_gated
 from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 from allot.process.clock import rfc3339
@@ -26,11 +27,10 @@ _DEFAULT_GRACE_S = 30
 class PodStrategy(GenericStrategy):
     """Pods: JSON with the rules of `core.validation.builtin`, and the typed checks of what device allocation needs."""
 
-    ordinary = OrdinaryPods()
+    fast_path = PodFastPath()
 
     def __init__(self, resource: Resource, gates: FeatureGates) -> None:
-        super().__init__(resource)
-        self._gates = gates
+        super().__init__(resource, gates=gates)
         self._kind = kind_of(resource.api_version, resource.kind)
         # Specs as written and with defaults; the status that a spec starts with; valid ones.
         self._read: KnownSpecs[Any] = KnownSpecs()
@@ -51,24 +51,22 @@ class PodStrategy(GenericStrategy):
     def prepare_create(self, object_: Object) -> Object:
         """A new pod."""
         spec, metadata = members(object_, "spec"), members(object_, "metadata")
-        if "schedulingGroup" in spec and "GenericWorkload" not in self._gates:
-            spec = {name: value for name, value in spec.items() if name != "schedulingGroup"}
-            object_ = {**object_, "spec": spec}
         key = self._keys.key(spec)
         status = self._statuses.get(key)
         if status is None:
+            # A spec that is known has nothing to drop.
+            object_ = without_gated(object_, None, self._off)
+            key = self._keys.key(members(object_, "spec"))
             assert self._rules.initial_status is not None, "pods start with a status"
             status = self._statuses.put(key, self._rules.initial_status(object_))
         return {**object_, "metadata": {**metadata, "generation": 1}, "status": status}
 
-    def prepare_update(self, object_: Object, old: Object, subresource: str) -> Object:
-        """A changed pod."""
-        value = super().prepare_update(object_, old, subresource)
-        status, before = members(value, "status"), members(old, "status")
-        name = "nodeAllocatableResourceClaimStatuses"
-        if "DRANodeAllocatableResources" not in self._gates and not before.get(name):
-            status.pop(name, None)
-        return value
+    def dropped(self, given: Object, kept: Object, old: Object | None, subresource: str) -> tuple[str, ...]:
+        """What the writer should know about fields whose feature gate is off."""
+        # Most pods are new, and come through with the spec they were given.
+        if old is None and given.get("spec") is kept.get("spec"):
+            return ()
+        return super().dropped(given, kept, old, subresource)
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
         """All field errors of a new pod."""

@@ -14,6 +14,7 @@ from allot.apiserver.access import escalation
 from allot.apiserver.customresources.definition_strategy import DefinitionStrategy
 from allot.apiserver.kinds.claims import ClaimStrategy, ClaimTemplateStrategy
 from allot.apiserver.kinds.generic import GenericStrategy
+from allot.apiserver.kinds.jobs import JobStrategy
 from allot.apiserver.kinds.namespaces import NamespaceStrategy
 from allot.apiserver.kinds.pods import PodStrategy
 from allot.apiserver.kinds.signing_requests import SigningRequestStrategy
@@ -37,6 +38,8 @@ def strategy_for(
             return TypedStrategy(resource, gates, clock)
         case ("", "Pod"):
             return PodStrategy(resource, gates)
+        case ("batch", _):
+            return JobStrategy(resource, gates)
         case ("", "Namespace"):
             return NamespaceStrategy(resource)
         case ("certificates.k8s.io", "CertificateSigningRequest"):
@@ -45,7 +48,7 @@ def strategy_for(
             return DefinitionStrategy(resource)
         case ("rbac.authorization.k8s.io", _):
             return GenericStrategy(resource, write_check=escalation.check_write)
-    return GenericStrategy(resource, registration.RULES.get((resource.group, resource.kind)))
+    return GenericStrategy(resource, registration.RULES.get((resource.group, resource.kind)), gates=gates)
 
 
 def _no_time() -> None:

@@ -215,28 +215,6 @@ _ROWS: tuple[_Row, ...] = (
 )  # fmt: skip
 
 
-_NO_MUTATION = "allot does not apply MutatingAdmissionPolicies: this one is stored, and mutates nothing"
-_NO_SIGNER = "allot has no controllers that approve and sign: without another signer, no certificate is issued"
-# Kinds that are validated and stored, and on which nothing in allot acts: what is said to whoever creates one.
-IDLE: dict[tuple[str, str], str] = {
-    (_ADMISSION, "MutatingAdmissionPolicy"): _NO_MUTATION,
-    (_ADMISSION, "MutatingAdmissionPolicyBinding"): _NO_MUTATION,
-    (_FLOWCONTROL, "FlowSchema"): "allot does not sort requests by FlowSchemas: this one has no effect",
-    (_FLOWCONTROL, "PriorityLevelConfiguration"): (
-        "allot does not limit requests by PriorityLevelConfigurations: this one has no effect"
-    ),
-    ("storagemigration.k8s.io", "StorageVersionMigration"): (
-        "allot has no controller that migrates stored versions: without another one, nothing is migrated"
-    ),
-    (_CERTIFICATES, "CertificateSigningRequest"): _NO_SIGNER,
-    (_CERTIFICATES, "PodCertificateRequest"): _NO_SIGNER,
-    (_NETWORKING, "IPAddress"): "allot gives out addresses of services without IPAddresses: this one reserves nothing",
-    (_NETWORKING, "ServiceCIDR"): "allot gives out addresses of one network that is set at start: this one adds none",
-    (_NETWORKING, "NetworkPolicy"): "allot enforces no NetworkPolicies: without a network that does, it has no effect",
-    ("lifecycle.k8s.io", "EvictionRequest"): "allot has no controller for EvictionRequests: nothing is evicted",
-}
-
-
 def _expanded(row: _Row, version: str) -> Resource:
     group, slash, stored_version = row.stored_as.rpartition("/")
     # The newest version of taint rules behaves as kinds do that are new: no blind updates, and DELETE gives a Status.
@@ -262,7 +240,6 @@ def _expanded(row: _Row, version: str) -> Resource:
         create_on_update=row.upsert,
         returns_deleted=row.returns_deleted and not strict,
         warning=_warning(api_version, row.kind),
-        idle=IDLE.get((row.group, row.kind), ""),
     )
 
 

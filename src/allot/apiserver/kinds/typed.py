@@ -22,9 +22,10 @@ from allot.core.quantity import Quantity, QuantityError
 from allot.core.validation import strategy, validate
 from allot.core.validation.builtin.values import members
 from allot.core.validation.defaults import with_defaults
+from allot.core.validation.fast_path import accepts_metadata
 from allot.core.validation.fields import FieldError
+from allot.core.validation.gated_paths import dropped, gated_paths, turned_off
 from allot.core.validation.object_meta import check_object_meta
-from allot.core.validation.ordinary import is_ordinary_metadata
 
 Clock = Callable[[], str | None]
 
@@ -43,6 +44,9 @@ class TypedStrategy(Strategy):
         self._gates = gates
         self._now = now
         self._kind = kind_of(resource.api_version, resource.kind)
+        off = turned_off(gated_paths(resource.group, resource.storage_version, resource.kind), gates)
+        self._off = tuple(each for each in off if not each.is_status)
+        self._off_status = tuple(each for each in off if each.is_status)
 
     def read(self, object_: Object) -> Object:
         """The object with the defaults of the version it is written in, in the storage version."""
@@ -88,6 +92,10 @@ class TypedStrategy(Strategy):
             return (f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters',)
         return ()
 
+    def dropped(self, given: Object, kept: Object, old: Object | None, subresource: str) -> tuple[str, ...]:  # noqa: ARG002
+        """What the writer should know about fields whose feature gate is off."""
+        return dropped(given, kept, self._off_status if subresource == "status" else self._off)
+
     def _decoded(self, object_: Object) -> Any:
         return decode_typed(object_, self._kind)
 
@@ -106,7 +114,7 @@ class TypedStrategy(Strategy):
 
 def new_metadata_errors(object_: Object) -> tuple[FieldError, ...]:
     """All field errors in the metadata of a new object in a namespace."""
-    if is_ordinary_metadata(members(object_, "metadata")):
+    if accepts_metadata(members(object_, "metadata")):
         return ()
     return errors_of(check_object_meta(read_meta(object_), namespaced=True))
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from allot.apiserver.kinds.versions import to_storage
-from allot.apiserver.printing import administration, core, devices, networking, pods, storage, workloads
+from allot.apiserver.printing import administration, core, devices, metrics, networking, pods, storage, workloads
 from allot.apiserver.printing.cells import (
     AGE,
     NAME,
@@ -66,6 +66,8 @@ _PRINTERS: Mapping[tuple[str, str], Printer] = {
     **storage.PRINTERS,
     **administration.PRINTERS,
 }
+
+_UNSTORED: Mapping[str, Printer] = {"NodeMetrics": metrics.METRICS, "PodMetrics": metrics.METRICS}
 
 
 def printer_for(resource: Resource) -> Printer:
@@ -163,6 +165,20 @@ def table(
     return made
 
 
+def unstored_table(answer: Object, api_version: str, include_object: str, now: str) -> Object | None:
+    """A Table of an object, or of a list of them, that is made when it is asked for; None if it is not shown as one."""
+    kind = str(answer.get("kind")).removesuffix("List")
+    if kind not in _UNSTORED:
+        return None
+    moment, listed = Moment(seconds_of(now) or 0.0), answer.get("items")
+    metadata = members(answer, "metadata") if listed is not None else {}
+    rows = [
+        _filled(each, each, _UNSTORED[kind], moment, include_object)
+        for each in ([answer] if listed is None else listed)
+    ]
+    return {**table_head(_UNSTORED[kind], api_version, metadata), "rows": rows}
+
+
 def table_head(printer: Printer, api_version: str, metadata: Mapping[str, Any]) -> Object:
     """A Table without its rows."""
     return {
@@ -176,7 +192,13 @@ def table_head(printer: Printer, api_version: str, metadata: Mapping[str, Any]) 
 def _row(object_: Object, resource: Resource, printer: Printer, now: Moment, include_object: str) -> Object:
     own = object_.get("kind") == resource.kind and object_.get("apiVersion") == resource.api_version
     needs_conversion = own and resource.api_version != resource.storage_api_version
-    row: Object = {"cells": printer.cells(to_storage(object_, resource) if needs_conversion else object_, now)}
+    shown = to_storage(object_, resource) if needs_conversion else object_
+    return _filled(shown, object_, printer, now, include_object)
+
+
+def _filled(shown: Object, object_: Object, printer: Printer, now: Moment, include_object: str) -> Object:
+    """A row. shown: the object as its printer knows it."""
+    row: Object = {"cells": printer.cells(shown, now)}
     conditions = printer.conditions(object_)
     if conditions:
         row["conditions"] = conditions

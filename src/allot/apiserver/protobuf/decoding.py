@@ -139,7 +139,7 @@ def _number(type_: str, value: int) -> int | bool:
 def _double(data: bytes) -> float:
     value: float = struct.unpack("<d", data)[0]
     if value - value != 0:
-        raise Malformed(f"{value} is no number that JSON has")
+        raise Malformed(f"{value} is not a number that JSON has")
     return value
 
 

@@ -55,6 +55,6 @@ def _parts(wire: Wire, start: int, end: int) -> dict[int, tuple[int, int]]:
     parts: dict[int, tuple[int, int]] = {}
     for number, form, first, second in wire.fields(start, end):
         if form != BYTES or number in parts or number > _CONTENT_TYPE:
-            raise Malformed(f"field {number} does not belong into the envelope of a protobuf body")
+            raise Malformed(f"field {number} does not belong in the envelope of a protobuf body")
         parts[number] = first, second
     return parts

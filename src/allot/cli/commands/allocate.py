@@ -11,7 +11,7 @@ import msgspec
 from allot.cli.errors import Unreadable
 from allot.cli.output import TERMINAL, OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.placement import Placement, claim_name, inventory_of, nodes_of, place, units_of
-from allot.cli.scenarios import Outcome, answer_lines, holds_scenarios, parse_features
+from allot.cli.scenarios import ScenarioResult, answer_lines, holds_scenarios, parse_features
 from allot.core.allocation import DEFAULT_FEATURES, POLICIES, Features, Policy, Unallocatable
 from allot.core.explain import RequestReason
 from allot.core.model import resource_v1
@@ -104,7 +104,7 @@ def _answer_scenarios(
     return EXIT_UNREADABLE if unreadable else 0
 
 
-def _scenario_answer(outcome: Outcome) -> dict[str, Any]:
+def _scenario_answer(outcome: ScenarioResult) -> dict[str, Any]:
     results = None if outcome.results is None else [_without_share_ids(result) for result in outcome.results]
     return {
         "name": outcome.name,

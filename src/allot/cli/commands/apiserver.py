@@ -25,7 +25,7 @@ from allot.process.signals import stop_on_signals
 
 
 @click.command()
-@server_options
+@server_options("default")
 def apiserver(**arguments: Any) -> None:
     """Run a Kubernetes API server that kubectl and every Kubernetes client can use.
 

@@ -175,7 +175,7 @@ def _objects(conversion: Conversion, namespace: str) -> list[dict[str, Any]]:
     pending = [value for file in conversion.files for value in file.documents]
     for value in pending:
         if not isinstance(value, dict) or not isinstance(value.get("kind"), str) or not value.get("apiVersion"):
-            raise Unreadable("a document is no object: expected apiVersion and kind")
+            raise Unreadable("a document is not an object: expected apiVersion and kind")
         items = value.get("items")
         if value["kind"].endswith("List") and isinstance(items, list):
             # The loop goes on with what is added here.

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from allot.bench.child import Failed, Options, run_in_child
-from allot.bench.run import TIMEOUT_S, Outcome
+from allot.bench.run import TIMEOUT_S, Measurement
 from allot.bench.workloads import UnknownWorkload, Workload, find_workloads
 from allot.bench.workloads import labels as all_labels
 from allot.cli.errors import CommandError
@@ -126,8 +126,8 @@ def _list(workloads: tuple[Workload, ...], output: OutputFormat) -> None:
     write_table(("WORKLOAD", "NODES", "PODS", "MODE", "LABELS"), table)
 
 
-def _run_all(workloads: tuple[Workload, ...], options: Options) -> tuple[list[Outcome], list[str]]:
-    outcomes: list[Outcome] = []
+def _run_all(workloads: tuple[Workload, ...], options: Options) -> tuple[list[Measurement], list[str]]:
+    outcomes: list[Measurement] = []
     failures: list[str] = []
     for number, workload in enumerate(workloads, 1):
         with _bar(f"[{number}/{len(workloads)}] {workload.full_name}") as progress:
@@ -160,7 +160,7 @@ def _bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
         yield move
 
 
-def _show(outcomes: list[Outcome], output: OutputFormat) -> None:
+def _show(outcomes: list[Measurement], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         click.echo(msgspec.json.encode(outcomes).decode())
         return
@@ -168,7 +168,7 @@ def _show(outcomes: list[Outcome], output: OutputFormat) -> None:
         write_table(_COLUMNS, [_row(outcome) for outcome in outcomes])
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _row(outcome: Measurement) -> tuple[str, ...]:
     latency = outcome.latency_milliseconds
     return (
         outcome.workload,

@@ -18,13 +18,14 @@ from allot.cli.component import Component, component_options, duration_option, o
 from allot.cli.controller_names import controllers_option
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
+from allot.client.announcement import Announcement
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.controllers.metrics import ControllerMetrics
 from allot.controllers.nodelifecycle import NodeLifecycle
 from allot.controllers.podgc import PodGarbageCollector
 from allot.controllers.runner import Runnable, Services
-from allot.controllers.table import CONTROLLERS, Row, select
+from allot.controllers.table import CONTROLLERS, Row, announced_names, select
 from allot.controllers.upstream_detection import has_controller_manager, server_version
 from allot.controllers.upstream_detection import is_allot_version as is_ours
 from allot.core.features import FeatureGates
@@ -47,6 +48,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_monitor_grace_period: float
     node_startup_grace_period: float
     terminated_pod_gc_threshold: int
+    volume_folder: Path | None
 
 
 @click.command()
@@ -85,9 +87,16 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     show_default=True,
     help="How many finished pods are kept; 0 keeps all.",
 )
+@click.option(
+    "--volume-folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where folders are made for volume claims whose class has the provisioner allot.dev/folder, on the node of their pod. "
+    "Without it none are made.",
+)
 @component_options(lease_name="allot-controllers", port=10257)
 def controllers(**arguments: Any) -> None:
-    """Run the controllers: claims of pods, garbage collection, namespaces, nodes, service accounts, quotas.
+    """Run the controllers: workloads, claims of pods, volumes, services, garbage collection, namespaces, nodes, service accounts,
+    quotas.
 
     They use nothing but the API and work on allot's API server as on any other. Names are kube-controller-manager's. On a
     cluster that has a kube-controller-manager only what that one lacks is started, unless named. SIGTERM and SIGINT stop
@@ -128,10 +137,11 @@ async def _work(
     sign: Callable[[dict[str, Any], str], str] | None,
     component: Component,
 ) -> None:
-    beside = await _is_beside(options, component)
+    version = await server_version(component.client)
+    beside = await _is_beside(options, component, version)
     rows = select(options.controllers, gates, beside_upstream=beside)
     if beside:
-        talk("a kube-controller-manager looks after this cluster: what it does is left to it")
+        talk("a kube-controller-manager runs in this cluster: what it does is left to it")
     informers = Informers(component.client, component.clock, component.ids)
     services = Services(
         client=component.client,
@@ -143,12 +153,17 @@ async def _work(
         instance=component.identity,
         sign_token=sign,
         root_ca=_root_ca(options.root_ca_file, component.connection),
+        volume_folder=options.volume_folder.absolute() if options.volume_folder is not None else None,
     )
     makes = {**{row.name: row.make for row in rows}, **_adjusted(options, rows)}
     running = {name: make(services) for name, make in makes.items()}
     talk(f"running: {', '.join(running) or 'no controllers'}")
+    names = announced_names(rows, options.volume_folder)
+    announcement = Announcement(component.client, component.clock, "controllers", names, component.identity)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(informers.run())
+        if names and is_ours(version):
+            tasks.create_task(supervise("the announcement", announcement.run, component.clock))
         for name, controller in running.items():
             tasks.create_task(supervise(name, controller.run, component.clock))
 
@@ -170,10 +185,10 @@ def _adjusted(options: ControllerOptions, rows: Sequence[Row]) -> dict[str, Call
     return {name: make for name, make in found.items() if name in chosen}
 
 
-async def _is_beside(options: ControllerOptions, component: Component) -> bool:
+async def _is_beside(options: ControllerOptions, component: Component, version: str) -> bool:
     if options.beside != "auto":
         return options.beside == "yes"
-    if not is_ours(await server_version(component.client)):
+    if not is_ours(version):
         return True
     return await has_controller_manager(component.client, component.clock.seconds())
 

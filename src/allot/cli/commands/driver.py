@@ -18,14 +18,14 @@ from allot.cli.output import OutputFormat, output_option, progress, talk, write,
 from allot.controlplane.plane import control_plane
 from allot.driver.conformance.bench import Bench
 from allot.driver.conformance.checks import ALL_CHECKS
-from allot.driver.conformance.kit import Check, Finding, Verdict, run_checks
+from allot.driver.conformance.kit import Check, CheckStatus, Finding, run_checks
 from allot.driver.conformance.process import ProcessError, command_of, describe
 from allot.driver.skeleton import SkeletonError, write_skeleton
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
 
-_COLOURS = {Verdict.PASS.value: "green", Verdict.FAIL.value: "red", Verdict.SKIP.value: "yellow"}
+_COLOURS = {CheckStatus.PASS.value: "green", CheckStatus.FAIL.value: "red", CheckStatus.SKIP.value: "yellow"}
 
 
 @click.group()
@@ -163,9 +163,9 @@ def _conclude(module: str, findings: Sequence[Finding], output: OutputFormat) ->
         rows = [[each.group, each.name, each.verdict.value, each.reason] for each in findings]
         write_table(("GROUP", "CHECK", "RESULT", "REASON"), rows, _COLOURS)
     counts = Counter(finding.verdict for finding in findings)
-    talk(f"{counts[Verdict.PASS]} passed, {counts[Verdict.FAIL]} failed, {counts[Verdict.SKIP]} skipped")
-    if counts[Verdict.FAIL]:
-        raise Refused(f"driver {module}: {counts[Verdict.FAIL]} of {len(findings)} checks failed")
+    talk(f"{counts[CheckStatus.PASS]} passed, {counts[CheckStatus.FAIL]} failed, {counts[CheckStatus.SKIP]} skipped")
+    if counts[CheckStatus.FAIL]:
+        raise Refused(f"driver {module}: {counts[CheckStatus.FAIL]} of {len(findings)} checks failed")
 
 
 def _show_list(checks: Sequence[Check], output: OutputFormat) -> None:

@@ -1,4 +1,4 @@
-"""`allot explain`: why a pod, a claim or a gang waits, and what would help."""
+"""`allot explain`: why a pod, a claim or a gang waits or a workload is not as wanted, and what would help."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import msgspec
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.output import OutputFormat, progress, write, write_value
-from allot.cli.snapshots import read_snapshot, snapshot_options
+from allot.cli.snapshots import in_namespace, read_snapshot, snapshot_options
 from allot.core.advice.explain.answer import Explainer, NotFound
 from allot.core.advice.explain.report import Explanation, State
 from allot.core.advice.explain.text import lines
+from allot.core.advice.explain.workloads.answer import BY_WORD
 from allot.core.features import FeatureGates
 from allot.reading.snapshots import SnapshotSource
 
@@ -31,14 +32,17 @@ _KINDS: Mapping[str, str] = {
     "podgroup": "group",
     "podgroups": "group",
     "gang": "group",
+    **{word: word for word in BY_WORD},
 }
+_SPOKEN = "pod, claim, podgroup, deploy, rs, sts, ds, job, cronjob, hpa, pvc or svc"
+_WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
 
 
 @click.command()
 @click.argument("target", required=False, metavar="[KIND/]NAME")
 @click.argument("name", required=False, metavar="")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace.  [default: that of the context]")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Without a name: pods of all namespaces.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Without a name: everything in all namespaces.")
 @snapshot_options
 @click.option(
     "--feature-gates",
@@ -67,36 +71,44 @@ def explain(
     gates: FeatureGates,
     output: str,
 ) -> int:
-    """Why does this pod (claim/NAME, podgroup/NAME) not run, and what would help?
+    """Why does this pod (claim/NAME, podgroup/NAME) not run, why is this workload not as wanted, and what would help?
 
     The first line is the cause. Then come the smallest changes that would let it run, each tried out with the scheduler's own
-    decision on the changed cluster, and what stands between its requests and the devices. Without a name: every pod that
-    waits, a line each. Asks the cluster of the kubeconfig, for which read-only rights are enough, or a dump (-f).
+    decision on the changed cluster, and what stands between its requests and the devices. Workloads (deploy, rs, sts, ds, job,
+    cronjob, hpa), volume claims (pvc) and services (svc) go by kubectl's names; their cause is rolled up from pods, conditions,
+    events and rollouts. Without a name: every workload that is not as wanted and every other pod that waits, a line each. Asks
+    the cluster of the kubeconfig, for which read-only rights are enough, or a dump (-f).
 
-    Exit codes: 0 it runs or nothing waits, 1 it waits, 2 usage or input that cannot be read, 3 cluster not reachable.
+    Exit codes: 0 it is as wanted or nothing waits, 1 it is not, 2 usage or input that cannot be read, 3 cluster not reachable.
 
     \b
     Examples:
       allot explain train-0                         the pod train-0
       allot explain claim/train-0-gpu -n ml         the claim
       allot explain podgroup/train -n ml            the gang
-      allot explain -A                              every pod that waits, and why
+      allot explain deploy/infer                    why its rollout does not go on
+      allot explain job train -n ml                 why it failed or does not start
+      allot explain -A                              everything that is not as wanted, and why
       allot explain train-0 -f dump.yaml            offline; allot snapshot > dump.yaml makes a dump
       kubectl get pods,nodes,resourceclaims,deviceclasses,resourceslices -A -o yaml | allot explain train-0 -f -
     """
     kind, wanted = _target(target, name)
     with _without_collector():
+        source = in_namespace(source, namespace)
         explainer = Explainer(read_snapshot(source), gates)
         namespace = namespace or source.namespace
         if not wanted:
             return _overview(explainer, None if all_namespaces else namespace, output)
-        ask = {"pod": explainer.pod, "claim": explainer.claim, "group": explainer.group}[kind]
         try:
-            found = ask(namespace, wanted)
+            if kind in BY_WORD:
+                found = explainer.workload(kind, namespace, wanted)
+            else:
+                ask = {"pod": explainer.pod, "claim": explainer.claim, "group": explainer.group}[kind]
+                found = ask(namespace, wanted)
         except NotFound as error:
             raise Refused(error.message, error.hint or None) from None
     _print(found, output)
-    return EXIT_PENDING if found.state in (State.PENDING, State.STARTING) else 0
+    return EXIT_PENDING if found.state in _WAITS else 0
 
 
 @contextmanager
@@ -121,14 +133,14 @@ def _target(target: str | None, name: str | None) -> tuple[str, str]:
         return "pod", target
     kind = _KINDS.get(word.lower().partition(".")[0])
     if kind is None:
-        raise Unreadable(f"kind {word!r} cannot be explained: expected pod, claim or podgroup")
+        raise Unreadable(f"kind {word!r} cannot be explained: expected {_SPOKEN}")
     return kind, rest
 
 
 def _print(found: Explanation, output: str) -> None:
     if output == "text":
         for number, line in enumerate(lines(found)):
-            write(line, "yellow" if not number and found.state in (State.PENDING, State.STARTING) else None)
+            write(line, "yellow" if not number and found.state in _WAITS else None)
     else:
         write_value(_plain(found), OutputFormat(output))
 
@@ -139,16 +151,17 @@ def _plain(found: Explanation) -> dict[str, Any]:
 
 
 def _overview(explainer: Explainer, namespace: str | None, output: str) -> int:
-    pods = explainer.pending(namespace)
-    if output == "text" and not pods:
-        write(f"no pod waits in {f'namespace {namespace}' if namespace else 'any namespace'}")
-        return 0
+    if output == "text":
+        told = list(explainer.overview(namespace))
+        for line in told or [f"nothing waits in {f'namespace {namespace}' if namespace else 'any namespace'}"]:
+            write(line)
+        return EXIT_PENDING if told else 0
+    pods, workloads = explainer.pending(namespace), list(explainer.wrong_workloads(namespace))
+    for found in workloads:
+        write_value(_plain(found), OutputFormat(output))
     with progress("explaining pods", len(pods), writes=True) as advance:
         for of, name in pods:
-            found = explainer.pod(of, name, briefly=output == "text")
+            found = explainer.pod(of, name)
             advance()
-            if output == "text":
-                write(found.cause)
-            else:
-                write_value(_plain(found), OutputFormat(output))
-    return EXIT_PENDING if pods else 0
+            write_value(_plain(found), OutputFormat(output))
+    return EXIT_PENDING if pods or workloads else 0

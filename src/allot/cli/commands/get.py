@@ -9,10 +9,11 @@ import msgspec
 
 from allot.cli.errors import Refused
 from allot.cli.output import OutputFormat, talk, write_table, write_value
-from allot.cli.snapshots import read_snapshot, snapshot_options
+from allot.cli.snapshots import need, read_snapshot, snapshot_options
 from allot.core.advice.usage.listing import DeviceRow, list_devices, list_pools
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
+from allot.core.model.resource_v1 import ResourceSlice
 from allot.reading.snapshots import SnapshotSource
 
 _WIDE = "wide"
@@ -33,7 +34,8 @@ _output = click.option(
 def get() -> None:
     """What kubectl cannot list: the devices inside of resource slices, and the pools they are published in.
 
-    Exit code: 0 done, 1 the selector is no CEL, 2 the input cannot be read, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the selector is no CEL or slices may not be listed, 2 the input cannot be read, 3 the cluster cannot be
+    reached.
 
     \b
     Examples:
@@ -44,7 +46,7 @@ def get() -> None:
 
 
 @get.command(short_help="Every single device, what it is and who has it.")
-@click.option("--free", is_flag=True, help="Only devices of which something can be had.")
+@click.option("--free", is_flag=True, help="Only devices that are free, wholly or in part.")
 @click.option("-l", "--selector", default="", metavar="CEL", help="Only devices that this expression takes.")
 @snapshot_options
 @_output
@@ -57,13 +59,19 @@ def devices(source: SnapshotSource, free: bool, selector: str, output: str) -> N
       allot get devices -l 'device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))'
       allot get devices -f dump.yaml -o json
     """
-    found = list_devices(WhatIfCluster(read_snapshot(source)), _compiled(selector), only_free=free)
+    found = list_devices(_published(source), _compiled(selector), only_free=free)
     if found.failures:
         talk(f"note: the selector fails on {len(found.failures)} devices, which are left out: {found.failures[0]}")
     if output in (OutputFormat.JSON.value, OutputFormat.YAML.value):
         write_value(msgspec.to_builtins(found), OutputFormat(output))
     else:
         _write_devices(found.devices, is_wide=output == _WIDE)
+
+
+def _published(source: SnapshotSource) -> WhatIfCluster:
+    snapshot = read_snapshot(source)
+    need(snapshot, ResourceSlice)
+    return WhatIfCluster(snapshot)
 
 
 def _compiled(selector: str) -> CompiledSelector | None:
@@ -118,7 +126,7 @@ def pools(source: SnapshotSource, output: str) -> None:
       allot get pools
       allot get pools -f dump.yaml -o json
     """
-    rows = list(list_pools(WhatIfCluster(read_snapshot(source))))
+    rows = list(list_pools(_published(source)))
     if output in (OutputFormat.JSON.value, OutputFormat.YAML.value):
         write_value({"pools": [msgspec.to_builtins(row) for row in rows]}, OutputFormat(output))
         return

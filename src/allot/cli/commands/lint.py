@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -16,7 +15,7 @@ from allot.cli.gates import parse_gates
 from allot.cli.linting.formats import as_json, as_sarif, github_line, text_lines, total
 from allot.cli.linting.server_answers import ServerAnswers
 from allot.cli.output import progress, talk, write, write_table
-from allot.core.advice.lint.finding import Finding, Severity, apply_edits
+from allot.core.advice.lint.finding import Finding, Fix, Severity, apply_fixes
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint as find
 from allot.core.advice.lint.rules import BY_NAME, RULES
@@ -63,7 +62,7 @@ def _known_rules(_context: click.Context, _parameter: click.Parameter, values: t
     "against",
     multiple=True,
     metavar="live|FILE",
-    help="Check names and devices against a cluster: live for the one of the kubeconfig, or a dump of one (a file or "
+    help="Check names and devices against a cluster: live for the kubeconfig's, or a dump of one (a file or "
     "folder as kubectl get or allot snapshot writes it). May be repeated.",
 )
 @click.option(
@@ -214,15 +213,15 @@ class _Run:
         current = dict(contents)
         count = 0
         for _ in range(_ROUNDS_MAX):
-            edits: dict[str, list[Any]] = {}
+            fixes: dict[str, list[Fix]] = {}
             for finding in self.findings(current):
                 if finding.fix is not None and finding.fix.edits:
-                    edits.setdefault(finding.source, []).extend(finding.fix.edits)
-            if not edits:
+                    fixes.setdefault(finding.source, []).append(finding.fix)
+            if not fixes:
                 break
-            for name, wanted in edits.items():
+            for name, wanted in fixes.items():
                 mark = _BYTE_ORDER_MARK if current[name].startswith(_BYTE_ORDER_MARK) else b""
-                text, made = apply_edits(current[name].decode("utf-8-sig"), wanted)
+                text, made = apply_fixes(current[name].decode("utf-8-sig"), wanted)
                 current[name] = mark + text.encode()
                 count += made
         return {name: data for name, data in current.items() if data != contents[name]}, count

@@ -20,7 +20,7 @@ import msgspec
 from allot import __version__
 from allot.cli.component import CannotRun, Component, ComponentOptions, run_component
 from allot.cli.errors import Unreadable
-from allot.cli.gates import parse_gates
+from allot.cli.gates import gates_option
 from allot.cli.output import talk
 from allot.client.connection import Connection
 from allot.client.informers import Informers
@@ -28,6 +28,7 @@ from allot.core.features import FeatureGates
 from allot.devices.catalogue import UnknownProfile
 from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.simulation import DRIVER_POD
+from allot.network.client import PodNetwork
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
@@ -73,7 +74,11 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     cdi_dirs: tuple[Path, ...]
     node_sets: tuple[NodeSet, ...]
     periods: Periods
+    host_commands: bool
+    masked: tuple[Path, ...]
     driver_logs: Path | None
+    pod_network: Path | None
+    no_pod_network: str
 
     def log_of_driver(self, pod: str) -> Path | None:
         """Where the log of a driver is, by the name of its pod."""
@@ -104,7 +109,7 @@ def _labels(_context: click.Context, _parameter: click.Parameter, text: str) -> 
     for each in filter(None, text.split(",")):
         name, sign, value = each.partition("=")
         if not sign or not name:
-            raise click.BadParameter(f"{each!r} is no label such as zone=a.")
+            raise click.BadParameter(f"{each!r} is not a label such as zone=a.")
         found[name] = value
     return found
 
@@ -115,7 +120,7 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
         pair, _, effect = each.rpartition(":")
         key, _, value = pair.partition("=")
         if not key or effect not in _EFFECTS:
-            raise click.BadParameter(f"{each!r} is no taint such as key=value:NoSchedule.")
+            raise click.BadParameter(f"{each!r} is not a taint such as key=value:NoSchedule.")
         found.append({"key": key, "value": value, "effect": effect} if value else {"key": key, "effect": effect})
     return tuple(found)
 
@@ -126,7 +131,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     for each in filter(None, text.split(",")):
         name, _, seconds = each.partition("=")
         if name not in known or not _SECONDS.fullmatch(seconds):
-            raise click.BadParameter(f"{each!r} is no period such as call=45; there are {', '.join(known)}.")
+            raise click.BadParameter(f"{each!r} is not a period such as call=45; there are {', '.join(known)}.")
         found[f"{name}_s"] = float(seconds)
     return Periods(**found)
 
@@ -224,23 +229,39 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="",
     metavar="PERIODS",
     callback=_periods,
-    help="How long and how often drivers are dealt with, in seconds: call=45,registration=1,reconcile=60,wipe=30.  "
+    help="Periods and limits of the work with drivers, in seconds: call=45,registration=1,reconcile=60,wipe=30.  "
     "[default: the kubelet's]",
+)
+@click.option(
+    "--host-commands",
+    is_flag=True,
+    help="With --runtime process or simulated: run containers on this machine itself, as the agent's user, in place of a sandbox.",
+)
+@click.option(
+    "--mask",
+    "masked",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="PATH",
+    help="A file or folder that containers in a sandbox never see, wherever it lies; repeatable. Homes, kubeconfigs and the root folder "
+    "are always hidden.",
+)
+@click.option(
+    "--pod-network",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="SOCKET",
+    help="With --runtime process or simulated: where the process inside of the cluster's pod network answers; `allot up` starts one. "
+    "[default: pods share the machine's network]",
+)
+@click.option(
+    "--no-pod-network", default="", hidden=True, help="Why there is no pod network, for the node's condition."
 )
 @click.option(
     "--driver-logs",
     type=_FOLDER,
     help="Where the logs of drivers are that are shown as pods; simulated nodes write theirs there.",
 )
-@click.option(
-    "--feature-gates",
-    "gates",
-    default="default",
-    show_default=True,
-    metavar="GATES",
-    callback=parse_gates,
-    help="'default', 'all' or NAME=true,NAME=false.",
-)
+@gates_option()
 def node(
     kubeconfig: Path | None,
     context: str,
@@ -274,6 +295,7 @@ def node(
     """
     own_name = name or socket.gethostname().lower()
     node_sets = _node_sets(arguments["runtime"], name, profile, count, node_file)
+    arguments["masked"] += (kubeconfig,) if kubeconfig is not None else ()
     options = NodeArguments(name=own_name, node_sets=node_sets, **arguments)
     if len(options.name) > NAME_LENGTH_MAX or not NAME.fullmatch(options.name):
         text = f"node name {options.name!r}: expected lower-case letters, digits, '-' and '.'"
@@ -301,10 +323,14 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
     api = urlsplit(component.connection.server)
     address = options.node_ip or own_address(api.hostname or "127.0.0.1")
     agent_options = AgentOptions(
-        node=_node_options(options, address, gates), root=root, log_folder=root / "log" / "pods"
+        node=_node_options(options, address, gates),
+        root=root,
+        log_folder=root / "log" / "pods",
+        reaches_services=options.runtime == "cri" or options.pod_network is not None,
     )
     machine = read_machine(root)
-    runtime = _runtime(options, root, address, component)
+    network = _network(options)
+    runtime = _runtime(options, root, address, component, network)
     informers = Informers(component.client, component.clock, component.ids)
     agent: NodeAgent | None = None
     try:
@@ -330,6 +356,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         machine,
         runtime,
         devices,
+        network,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     allocatable = Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
@@ -358,6 +385,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     count = sum(len(each.names) for each in sets)
     informers = Informers(component.client, component.clock, component.ids)
     nodes: SimulatedNodes | None = None
+    network = _network(options)
 
     def cdi_of(pod: PodName) -> CdiRegistry:
         assert nodes is not None, "pods come after their nodes"
@@ -369,8 +397,9 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         component.clock,
         component.ids,
         SimulatedOptions(sets=sets, address=address, root=root),
-        _process_runtime(root, address, component, cdi_of),
+        _process_runtime(options, root, address, component, cdi_of, network),
         gates,
+        network,
     )
     talk(f"{count} simulated node{'s' if count > 1 else ''}: {address}, {root}")
     name = next((name for each in sets for name in each.names), options.name)
@@ -437,17 +466,28 @@ async def _run(agent: NodeAgent) -> None:
         ) from None
 
 
-def _runtime(options: NodeArguments, root: Path, address: str, component: Component) -> Runtime:
+def _network(options: NodeArguments) -> PodNetwork | None:
+    return PodNetwork(options.pod_network.absolute()) if options.pod_network is not None else None
+
+
+def _runtime(
+    options: NodeArguments, root: Path, address: str, component: Component, network: PodNetwork | None
+) -> Runtime:
     if options.runtime == "cri":
         return CriRuntime(
             component.clock, CriOptions(socket=options.endpoint.removeprefix("unix://"), pods=root / PODS)
         )
     registry = CdiRegistry(options.cdi_dirs)
-    return _process_runtime(root, address, component, lambda _pod: registry)
+    return _process_runtime(options, root, address, component, lambda _pod: registry, network)
 
 
 def _process_runtime(
-    root: Path, address: str, component: Component, cdi_of: Callable[[PodName], CdiRegistry]
+    options: NodeArguments,
+    root: Path,
+    address: str,
+    component: Component,
+    cdi_of: Callable[[PodName], CdiRegistry],
+    network: PodNetwork | None,
 ) -> ProcessRuntime:
     api = urlsplit(component.connection.server)
     return ProcessRuntime(
@@ -457,6 +497,10 @@ def _process_runtime(
         address=address,
         environment=_environment(api.hostname or "", api.port or 443),
         cdi_of=cdi_of,
+        host_commands=options.host_commands,
+        masked=(root, *options.masked),
+        network=network,
+        no_network=options.no_pod_network,
     )
 
 

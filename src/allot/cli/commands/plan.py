@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
-from allot.cli.snapshots import read_snapshot, snapshot_options
+from allot.cli.snapshots import in_namespace, need, read_snapshot, snapshot_options
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.wording import count
@@ -18,15 +19,15 @@ from allot.core.advice.planning.changes import (
     drained,
     nodes_like,
     nodes_named,
+    with_assumed_capacity,
     with_objects,
-    with_room,
     without_nodes,
 )
 from allot.core.advice.planning.copies import Manifest, NoTemplate
 from allot.core.advice.planning.filling import Blocked
 from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.maximum import Maximum
-from allot.core.advice.planning.outcome import Outcome, outcome_of
+from allot.core.advice.planning.outcome import PlanResult, outcome_of
 from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import WhatIfCluster
@@ -68,9 +69,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--remove", multiple=True, metavar="NODE", help="What if this node, or those with these labels, were not there?"
 )
-@click.option(
-    "--drain", multiple=True, metavar="NODE", help="The same, but their pods have to find another place first."
-)
+@click.option("--drain", multiple=True, metavar="NODE", help="The same, but their pods have to fit elsewhere first.")
 @click.option("--max", "limit", type=click.IntRange(1, COPIES_MAX), default=COPIES_MAX, metavar="N",
               help="Do not look for more copies than that.")  # fmt: skip
 @click.option("--policy", type=click.Choice(list(_POLICIES)), default="default", show_default=True,
@@ -92,11 +91,12 @@ def plan(
 
     MANIFEST is a pod, a workload with a pod template (a copy is one of its pods), a PodGroup with its pods (a copy is the gang),
     or claims alone. SCHEDULED is what the scheduler would place if copies came one after another now; MAXIMUM is what there
-    is room for if nodes and devices were chosen as well as possible: exact, or "at most" where that cannot be told.
-    Nothing is written.
+    is room for if nodes and devices were chosen as well as possible: exact, or "at most" where that is not known.
+    ResourceQuotas of the namespace are counted, as admission would. FREE is what these pods can get at: devices on nodes that
+    take them, without taints that they do not tolerate. Nothing is written.
 
-    Exit code: 0 at least one more copy fits (after the changes, if there are any), 1 none, 2 the input cannot be read, 3 the
-    cluster cannot be reached.
+    Exit code: 0 at least one more copy fits (after the changes, if there are any), 1 none, or nodes and devices may not be
+    listed, 2 the input cannot be read, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -108,9 +108,12 @@ def plan(
     values = [manifest.value for manifest in read_manifests(manifests)]
     if not values:
         raise Unreadable(f"{', '.join(manifests)}: no objects: expected at least one")
-    snapshot, silent = with_room(read_snapshot(source))
+    namespaces = {found for value in values if (found := _namespace(value))}
+    snapshot = read_snapshot(in_namespace(source, namespaces.pop() if len(namespaces) == 1 else ""))
+    need(snapshot, core_v1.Node, DeviceClass, ResourceSlice)
+    snapshot, silent = with_assumed_capacity(snapshot)
     if silent:
-        talk(f"note: {silent} nodes say nothing about their CPU, memory and pods: taken as enough")
+        talk(f"note: {silent} nodes do not state CPU, memory and pods: assumed to be enough")
     change = Change(add=add, add_like=add_like, remove=remove, drain=drain)
     settings = Settings(preempts=False, policy=_POLICIES[policy])
     try:
@@ -121,14 +124,15 @@ def plan(
         if change.texts:
             snapshot, displaced = _changed(snapshot, change)
             then = _outcome(snapshot, displaced, manifest, limit, settings)
-        why = None if (then or now).scheduled else why_none_fits(snapshot, manifest)
+        last = then or now
+        why = None if last.scheduled or last.is_blocked_by_quota else why_none_fits(snapshot, manifest)
     except (ManifestError, NoTemplate) as error:
         raise Refused(f"{', '.join(manifests)}: {error}") from None
     except (DecodeError, ConversionError) as error:
         raise Unreadable(f"{', '.join(manifests)}: {error}", "allot lint shows what is wrong with a manifest") from None
     except ChangeError as error:
         raise Refused(str(error)) from None
-    for note in manifest.notes:
+    for note in (*manifest.notes, *last.notes):
         talk(f"note: {note}")
     if output is OutputFormat.TABLE:
         _write(manifest, now, then, change, why)
@@ -136,12 +140,18 @@ def plan(
         answer = {"manifest": manifest.name, "changes": change.texts, "notes": list(manifest.notes)}
         outcomes = {"now": now, "changed": then, "explanation": why}
         write_value({**answer, **msgspec.to_builtins(outcomes)}, output)
-    return 0 if (then or now).scheduled else EXIT_NONE_FITS
+    return 0 if last.scheduled else EXIT_NONE_FITS
+
+
+def _namespace(value: Mapping[str, Any]) -> str:
+    metadata = value.get("metadata")
+    found = metadata.get("namespace") if isinstance(metadata, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def _outcome(
     snapshot: Snapshot, displaced: Sequence[core_v1.Pod], manifest: Manifest, limit: int, settings: Settings
-) -> Outcome:
+) -> PlanResult:
     devices = sum(len(slice_.spec.devices or ()) for slice_ in snapshot.of(ResourceSlice))
     with progress("placing copies", min(limit, devices)) as advance:
         return outcome_of(WhatIfCluster(snapshot, settings=settings), manifest, limit, displaced, advance)
@@ -185,14 +195,16 @@ def _with_known_classes(added: Iterable[APIStruct], snapshot: Snapshot) -> list[
     kept = [found for found in added if not isinstance(found, DeviceClass) or found.metadata.name not in known]
     new = {found.metadata.name: None for found in kept if isinstance(found, DeviceClass)}
     if new:
-        talk(f"note: not in the cluster, and taken as the drivers bring them: device classes {', '.join(new)}")
+        talk(f"note: not in the cluster, and assumed as their drivers install them: device classes {', '.join(new)}")
     return kept
 
 
 # --- for people ---
 
 
-def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Change, why: Explanation | None) -> None:
+def _write(
+    manifest: Manifest, now: PlanResult, then: PlanResult | None, change: Change, why: Explanation | None
+) -> None:
     rows = [("now", *_cells(now))]
     if then is not None:
         rows.append((", ".join(change.texts), *_cells(then)))
@@ -201,13 +213,13 @@ def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Chang
     outcome = then or now
     if now.waiting:
         waiting = "1 pod waits" if now.waiting == 1 else f"{now.waiting} pods wait"
-        talk(f"note: {waiting} for a node already; what is needed for that is not set aside")
+        talk(f"note: {waiting} for a node already; nothing is reserved for that")
     if outcome.maximum.reason and outcome.blocked is not None:
         write(f"The maximum is a bound: {outcome.maximum.reason}.")
     if then is not None and (then.moved or then.stranded):
         write()
         total = then.moved + len(then.stranded)
-        write(f"Drained nodes have {count(total, 'pod')}, of which {then.moved} would find another place.")
+        write(f"Drained nodes have {count(total, 'pod')}, of which {then.moved} would fit elsewhere.")
         for stranded in then.stranded[:_NODES_SHOWN_MAX]:
             write(f"  {stranded.pod}: {stranded.blocked.explanation or stranded.blocked.message}", "red")
     if why is not None:
@@ -220,7 +232,7 @@ def _write(manifest: Manifest, now: Outcome, then: Outcome | None, change: Chang
     _write_places(outcome)
 
 
-def _cells(outcome: Outcome) -> tuple[str, str, str]:
+def _cells(outcome: PlanResult) -> tuple[str, str, str]:
     return str(outcome.nodes), str(outcome.scheduled), _maximum(outcome.maximum, outcome.blocked is not None)
 
 
@@ -235,9 +247,13 @@ def _write_blocked(blocked: Blocked) -> None:
     write(f"The next one is blocked: {blocked.message}", "red")
     if blocked.explanation:
         write(f"  {blocked.explanation}")
+    if len(blocked.nodes) > 1:
+        for reason in blocked.nodes:
+            more = reason.count - len(reason.examples)
+            write(f"  {reason.reason}: {', '.join(reason.examples)}{f' and {more} more' if more else ''}")
 
 
-def _write_places(outcome: Outcome) -> None:
+def _write_places(outcome: PlanResult) -> None:
     if outcome.placement:
         write()
         shown = outcome.placement[:_NODES_SHOWN_MAX]

@@ -30,7 +30,7 @@ def reset(data_dir: Path, yes: bool) -> None:
         talk(f"nothing to remove: {data_dir}")
         return
     if not Instance(data_dir).is_ours():
-        raise Refused(f"{data_dir}: is no data directory of allot, and is left as it is")
+        raise Refused(f"{data_dir}: is not a data directory of allot, and is left as it is")
     if not yes and not _agrees(data_dir):
         raise Refused("nothing was removed")
     end_cluster(data_dir)
@@ -48,5 +48,5 @@ def _agrees(data_dir: Path) -> bool:
     except click.Abort as ended:
         if isinstance(ended.__context__, EOFError):
             talk("")
-            raise Refused("nothing was removed, as nobody answered", "--yes does not ask") from None
+            raise Refused("nothing was removed: no answer", "--yes does not ask") from None
         raise

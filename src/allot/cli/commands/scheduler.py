@@ -15,9 +15,12 @@ from click.core import ParameterSource
 from allot.cli.component import Component, ComponentOptions, component_options, options_of, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
+from allot.client.announcement import Announcement
 from allot.client.informers import Informers
+from allot.controllers.upstream_detection import is_allot
 from allot.core.features import FeatureGates
 from allot.process.interpreter import settle
+from allot.process.supervise import supervise
 from allot.reading.documents import parse_documents
 from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, parse_configuration
 from allot.scheduler.loop import Options, Scheduler
@@ -50,7 +53,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Choice(_LEVELS),
     default="info",
     show_default=True,
-    help="info tells of every decision about devices.",
+    help="info logs every decision about devices.",
 )
 @component_options(lease_name=_LEASE, port=10259)
 def scheduler(config: Path | None, scheduler_name: str, log_level: str, **arguments: Any) -> None:
@@ -127,8 +130,12 @@ async def _work(configuration: SchedulerConfiguration, gates: FeatureGates, comp
         registry=component.registry,
     )
     talk(f"scheduling pods of {', '.join(_described(profile) for profile in configuration.profiles)}")
+    names = [profile.scheduler_name for profile in configuration.profiles]
+    announcement = Announcement(component.client, component.clock, "scheduler", names, component.identity)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(informers.run())
+        if await is_allot(component.client):
+            tasks.create_task(supervise("the announcement", announcement.run, component.clock))
         # Not started again when it fails: all it knows is in the API, and a new process reads it anew.
         tasks.create_task(made.run())
         await made.synced.wait()

@@ -11,16 +11,20 @@ import msgspec
 from allot.apiserver.printing.cells import duration
 from allot.cli.live import show_live, watch_option
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
-from allot.cli.snapshots import read_snapshot, snapshot_options
+from allot.cli.snapshots import in_namespace, need, read_snapshot, snapshot_options
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.claims import ClaimState, ClaimUsage, claim_usage
 from allot.core.advice.usage.devices import By, DevicesReport, DeviceUsage, device_usage
 from allot.core.advice.usage.nodes import NodeUsage, node_usage
 from allot.core.advice.usage.partitions import PartitionUsage, partition_usage
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model.core_v1 import Node
+from allot.core.model.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from allot.core.quantity import Quantity
 from allot.reading.snapshots import SnapshotSource
 
+_HELD = "allot top claims shows the devices that claims of a namespace hold"
+_RIGHTS = "the right to list resourceslices is needed for the others"
 _NAMES_SHOWN_MAX = 3
 _MEMORY_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 _UNIT_STEP = 1024
@@ -37,7 +41,9 @@ def top() -> None:
     A GPU counts once, whether it is published whole, shared, or as everything that it could be cut into; admin access is not use.
     Answers come from a cluster or, with -f, from a dump.
 
-    Exit code: 0 done, 2 the input cannot be read, 3 the cluster cannot be reached.
+    What may not be listed is left out of an answer, with a note; who may list only a namespace gets its answers.
+
+    Exit code: 0 done, 1 what the question is about may not be listed, 2 the input cannot be read, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -109,8 +115,8 @@ def devices(
 ) -> None:
     """How many devices there are, free, partly in use, in use and unavailable, and who holds them.
 
-    FREE can be had by a claim without tolerations. PARTLY is shared or cut and has room for more. UNAVAILABLE is not in use, but
-    tainted or in an incomplete pool. LARGEST is the most free devices on one node; FRAGMENTED is the share of the free devices
+    FREE is available to a claim without tolerations. PARTLY is shared or cut and has room for more. UNAVAILABLE is not in use, but
+    tainted, in an incomplete pool, or on a node that is cordoned or not ready. LARGEST is the most free devices on one node; FRAGMENTED is the share of the free devices
     on nodes that have too few of them for a typical request: one of the sizes that claims have now, or else a whole node.
 
     \b
@@ -119,10 +125,14 @@ def devices(
       allot top devices --by model --sort-by free
       allot top devices --by node -f dump.yaml -o json
     """
+    source = in_namespace(source, namespace)
     if all_namespaces:
         namespace = ""
 
     def show(snapshot: Snapshot) -> None:
+        need(snapshot, ResourceSlice, hint=f"{_HELD}; {_RIGHTS}")
+        if By(by) is By.CLASS:
+            need(snapshot, DeviceClass, hint="--by node, model, driver or pool needs no device classes")
         what_if = WhatIfCluster(snapshot)
         report, partitions = device_usage(what_if, By(by)), partition_usage(what_if)
         rows = _sorted((_of_namespace(row, namespace) for row in report.rows), sort_by)
@@ -166,6 +176,8 @@ def _write_devices(report: DevicesReport, rows: Sequence[DeviceUsage], partition
     for row in rows:
         if row.problem:
             write(f"{row.name}: not all of its devices are known: {row.problem}", "red")
+    for node, reason in report.closed_nodes.items():
+        write(f"node {node}: {reason}, none of its devices is free", "red")
     for pool in report.incomplete_pools:
         write(f"pool {pool}: incomplete, nothing can be allocated from it", "red")
 
@@ -218,9 +230,11 @@ def claims(
       allot top claims -A --sort-by allocated
       allot top claims -A --idle -f dump.yaml
     """
-    chosen = "" if all_namespaces else namespace or source.namespace
+    source = in_namespace(source, namespace)
+    chosen = "" if all_namespaces else source.namespace
 
     def show(snapshot: Snapshot) -> None:
+        need(snapshot, ResourceClaim)
         found = (
             row for row in claim_usage(WhatIfCluster(snapshot), chosen) if not idle or row.state is ClaimState.IDLE
         )
@@ -282,6 +296,7 @@ def nodes(source: SnapshotSource, sort_by: _Key | None, watch: bool, output: Out
     """
 
     def show(snapshot: Snapshot) -> None:
+        need(snapshot, Node)
         rows = _sorted(node_usage(WhatIfCluster(snapshot)), sort_by)
         if output is OutputFormat.TABLE:
             headers = ("NODE", "DEVICES", "FREE", "PARTLY", "IN USE", "UNAVAILABLE", "CPU", "MEMORY", "PODS", "STATE")
@@ -299,7 +314,7 @@ def _node_cells(row: NodeUsage) -> tuple[str, ...]:
         f"{row.cpu.requested} of {row.cpu.total}",
         f"{_rounded(row.memory.requested)} of {_rounded(row.memory.total)}",
         f"{row.pods} of {row.pods_max}",
-        _some([*([] if row.schedulable else ["cordoned"]), *row.taints]),
+        _some([*([row.closed] if row.closed else []), *row.taints]),
     )
 
 

@@ -1,4 +1,4 @@
-"""`allot tree`: what hangs on what, from a pod to its devices and from a device to its pods."""
+"""`allot tree`: what belongs to what, from a pod to its devices and from a device to its pods."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import msgspec
 
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import OutputFormat, output_option, write, write_value
-from allot.cli.snapshots import read_snapshot, snapshot_options
+from allot.cli.snapshots import in_namespace, need, read_snapshot, snapshot_options
 from allot.core.advice.tree import Branch, claim_tree, device_tree, node_tree, pod_tree
 from allot.core.advice.usage.published import published_pools
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.meta import APIStruct
 from allot.reading.snapshots import SnapshotSource
 
 _KINDS = {
@@ -32,6 +33,12 @@ _KINDS = {
     "device": "device",
     "devices": "device",
 }
+_TYPES: dict[str, type[APIStruct]] = {
+    "pod": core_v1.Pod,
+    "claim": api.ResourceClaim,
+    "node": core_v1.Node,
+    "device": api.ResourceSlice,
+}
 _COLOURS = {"device": "green", "claim": "cyan"}
 
 
@@ -41,7 +48,7 @@ _COLOURS = {"device": "green", "claim": "cyan"}
 @snapshot_options
 @output_option
 def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFormat) -> None:
-    """What hangs on what, as a tree.
+    """What belongs to what, as a tree.
 
     For a pod: its containers, their claims, the requests in these, and the devices with what tells them apart. For a claim:
     the same from there on. For a node: its devices and who holds them. For a device (`device/NAME` or
@@ -49,7 +56,7 @@ def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFor
 
     CDI ids are not in the API: they are shown where the driver's way to name them is known, otherwise as unknown.
 
-    Exit code: 0 done, 1 there is no such object, 2 the input cannot be read, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 there is no such object or it may not be read, 2 the input cannot be read, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -61,8 +68,10 @@ def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFor
     kind, _, name = subject.partition("/") if "/" in subject else ("pod", "", subject)
     if kind not in _KINDS or not name:
         raise Unreadable(f"{subject!r}: expected pod/NAME, claim/NAME, node/NAME or device/NAME")
-    what_if = WhatIfCluster(read_snapshot(source))
-    found = list(_trees(what_if, _KINDS[kind], name, namespace or source.namespace))
+    source = in_namespace(source, namespace)
+    snapshot = read_snapshot(source)
+    need(snapshot, _TYPES[_KINDS[kind]])
+    found = list(_trees(WhatIfCluster(snapshot), _KINDS[kind], name, source.namespace))
     if output is not OutputFormat.TABLE:
         for branch in found:
             write_value(_value(branch), output)
@@ -88,14 +97,14 @@ def _trees(what_if: WhatIfCluster, kind: str, name: str, namespace: str) -> Iter
         yield node_tree(what_if, name)
     else:
         entries = [
-            entry
+            (pool, entry)
             for pool in published_pools(what_if)
             for entry in pool.entries
             if name in (entry.id.device, f"{entry.id.pool}/{entry.id.device}", str(entry.id))
         ]
         if not entries:
             raise _missing("device", name)
-        yield from (device_tree(what_if, entry) for entry in entries)
+        yield from (device_tree(what_if, pool, entry) for pool, entry in entries)
 
 
 def _missing(kind: str, name: str) -> Refused:

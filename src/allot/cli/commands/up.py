@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from allot.cli.controller_names import controllers_option
+from allot.cli.gates import ALLOT
 from allot.cli.output import write_table
 from allot.cli.serving import make_data_dir, options_of, run_server, server_options
 from allot.cli.up.banner import announce
@@ -40,7 +41,7 @@ class _CountsBelongToNodes(click.Command):
             if rest[-2:-1] != ["--node"] and not (rest and rest[-1].startswith("--node=")):
                 raise click.UsageError("--count comes after the --node that it counts.", ctx)
             if not count.isdecimal():
-                raise click.UsageError(f"--count: {count!r} is no number of nodes from 1 to {NODES_MAX}.", ctx)
+                raise click.UsageError(f"--count: {count!r} is not a number of nodes from 1 to {NODES_MAX}.", ctx)
             rest[-1] = f"{rest[-1]}={count}"
         return super().parse_args(ctx, rest)
 
@@ -83,6 +84,11 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 @click.option(
     "--container-runtime-endpoint", "endpoint", default="", metavar="SOCKET", help="With --runtime cri: its socket."
 )
+@click.option(
+    "--host-commands",
+    is_flag=True,
+    help="Run the commands of pods on this machine itself, as you and with your files, in place of a sandbox.",
+)
 @click.option("--etcd", is_flag=True, help="Keep objects in an etcd of its own, from $ALLOT_ETCD or the PATH.")
 @click.option(
     "--merge-kubeconfig",
@@ -90,7 +96,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     is_flag=True,
     help="Add the context allot to $KUBECONFIG or ~/.kube/config; allot reset removes it.",
 )
-@server_options
+@server_options(ALLOT)
 @controllers_option
 def up(
     specs: tuple[str, ...],
@@ -99,12 +105,18 @@ def up(
     in_background: bool,
     runtime: str,
     endpoint: str,
+    host_commands: bool,
     etcd: bool,
     merges: bool,
     controllers: tuple[str, ...],
     **arguments: Any,
 ) -> None:
     """Start a cluster on this machine: API server, controllers, scheduler and nodes, with a kubeconfig to use it.
+
+    Pods whose command this machine has run in a sandbox: they read the machine's programs and write to memory of their own. Where the
+    kernel allows none, pods are placeholders; the last lines say which of the two it is.
+
+    kubectl top and autoscalers find metrics within seconds; of placeholders those that annotations like allot.dev/gpu-utilization say.
 
     \b
     Examples:
@@ -132,6 +144,7 @@ def up(
         controllers=controllers,
         nodes=nodes,
         local=LocalOptions(runtime=runtime, endpoint=endpoint),
+        host_commands=host_commands,
         etcd=find_etcd() if etcd else None,
         merge_into=kubeconfig_to_merge_into() if merges else None,
         in_background=in_background,

@@ -35,7 +35,7 @@ EXIT_REFUSED = 1
 _UNTYPED = frozenset(("Pod", "Node", "Namespace", "PriorityClass"))
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ValidationResult(msgspec.Struct, frozen=True):
     """What is wrong with one object, and what its author should know although it is not wrong."""
 
     manifest: Manifest
@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
     checked: bool = True
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class ValidationContext(msgspec.Struct, frozen=True):
     """What the rest of the input says about an object."""
 
     # The first object of each kind and name that has a spec.
@@ -52,7 +52,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     namespace_labels: dict[str, dict[str, str]]
 
     @staticmethod
-    def of(manifests: Sequence[Manifest]) -> Surroundings:
+    def of(manifests: Sequence[Manifest]) -> ValidationContext:
         """From everything in the input."""
         whole: dict[tuple[str, str], Manifest] = {}
         namespaces: dict[str, dict[str, str]] = {}
@@ -61,7 +61,7 @@ class Surroundings(msgspec.Struct, frozen=True):
                 whole.setdefault(_key(manifest), manifest)
             if (manifest.api_version, manifest.kind) == ("v1", "Namespace"):
                 namespaces[manifest.name] = manifest.labels
-        return Surroundings(whole, namespaces)
+        return ValidationContext(whole, namespaces)
 
 
 @click.command()
@@ -99,7 +99,7 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
     manifests = [manifest for source, data in read_sources(files) for manifest in manifests_in(data, source)]
     if not manifests:
         raise Unreadable(f"{', '.join(files)}: no objects: expected at least one")
-    surroundings = Surroundings.of(manifests)
+    surroundings = ValidationContext.of(manifests)
     server = ServerAnswers(gates)
     invalid = 0
     with progress("validating", len(manifests), writes=True) as advance:
@@ -118,8 +118,8 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 
 
 def _verdict(
-    manifest: Manifest, surroundings: Surroundings, server: ServerAnswers, gates: FeatureGates, strict: bool
-) -> Verdict:
+    manifest: Manifest, surroundings: ValidationContext, server: ServerAnswers, gates: FeatureGates, strict: bool
+) -> ValidationResult:
     whole = surroundings.whole.get(_key(manifest))
     try:
         status_only = _is_status_only(manifest)
@@ -131,26 +131,26 @@ def _verdict(
             errors, warnings, unknown = _checked_as_status(manifest, whole, gates)
         else:
             warning = "not checked: a status without a spec needs the object it belongs to in the input"
-            return Verdict(manifest, warnings=(warning,), checked=False)
+            return ValidationResult(manifest, warnings=(warning,), checked=False)
     except UnknownKind:
         if (manifest.group, manifest.version, manifest.kind) not in server.kinds():
             # A custom resource may be meant, but a slip is more likely.
             text = f'no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
-            return Verdict(manifest, (FieldError("kind", NOT_SUPPORTED, text),))
+            return ValidationResult(manifest, (FieldError("kind", NOT_SUPPORTED, text),))
         errors, warnings, unknown = _checked_by_server(manifest, server)
     except DecodeError as error:
-        return Verdict(
+        return ValidationResult(
             manifest, tuple(FieldError(problem.path, INVALID, problem.message) for problem in error.problems)
         )
     except ConversionError as error:
-        return Verdict(manifest, (FieldError("", INVALID, str(error)),))
+        return ValidationResult(manifest, (FieldError("", INVALID, str(error)),))
     if whole is not None and whole is not manifest and "spec" in manifest.value and not manifest.name.endswith("*"):
         warnings += (f"the name is taken: the API server would have {whole.origin} already",)
     texts = [(field, f'unknown field "{field}"') for field in unknown]
     if strict:
         errors += tuple(FieldError(field, INVALID, text) for field, text in texts)
         warnings = tuple(warning for warning in warnings if not warning.startswith("unknown field "))
-    return Verdict(manifest, errors, warnings)
+    return ValidationResult(manifest, errors, warnings)
 
 
 def _is_status_only(manifest: Manifest) -> bool:
@@ -172,7 +172,7 @@ def _checked_by_server(manifest: Manifest, server: ServerAnswers) -> _Checked:
     return answer.errors, (*report.strict_errors, *answer.warnings), report.unknown
 
 
-def _checked_as_new(manifest: Manifest, surroundings: Surroundings, gates: FeatureGates) -> _Checked:
+def _checked_as_new(manifest: Manifest, surroundings: ValidationContext, gates: FeatureGates) -> _Checked:
     prepared = prepare_create(manifest.value, gates=gates, now=None, namespace=DEFAULT_NAMESPACE)
     labels = surroundings.namespace_labels.get(manifest.namespace or DEFAULT_NAMESPACE)
     return _answer(prepared, validate_create(prepared, gates=gates, namespace_labels=labels))
@@ -197,7 +197,7 @@ def _answer(prepared: Prepared, errors: tuple[FieldError, ...]) -> _Checked:
     return errors, prepared.warnings, prepared.envelope.unknown_fields
 
 
-def _show(verdict: Verdict, output: OutputFormat) -> None:
+def _show(verdict: ValidationResult, output: OutputFormat) -> None:
     for warning in verdict.warnings:
         talk(f"warning: {verdict.manifest}: {warning} ({verdict.manifest.origin})")
     if output is not OutputFormat.TABLE:
@@ -211,7 +211,7 @@ def _show(verdict: Verdict, output: OutputFormat) -> None:
         write(f"  {said}".replace("\n", "\n      "))
 
 
-def _as_data(verdict: Verdict) -> dict[str, Any]:
+def _as_data(verdict: ValidationResult) -> dict[str, Any]:
     manifest = verdict.manifest
     return {
         "kind": manifest.kind,

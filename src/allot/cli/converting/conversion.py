@@ -125,7 +125,7 @@ def _mended(data: bytes, name: str) -> tuple[Source, str, list[NotedChange]]:
 
 
 def _repair(flaw: Flaw, name: str, text: str) -> NotedChange:
-    assert flaw.fix is not None, "a flaw that is mended has a fix"
+    assert flaw.fix is not None, "a flaw that is corrected has a fix"
     edit = flaw.fix.edits[0]
     return NotedChange(
         name,

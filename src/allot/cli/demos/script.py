@@ -50,8 +50,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     namespace: str
     # What `allot up` is given for --node: the content of a file of nodes.
     nodes: tuple[dict[str, object], ...]
-    # What it needs that is off by default: NAME=true,NAME=true.
-    feature_gates: str = "default"
+    # What it needs that `allot up` does not turn on by itself: NAME=true,NAME=true.
+    feature_gates: str = "allot"
 
 
 class Demo(Topic, frozen=True, kw_only=True):

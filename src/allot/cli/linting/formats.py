@@ -34,7 +34,7 @@ def total(findings: Sequence[Finding], files: int, fixed: int) -> str:
     parts = [_counted(counts[severity], severity.value) for severity in Severity if counts[severity]]
     said = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else "nothing found"
     fixable = sum(finding.fix is not None and bool(finding.fix.edits) for finding in findings)
-    extra = f"; --fix can put {fixable} right" if fixable else ""
+    extra = f"; --fix can fix {fixable}" if fixable else ""
     done = f"{_counted(fixed, 'change')} made; " if fixed else ""
     return f"{done}{said} in {_counted(files, 'file')}{extra}"
 

@@ -10,12 +10,13 @@ import msgspec
 from allot.cli.errors import Unreadable
 from allot.cli.linting.config_checks import CONFIG_CHECKS
 from allot.cli.output import TERMINAL
-from allot.cli.snapshots import read_snapshot
+from allot.cli.snapshots import need, read_snapshot
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.snapshot import KINDS, Snapshot
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
+from allot.core.model.scheduling_v1 import PriorityClass
 from allot.devices.catalogue import UnknownProfile
 from allot.devices.node_files import NodeSet, hint_for
 from allot.devices.node_templates import objects_of
@@ -24,7 +25,7 @@ from allot.reading.snapshots import SnapshotSource, snapshot_from_files
 LIVE = "live"
 # Those without which lint would call what is there unknown, and those that it can do without.
 _NEEDED = (core_v1.Node, api.DeviceClass, api.ResourceSlice, api.ResourceClaim, api.ResourceClaimTemplate)
-_USED = (*_NEEDED, core_v1.Namespace, api.DeviceTaintRule)
+_USED = (*_NEEDED, core_v1.Namespace, api.DeviceTaintRule, PriorityClass)
 _KINDS = tuple(msgspec.structs.replace(kind, required=kind.type in _NEEDED) for kind in KINDS if kind.type in _USED)
 
 
@@ -58,7 +59,9 @@ def live_knowledge(source: SnapshotSource) -> Knowledge:
 
 
 def _live(source: SnapshotSource) -> Snapshot:
-    return read_snapshot(source, _KINDS)
+    snapshot = read_snapshot(source, _KINDS)
+    need(snapshot, *_NEEDED)
+    return snapshot
 
 
 def profiles_snapshot(names: Iterable[str]) -> Snapshot:

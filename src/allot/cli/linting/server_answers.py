@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.resources import Refused, Resource, Strategy
-from allot.apiserver.schemas import builtin_schemas
 from allot.core.advice.lint.context import Answer
 from allot.core.features import FeatureGates
 from allot.core.schema import Schema

@@ -13,6 +13,10 @@ from allot.cli.up.instance import InstanceState
 def announce(state: InstanceState, *, background: Path | None) -> None:
     """On stderr, as all talk. background: the data directory of a cluster that nobody has in a terminal."""
     talk(f"ready: {state.url}")
+    if state.commands:
+        talk(f"commands of pods: {state.commands}")
+    if state.network:
+        talk(f"network of pods: {state.network}")
     talk("")
     if state.merged_into:
         talk(f"  kubectl config use-context allot          {state.merged_into} has it")
@@ -25,5 +29,5 @@ def announce(state: InstanceState, *, background: Path | None) -> None:
         option = "" if background == default_data_dir() else f" --data-dir {shlex.quote(str(background))}"
         talk("")
         talk(f"log: {state.log}")
-        talk(f"allot status{option} tells how it is, allot down{option} stops it")
+        talk(f"allot status{option} shows how it is, allot down{option} stops it")
     talk("")

@@ -54,6 +54,10 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kubeconfig: str = ""
     log: str = ""
     merged_into: str = ""
+    # How the commands of pods run.
+    commands: str = ""
+    # Whether pods have a network of their own.
+    network: str = ""
     parts: tuple[Part, ...] = ()
 
 
@@ -84,7 +88,7 @@ class Instance:
         who = f" by process {found.pid}" if found is not None else ""
         return AlreadyRunning(
             f"data directory {self.folder}: in use{who}",
-            f"allot status --data-dir {self.folder} tells of it, allot down --data-dir {self.folder} ends it",
+            f"allot status --data-dir {self.folder} shows it, allot down --data-dir {self.folder} ends it",
         )
 
     def write(self, state: InstanceState) -> None:

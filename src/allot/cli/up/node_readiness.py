@@ -36,6 +36,19 @@ async def wait_for_nodes(plane: ControlPlane, wanted: Nodes, began: float) -> No
         talk(f"not ready yet: {len(missing)} nodes such as {min(missing)}; the log says why")
 
 
+def condition_text(plane: ControlPlane, wanted: Nodes, condition: str) -> str:
+    """What the nodes say about how pods run, in a condition; empty if that is a container runtime's business."""
+    names = set(wanted.all_names)
+    told = {
+        each.message
+        for node in plane.informers.typed(Node).cache
+        if node.metadata.name in names
+        for each in node.status.conditions
+        if each.type == condition
+    }
+    return "; ".join(sorted(told))
+
+
 class _NodesReady:
     def __init__(self, plane: ControlPlane, wanted: Nodes, began: str) -> None:
         informers = plane.informers

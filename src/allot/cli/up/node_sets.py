@@ -90,7 +90,7 @@ def parse_count(spec: str, option: str) -> tuple[str, int]:
     if not equals:
         return spec, 1
     if not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= NODES_MAX:
-        raise Unreadable(f"{option} {spec}: {count!r} is no number of nodes from 1 to {NODES_MAX}")
+        raise Unreadable(f"{option} {spec}: {count!r} is not a number of nodes from 1 to {NODES_MAX}")
     return name, int(count)
 
 
@@ -102,7 +102,7 @@ def kept_nodes(folder: Path) -> Nodes | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise Unreadable(f"{path}: {error}", "say with --node which nodes there shall be") from None
+        raise Unreadable(f"{path}: {error}", "name the nodes with --node") from None
 
 
 def keep_nodes(folder: Path, nodes: Nodes) -> None:

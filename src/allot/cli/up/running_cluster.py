@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -27,23 +27,32 @@ from allot.cli.up.driver_pods import DriverPods
 from allot.cli.up.instance import Instance, InstanceState, Part
 from allot.cli.up.kubeconfigs import merge_context
 from allot.cli.up.local_node import LocalNode, LocalOptions
-from allot.cli.up.node_readiness import wait_for_nodes
+from allot.cli.up.node_readiness import condition_text, wait_for_nodes
 from allot.cli.up.node_sets import Nodes, keep_nodes, kept_nodes
+from allot.cli.up.pod_network import NAME as POD_NETWORK
+from allot.cli.up.pod_network import MadeNetwork, make_network
 from allot.client.errors import AlreadyExists, NotFound
 from allot.controlplane.component_logs import COMPONENTS, ComponentLogs, component_of_task
 from allot.controlplane.components import start_controllers, start_scheduler
+from allot.controlplane.installation import install
 from allot.controlplane.own_node import IMAGE, OwnNode
 from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
+from allot.controlplane.service_network import start_services
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass
+from allot.core.scheduling import DIALECTS
+from allot.core.workloads import folder_volumes, volume_binding
 from allot.devices.simulation import driver_pod_name
+from allot.node.registration import POD_NETWORK as POD_NETWORK_CONDITION
+from allot.node.registration import SANDBOXED
 from allot.node.runtimes.shim import start_time
 from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.process.children import Child
 from allot.process.clock import Clock, SystemClock
 from allot.process.interpreter import settle
 from allot.process.signals import stop_on_signals
+from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration
 
 _api_log = logging.getLogger("allot.apiserver")
 
@@ -59,6 +68,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     controllers: tuple[str, ...]
     nodes: Nodes
     local: LocalOptions = LocalOptions()
+    host_commands: bool = False
     etcd: Path | None = None
     merge_into: Path | None = None
     in_background: bool = False
@@ -120,6 +130,7 @@ class _Cluster:
         self._plane: ControlPlane
         self._own_node: OwnNode | None = None
         self._driver_pods: DriverPods | None = None
+        self._network = MadeNetwork()
         self._kubeconfig = options.folder / ADMIN_KUBECONFIG
         self._state = InstanceState(
             pid=os.getpid(),
@@ -145,8 +156,11 @@ class _Cluster:
         async with self._stored() as server, serving(server) as plane:
             self._plane = plane
             self._state = msgspec.structs.replace(self._state, url=plane.server.url)
-            await self._start()
-            await stop.wait()
+            try:
+                await self._start()
+                await stop.wait()
+            finally:
+                await self._network.close()
 
     @asynccontextmanager
     async def _stored(self) -> AsyncIterator[ServerOptions]:
@@ -175,21 +189,39 @@ class _Cluster:
         if options.merge_into is not None:
             merge_context(options.folder, options.merge_into, access, url)
         _api_log.info("serving %s, objects in %s", url, _store_of(options))
-        start_controllers(self._plane, options.controllers)
-        start_scheduler(self._plane)
+        await install(self._plane.client(), self._clock)
+        start_controllers(self._plane, options.controllers, volume_folder=(options.folder / "volumes").absolute())
+        await self._make_storage_class()
+        start_scheduler(self._plane, _all_names())
         if not options.nodes.are_none:
             self._own_node = OwnNode(self._plane, node_folder(options.folder, OWN_NODE), self._static_pods)
             self._plane.start(OWN_NODE, self._own_node.run)
+        await self._start_network()
         await self._start_nodes()
         self._changed()
         if self._own_node is not None:
             await self._own_node.is_ready.wait()
         await wait_for_nodes(self._plane, options.nodes, self._state.since)
-        self._state = msgspec.structs.replace(self._state, ready=True)
+        commands, network = (
+            condition_text(self._plane, options.nodes, each) for each in (SANDBOXED, POD_NETWORK_CONDITION)
+        )
+        self._state = msgspec.structs.replace(self._state, ready=True, commands=commands, network=network)
         self._changed()
         announce(self._state, background=None)
         self._screen.is_ready = True
         settle()
+
+    async def _start_network(self) -> None:
+        """That of the pods, if there are nodes whose pods can be in it."""
+        options = self._options
+        has_processes = options.nodes.local and options.local.runtime == "process"
+        is_wanted = (bool(options.nodes.simulated) or has_processes) and not options.host_commands
+        self._network = await make_network(options.folder, self._plane.server.url, is_wanted=is_wanted)
+        if self._network.kept is not None:
+            self._start_child(POD_NETWORK, self._network.kept.command, self._network.kept.handles)
+            self._plane.server.dialler.pod_network = self._network.client
+        if is_wanted:
+            start_services(self._plane, self._network.client, self._network.why_not)
 
     # --- nodes ---
 
@@ -206,11 +238,12 @@ class _Cluster:
             command += ["--nodes", str(options.nodes.write_simulated(options.folder))]
             command += ["--root-dir", str(node_folder(options.folder, "simulated"))]
             command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--driver-logs", str(self._logs.folder)]
+            command += self._confinement()
             self._start_child(_SIMULATED, [*command, "--address", "127.0.0.1", "--node-ip", "127.0.0.1", "--port", "0"])
         drivers = options.nodes.drivers
         if local is not None:
             await self._make_classes(local.device_classes)
-            self._start_child(_LOCAL, [*local.agent(), "--driver-logs", str(self._logs.folder)])
+            self._start_child(_LOCAL, [*local.agent(), "--driver-logs", str(self._logs.folder), *self._confinement()])
             for kind, command in local.drivers().items():
                 self._start_child(driver_pod_name(kind, local.name), command)
             drivers[local.name] = tuple(local.drivers())
@@ -218,8 +251,19 @@ class _Cluster:
             self._driver_pods = DriverPods(self._plane, drivers, self._logs.folder, self._driver_state)
             self._plane.start(_DRIVER_PODS, self._driver_pods.run)
 
-    def _start_child(self, name: str, command: Sequence[str]) -> None:
-        child = Child(name, command, self._clock, partial(self._logs.hear, name), changed=self._changed)
+    def _confinement(self) -> list[str]:
+        """What agents are told of the machine that is not for pods."""
+        options = self._options
+        masked = {options.folder.absolute(), Path(self._state.kubeconfig)}
+        if options.merge_into is not None:
+            masked.add(options.merge_into.absolute())
+        own = [argument for each in sorted(masked) for argument in ("--mask", str(each))]
+        own += self._network.arguments()
+        return [*own, "--host-commands"] if options.host_commands else own
+
+    def _start_child(self, name: str, command: Sequence[str], handles: Sequence[int] = ()) -> None:
+        hear = partial(self._logs.hear, name)
+        child = Child(name, command, self._clock, hear, changed=self._changed, handles=handles)
         self._children.append(child)
         self._plane.start(name, child.run)
 
@@ -239,6 +283,12 @@ class _Cluster:
                 await client.create(each)
             except AlreadyExists:
                 continue
+
+    async def _make_storage_class(self) -> None:
+        resource = volume_binding.STORAGE_CLASSES
+        client = self._plane.client().resource(resource.group, resource.version, resource.plural, namespaced=False)
+        with suppress(AlreadyExists):
+            await client.create(folder_volumes.storage_class())
 
     # --- how it is ---
 
@@ -306,3 +356,9 @@ def _store_of(options: UpOptions) -> str:
     if options.etcd is not None:
         return "etcd"
     return "memory" if options.server.memory else ", ".join(options.server.etcd_servers) or str(options.folder)
+
+
+def _all_names() -> SchedulerConfiguration:
+    """The scheduler serves the names of those whose pod groups it reads, too, so that their manifests work unchanged."""
+    names = (DEFAULT_SCHEDULER, *(dialect.scheduler for dialect in DIALECTS))
+    return SchedulerConfiguration(profiles=tuple(Profile(scheduler_name=name) for name in names))

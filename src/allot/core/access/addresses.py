@@ -3,13 +3,16 @@ this machine or its links.
 
 Judges addresses alone; whether one is an address of this machine is known to whoever dials. Names are no addresses: they are
 resolved by whoever dials, and what they resolve to is judged.
+
+Reads addresses strictly, unlike `core.validation.addresses`: an octet with leading zeros, which fields from before 1.33 may
+have, is decimal to Go and octal to a C library, so what was judged would not be what is dialled.
 """
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-Address = IPv4Address | IPv6Address
+from allot.core.validation.addresses import Address, unmapped
 
 _THIS_NETWORK = IPv4Network("0.0.0.0/8")
 _COMPATIBLE = IPv6Network("::/96")
@@ -26,12 +29,9 @@ def parse_address(text: object) -> Address | None:
     if not isinstance(text, str) or "%" in text:
         return None
     try:
-        address = ip_address(text)
+        return unmapped(ip_address(text))
     except ValueError:
         return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
 
 
 def refusal(address: Address) -> str:

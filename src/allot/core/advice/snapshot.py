@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from allot.core.features import ALL_GATES
-from allot.core.model import apps_v1, core_v1, observed_v1, policy_v1, resource_v1, scheduling_v1, storage_v1
-from allot.core.model.codec import decode_served
+from allot.core.model import apps_v1, batch_v1, core_v1, observed_v1, policy_v1, resource_v1, scheduling_v1, storage_v1
+from allot.core.model.codec import decode_served, without_managed_fields
 from allot.core.model.convert import to_hub
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.meta import APIStruct
+from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
+from allot.core.scheduling import DIALECTS, Dialect
 from allot.core.validation.defaults import with_defaults
 
 T = TypeVar("T", bound=APIStruct)
@@ -53,10 +55,27 @@ def _typed(type_: type[APIStruct], *, required: bool = False) -> SnapshotKind:
     )
 
 
-def _plain(group: str, plural: str, type_: type[APIStruct], *, namespaced: bool = True) -> SnapshotKind:
+def _plain(
+    group: str, plural: str, type_: type[APIStruct], *, namespaced: bool = True, versions: tuple[str, ...] = ("v1",)
+) -> SnapshotKind:
     return SnapshotKind(
-        group=group, versions=("v1",), name=type_.__name__, plural=plural, namespaced=namespaced, type=type_
+        group=group, versions=versions, name=type_.__name__, plural=plural, namespaced=namespaced, type=type_
     )
+
+
+def _foreign(dialect: Dialect) -> SnapshotKind:
+    return SnapshotKind(
+        group=dialect.api_group,
+        versions=(dialect.version,),
+        name="PodGroup",
+        plural="podgroups",
+        namespaced=True,
+        type=dialect.type,
+    )
+
+
+def _queue(group: str, version: str, type_: type[APIStruct]) -> SnapshotKind:
+    return SnapshotKind(group=group, versions=(version,), name="Queue", plural="queues", namespaced=False, type=type_)
 
 
 KINDS: tuple[SnapshotKind, ...] = (
@@ -70,7 +89,11 @@ KINDS: tuple[SnapshotKind, ...] = (
     _typed(resource_v1.DeviceTaintRule),
     _typed(scheduling_v1.PriorityClass),
     _typed(scheduling_v1.PodGroup),
+    _typed(scheduling_v1.CompositePodGroup),
     _typed(scheduling_v1.Workload),
+    *(_foreign(dialect) for dialect in DIALECTS),
+    _queue(KAI_GROUP, "v2", KaiQueue),
+    _queue(VOLCANO_GROUP, "v1beta1", VolcanoQueue),
     _plain("", "persistentvolumeclaims", core_v1.PersistentVolumeClaim),
     _plain("", "persistentvolumes", core_v1.PersistentVolume, namespaced=False),
     _plain("storage.k8s.io", "storageclasses", storage_v1.StorageClass, namespaced=False),
@@ -80,8 +103,21 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("", "replicationcontrollers", core_v1.ReplicationController),
     _plain("apps", "replicasets", apps_v1.ReplicaSet),
     _plain("apps", "statefulsets", apps_v1.StatefulSet),
+    _plain("apps", "deployments", apps_v1.Deployment),
+    _plain("apps", "daemonsets", apps_v1.DaemonSet),
+    _plain("batch", "jobs", batch_v1.Job),
+    _plain("batch", "cronjobs", batch_v1.CronJob),
+    _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
     _plain("", "events", observed_v1.Event),
+    SnapshotKind(
+        group="kueue.x-k8s.io",
+        versions=("v1beta2", "v1beta1"),
+        name="Workload",
+        plural="workloads",
+        namespaced=True,
+        type=observed_v1.KueueWorkload,
+    ),
 )
 
 _EVENTS_GROUP = "events.k8s.io"
@@ -107,6 +143,16 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     objects: tuple[APIStruct, ...]
     taken_at: float | None = None
+    # Kinds that could not be read as a whole, and the one namespace of which they could; empty if not even that.
+    unread: Mapping[type[APIStruct], str] = {}
+
+    def lacking(self, *types: type[APIStruct]) -> tuple[str, ...]:
+        """Those of these kinds of which nothing could be read, by the names that rights have."""
+        return tuple(snapshot_kind(type_).plural for type_ in types if self.unread.get(type_) == "")
+
+    def cut_short(self, *types: type[APIStruct]) -> tuple[str, ...]:
+        """Those of these kinds of which only one namespace could be read."""
+        return tuple(snapshot_kind(type_).plural for type_ in types if self.unread.get(type_))
 
     def of(self, type_: type[T]) -> list[T]:
         """The objects of one kind, in their order."""
@@ -135,7 +181,7 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
     kind = _BY_NAME.get((group, name)) if isinstance(name, str) else None
     if kind is None:
         raise NotInSnapshots(f"{name!r} in {api_version!r}")
-    plain = _without_managed_fields(dict(value))
+    plain = without_managed_fields(dict(value))
     if is_kind_type(kind.type):
         try:
             # Slices have no defaults but times, and very many devices to look at.
@@ -153,13 +199,6 @@ def _core_event(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """An event of events.k8s.io as the core group has it."""
     renamed = {_CORE_EVENT_FIELDS.get(key, key): part for key, part in value.items()}
     return {**renamed, "apiVersion": "v1"}
-
-
-def _without_managed_fields(value: dict[str, Any]) -> dict[str, Any]:
-    metadata = value.get("metadata")
-    if isinstance(metadata, dict) and "managedFields" in metadata:
-        value["metadata"] = {key: part for key, part in metadata.items() if key != "managedFields"}
-    return value
 
 
 def _in_default_namespace(value: dict[str, Any]) -> dict[str, Any]:

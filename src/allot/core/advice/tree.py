@@ -10,9 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from allot.core.advice.nearest import listed
 from allot.core.advice.usage.claims import nodes_of
 from allot.core.advice.usage.devices import users_of
-from allot.core.advice.usage.published import attributes_of, keeping_off, model_of, node_name
+from allot.core.advice.usage.published import (
+    PublishedPool,
+    State,
+    attributes_of,
+    device_state,
+    keeping_off,
+    model_of,
+    node_name,
+    published_pools,
+)
+from allot.core.advice.usage.reach import closed_because
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
 from allot.core.model import core_v1
@@ -112,6 +123,8 @@ def _entry(
     claim = what_if.claims.claim(pod.metadata.namespace, name)
     if claim is None and source and pod.status.phase in _ENDED:
         return Branch(kind="claim", name=name, facts={**facts, "state": "deleted, as the pod has ended"})
+    if claim is None and api.ResourceClaim in what_if.unread:
+        return Branch(kind="claim", name=name, facts={**facts, "state": "unknown: resourceclaims may not be listed"})
     if claim is None:
         return Branch(kind="claim", name=name, facts=facts, problem="the claim does not exist")
     tree = claim_tree(what_if, claim, request)
@@ -197,7 +210,10 @@ def _result(what_if: WhatIfCluster, claim: api.ResourceClaim, result: api.Device
     known = _CDI_NAMES.get(result.driver)
     uid = claim.metadata.uid
     facts["cdi"] = known.format(uid=uid, device=result.device) if known and uid and not result.share_id else UNKNOWN
-    problem = "" if entries else "the device is not published any more"
+    if not entries and api.ResourceSlice in what_if.unread:
+        facts["details"] = "resourceslices may not be listed"
+    gone = not entries and api.ResourceSlice not in what_if.unread
+    problem = "the device is no longer published" if gone else ""
     return Branch(kind="device", name=str(id_), facts=facts, problem=problem or _reported(claim, result))
 
 
@@ -249,14 +265,28 @@ def _device_facts(entry: DeviceEntry) -> dict[str, str]:
     return facts
 
 
-def device_tree(what_if: WhatIfCluster, entry: DeviceEntry) -> Branch:
-    """Who holds a device, and who watches it."""
+def device_tree(what_if: WhatIfCluster, pool: PublishedPool, entry: DeviceEntry) -> Branch:
+    """Who holds a device, and who watches it; of one that nobody holds, whether it can be had."""
     state = entry.state
-    facts = {"node": node_name(entry) or "several", **_device_facts(entry)}
+    facts = {"state": _state(pool, entry), "node": node_name(entry) or "several", **_device_facts(entry)}
     children = [_holder(what_if, claim, {"holds": "all of it"}) for claim in state.claims]
     children += [_holder(what_if, share.claim, {"holds": "a share"}) for share in state.shares]
     children += [_holder(what_if, claim, {"access": "admin"}) for claim in _watchers(what_if, entry.id)]
     return Branch(kind="device", name=str(entry.id), facts=facts, children=tuple(children))
+
+
+def _state(pool: PublishedPool, entry: DeviceEntry) -> str:
+    """What can be had of a device; of one that is blocked, by which others."""
+    state = device_state(pool, entry)
+    if state is not State.BLOCKED:
+        return state.value
+    sets = {consumed.counter_set for consumed in entry.device.consumes_counters}
+    holders = [
+        other.id.device
+        for other in pool.entries
+        if other.state.allocated and any(each.counter_set in sets for each in other.device.consumes_counters)
+    ]
+    return f"blocked by {listed(holders)}" if holders else "blocked: its counters do not suffice"
 
 
 def _watchers(what_if: WhatIfCluster, id_: DeviceID) -> Iterator[ClaimID]:
@@ -276,18 +306,17 @@ def _holder(what_if: WhatIfCluster, id_: ClaimID, facts: Mapping[str, str]) -> B
 def node_tree(what_if: WhatIfCluster, name: str) -> Branch:
     """The devices of a node with their holders, and its pods that use none of them."""
     devices = [
-        device_tree(what_if, entry)
-        for slice_ in what_if.all(api.ResourceSlice)
-        for device in slice_.spec.devices or ()
-        for entry in what_if.claims.inventory.devices_named(
-            DeviceID(slice_.spec.driver, slice_.spec.pool.name, device.name)
-        )
-        if entry.slice is slice_ and node_name(entry) == name
+        device_tree(what_if, pool, entry)
+        for pool in published_pools(what_if)
+        for entry in pool.entries
+        if node_name(entry) == name
     ]
     info = what_if.cluster.nodes.get(name)
+    closed = closed_because(info) if info is not None else ""
     others = [
         Branch(kind="pod", name=f"{pod.pod.metadata.namespace}/{pod.pod.metadata.name}")
         for pod in (info.pods.values() if info is not None else ())
         if not what_if.claims.claims_of(pod.pod)
     ]
-    return Branch(kind="node", name=name, children=(*devices, *others))
+    problem = f"takes no pods: {closed}" if closed else ""
+    return Branch(kind="node", name=name, problem=problem, children=(*devices, *others))

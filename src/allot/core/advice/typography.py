@@ -60,7 +60,7 @@ def pieces(text: str) -> list[Piece]:
 
 def slips(text: str) -> list[Slip]:
     """Bullets and indentation in characters that YAML does not take for them. Same length each."""
-    wrong = [(match.span(1), "-", "a bullet that is no hyphen") for match in _ODD_BULLET.finditer(text)]
+    wrong = [(match.span(1), "-", "a bullet that is not a hyphen") for match in _ODD_BULLET.finditer(text)]
     for match in _INDENTATION.finditer(text):
         right = " " * (match.end() - match.start())
         wrong.append((match.span(), right, "indentation with a space that is not the normal one"))

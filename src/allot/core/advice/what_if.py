@@ -17,9 +17,9 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.encoding import encode_struct
 from allot.core.model.meta import APIStruct, ObjectMeta
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.patching import PatchError, json_patch
-from allot.core.scheduling import Machine, ObjectChange, Settings, device_policy, under
+from allot.core.scheduling import DIALECTS, Machine, ObjectChange, Settings, device_policy, under
 
 T = TypeVar("T", bound=APIStruct)
 Key = tuple[type[APIStruct], str, str]
@@ -60,16 +60,25 @@ class WhatIfCluster:
         self.settings = under(self.gates, settings)
         self.now = snapshot.taken_at or 0.0
         self.taken_at = snapshot.taken_at
+        # What could not be read: see Snapshot.
+        self.unread = snapshot.unread
         self.machine = Machine(
             lambda _scheduler: self.settings, self.gates, device_policy=device_policy((self.settings,))
         )
+        for dialect in DIALECTS:
+            if snapshot.of(dialect.type):
+                self.machine.serve(dialect.api_group)
         self.claims = self.machine.claims
         self.cluster = self.machine.cluster
-        self._objects: dict[Key, APIStruct] = {}
         self._by_type: dict[type[APIStruct], dict[tuple[str, str], APIStruct]] = {}
+        # As the snapshot was, whatever is tried out.
+        self._pod_namespaces: set[str] | None = None
         # Rules before the devices that they taint: otherwise each is looked at twice.
-        for object_ in sorted(snapshot.objects, key=lambda each: type(each) is not api.DeviceTaintRule):
-            self._put(object_)
+        for rule in snapshot.of(api.DeviceTaintRule):
+            self._put(rule)
+        for object_ in snapshot.objects:
+            if object_.__class__ is not api.DeviceTaintRule:
+                self._put(object_)
 
     # --- objects ---
 
@@ -81,9 +90,27 @@ class WhatIfCluster:
         """Every object of a kind."""
         return list(self._by_type.get(type_, {}).values())  # type: ignore[arg-type]
 
+    def group_of(self, pod: core_v1.Pod) -> PodGroup | None:
+        """The group that a pod is scheduled with, of whatever dialect; None if it is alone or its group is not there."""
+        found = self.cluster.membership.of(pod)
+        return self.cluster.groups.get(found) if found is not None else None
+
+    def group_named(self, namespace: str, name: str) -> PodGroup | None:
+        """A group by its name, one of scheduling.k8s.io before others."""
+        groups = self.cluster.groups
+        keys = (name, *(f"{dialect.api_group}:{name}" for dialect in DIALECTS))
+        return next((groups[namespace, key] for key in keys if (namespace, key) in groups), None)
+
+    def has_pods_in(self, namespace: str) -> bool:
+        """Whether pods of a namespace are in the snapshot: if not, nobody may have asked for them."""
+        if self._pod_namespaces is None:
+            self._pod_namespaces = {pod.metadata.namespace for pod in self.all(core_v1.Pod)}
+        return namespace in self._pod_namespaces
+
     def snapshot(self) -> Snapshot:
         """The objects as they are now."""
-        return Snapshot(tuple(self._objects.values()), self.taken_at)
+        objects = (object_ for objects in self._by_type.values() for object_ in objects.values())
+        return Snapshot(tuple(objects), self.taken_at, self.unread)
 
     # --- what if ---
 
@@ -120,14 +147,15 @@ class WhatIfCluster:
     def put(self, object_: APIStruct, journal: Journal) -> None:
         """Make or replace an object, to be taken back by the journal."""
         key = key_of(object_)
-        journal.append((key, self._objects.get(key)))
+        journal.append((key, self._known(key)))
         self._put(object_)
 
     def delete(self, object_: APIStruct, journal: Journal) -> None:
         """Delete an object, to be taken back by the journal."""
         key = key_of(object_)
-        if key in self._objects:
-            journal.append((key, self._objects[key]))
+        known = self._known(key)
+        if known is not None:
+            journal.append((key, known))
             self._delete(key)
 
     def _apply(self, patch: Patch, journal: Journal) -> None:
@@ -145,22 +173,29 @@ class WhatIfCluster:
     def named(self, patch: Patch) -> APIStruct:
         """The object that a patch is about; KeyError if there is none."""
         for type_, objects in self._by_type.items():
-            if snapshot_kind(type_).name == patch.kind:
-                return objects[patch.namespace, patch.name]
+            found = objects.get((patch.namespace, patch.name))
+            if found is not None and snapshot_kind(type_).name == patch.kind:
+                return found
         raise KeyError(patch.kind)
 
     # --- keeping the machine informed ---
 
     def _put(self, object_: APIStruct) -> None:
-        key = key_of(object_)
-        before = self._objects.get(key)
-        self._objects[key] = object_
-        self._by_type.setdefault(key[0], {})[key[1:]] = object_
+        # For each object of a cluster, so in few steps.
+        objects = self._by_type.get(object_.__class__)
+        if objects is None:
+            objects = self._by_type[object_.__class__] = {}
+        metadata: ObjectMeta = object_.metadata  # type: ignore[attr-defined]
+        key = (metadata.namespace, metadata.name)
+        before = objects.get(key)
+        objects[key] = object_
         self.machine.apply(ObjectChange(before, object_), 0.0)
 
+    def _known(self, key: Key) -> APIStruct | None:
+        return self._by_type.get(key[0], {}).get(key[1:])
+
     def _delete(self, key: Key) -> None:
-        object_ = self._objects.pop(key)
-        del self._by_type[key[0]][key[1:]]
+        object_ = self._by_type[key[0]].pop(key[1:])
         self.machine.apply(ObjectChange(object_, None), 0.0)
 
 
@@ -171,11 +206,19 @@ def as_json(object_: APIStruct) -> dict[str, Any]:
 
 
 def _with_groups(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
-    """A cluster that has pod groups, or pods that name one, has switched them on."""
-    groups = snapshot.of(PodGroup)
+    """A cluster that has pod groups, or pods that name one, has switched them on; so it has what it kept of their fields."""
+    groups: list[PodGroup | CompositePodGroup] = [*snapshot.of(PodGroup), *snapshot.of(CompositePodGroup)]
     if not groups and all(pod.spec.scheduling_group is None for pod in snapshot.of(core_v1.Pod)):
         return gates
-    gates = gates.changed(["GenericWorkload"])
-    return (
-        gates.changed(["DRAWorkloadResourceClaims"]) if any(group.spec.resource_claims for group in groups) else gates
-    )
+    proved = ["GenericWorkload"]
+    for group in groups:
+        spec = group.spec
+        if spec.scheduling_constraints is not None:
+            proved.append("TopologyAwareWorkloadScheduling")
+        if isinstance(group, CompositePodGroup) or spec.parent_composite_pod_group_name is not None:
+            proved.append("CompositePodGroup")
+        if spec.preemption_policy is not None:
+            proved.append("PodGroupPreemptionPolicy")
+        if isinstance(group, PodGroup) and group.spec.resource_claims:
+            proved.append("DRAWorkloadResourceClaims")
+    return gates.changed(proved)

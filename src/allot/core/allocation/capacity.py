@@ -7,7 +7,8 @@ error that ends the attempt (`CapacityError`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from allot.core.model.resource_v1 import CapacityRequestPolicyRange, DeviceCapacity
 from allot.core.quantity import INT64_MAX, INT64_MIN, Quantity
@@ -43,6 +44,43 @@ def consumption(
         if _violates_policy(taken[name], published, fractional):
             return None
     return taken
+
+
+class NotAllowed(NamedTuple):
+    """An amount that a device's request policy does not allow. nearest: the largest amount that it does."""
+
+    name: str
+    asked: Quantity
+    allowed: str
+    nearest: Quantity
+
+
+def not_allowed(
+    requested: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], fractional: bool
+) -> NotAllowed | None:
+    """Which of the requested amounts a device does not allow, after `consumption` has said that there is one."""
+    for name, asked in requested.items():
+        published = capacity[name]
+        policy = published.request_policy
+        if policy is None or not _violates_policy(_amount(asked, published, name, fractional), published, fractional):
+            continue
+        range_ = policy.valid_range
+        if range_ is None:
+            largest = policy.valid_values[-1]
+            return NotAllowed(name, asked, _alternatives([str(value) for value in policy.valid_values]), largest)
+        # Amounts are rounded up, so only the maximum can be in the way.
+        assert range_.max is not None
+        nano = range_.max.nano
+        if range_.min is not None and range_.step is not None and range_.step.nano > 0:
+            nano -= (nano - range_.min.nano) % range_.step.nano
+        steps = f" in steps of {range_.step}" if range_.step is not None else ""
+        least = f"{range_.min} to " if range_.min is not None else "up to "
+        return NotAllowed(name, asked, f"{least}{range_.max}{steps}", Quantity.from_nano(nano, range_.max.format))
+    return None
+
+
+def _alternatives(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
 
 
 def fits(taken: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], *consumed: Mapping[str, int]) -> bool:

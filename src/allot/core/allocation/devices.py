@@ -16,6 +16,7 @@ import msgspec
 from allot.core.cel.data.values import EvaluationError
 from allot.core.cel.device import DeviceView
 from allot.core.cel.device import view as device_view
+from allot.core.memo import Memo
 from allot.core.model import resource_v1 as api
 from allot.core.semver import Semver, SemverError
 
@@ -174,17 +175,13 @@ def view_of(driver: str, device: api.Device) -> DeviceView:
             capacity={name: capacity.value for name, capacity in device.capacity.items()},
             allow_multiple_allocations=shareable,
         )
-        if len(_views) >= _VIEWS_MAX:
-            _views.clear()
-        _views[key] = found
+        _views.remember(key, found)
     return found
 
 
 # Only to tell devices apart, so any faithful text will do for quantities.
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
-# Like functools.lru_cache, whose keys would have to be hashable: a function of its arguments, remembered for a while.
-_VIEWS_MAX = 4096
-_views: dict[tuple[str, bool, bytes], DeviceView] = {}
+_views: Memo[tuple[str, bool, bytes], DeviceView] = Memo(4096)
 
 
 def _is_plain(attribute: api.DeviceAttribute) -> bool:

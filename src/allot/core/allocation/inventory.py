@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from allot.core.allocation.accounting import published_counters
 from allot.core.allocation.constraints import AttributeReader
 from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID, DeviceState
 from allot.core.allocation.features import Features
@@ -316,6 +317,12 @@ class Inventory:
             for entry, verdict in zip(slice_entry.devices, slice_entry.judge(signature) or (), strict=False):
                 if verdict != REJECTED:
                     yield entry, verdict
+
+    def shared_counters(self, entry: DeviceEntry) -> dict[tuple[str, str], int]:
+        """What the pool of a device shares, whatever slice says so."""
+        spec = entry.slice.spec
+        slices = self._by_pool.get(PoolID(spec.driver, spec.pool.name), {})
+        return published_counters(set_ for found in slices.values() for set_ in found.slice.spec.shared_counters or ())
 
     def devices_of(self, slice_name: str) -> Sequence[DeviceEntry]:
         """The devices that a slice publishes."""

@@ -24,6 +24,10 @@ from allot.core.model.resource_v1 import DeviceTaint
 from allot.core.quantity import Quantity
 
 _VALUES_SHOWN_MAX = 4
+_LISTS = "DRAListTypeAttributes"
+FRACTIONS = "DRAFractionalCapacityRange"
+# A whole number, in nano units.
+_WHOLE = 10**9
 
 
 def explain(
@@ -210,25 +214,48 @@ class Survey:
                 device=str(entry.id), obstacle=Obstacle.CAPACITY, text=f"fail a capacity check: {error}"
             )
         if taken is None:
-            asked = ", ".join(f"{name} {amount}" for name, amount in sorted(requested.items()))
-            return DeviceReason(
-                device=str(entry.id),
-                obstacle=Obstacle.CAPACITY,
-                text=f"do not allow {asked} by their request policy",
-                needed=asked,
-            )
-        return self._short_of(entry, taken, {}, ())
+            return self._policy(entry)
+        return self._short_of(entry, self.signature.requested, taken, {}, (), fractional=self._fractional)
+
+    @property
+    def _fractional(self) -> bool:
+        return self.inventory.features.fractional_capacity_range
+
+    def _policy(self, entry: DeviceEntry) -> DeviceReason:
+        """An amount that the device's request policy does not allow."""
+        found = capacities.not_allowed(self.signature.requested, entry.device.capacity, self._fractional)
+        asked = ", ".join(f"{name} {amount}" for name, amount in sorted(self.signature.requested.items()))
+        id_ = str(entry.id)
+        if found is None:
+            # What is not requested has a default that its own policy does not allow.
+            text = f"do not allow {asked} by their request policy"
+            return DeviceReason(device=id_, obstacle=Obstacle.CAPACITY, text=text, needed=asked)
+        return DeviceReason(
+            device=id_,
+            obstacle=Obstacle.CAPACITY,
+            text=f"allow {found.name} {found.allowed} per claim, not {found.asked}",
+            actual=str(found.nearest),
+            needed=str(found.asked),
+        )
 
     def _capacity_now(self, entry: DeviceEntry) -> DeviceReason | None:
         if not self.inventory.features.consumable_capacity or not entry.state.consumed:
             return None
         taken = self.signature.consumption(entry) or {}
         claims = tuple(sorted({str(share.claim) for share in entry.state.shares}))
-        return self._short_of(entry, taken, entry.state.consumed, claims)
+        return self._short_of(
+            entry, self.signature.requested, taken, entry.state.consumed, claims, fractional=self._fractional
+        )
 
     @staticmethod
     def _short_of(
-        entry: DeviceEntry, taken: Mapping[str, Quantity], consumed: Mapping[str, int], claims: tuple[str, ...]
+        entry: DeviceEntry,
+        requested: Mapping[str, Quantity],
+        taken: Mapping[str, Quantity],
+        consumed: Mapping[str, int],
+        claims: tuple[str, ...],
+        *,
+        fractional: bool,
     ) -> DeviceReason | None:
         for name, amount in taken.items():
             value = entry.capacity[name].value
@@ -236,12 +263,18 @@ class Survey:
             if amount.nano > left:
                 actual = str(Quantity.from_nano(left, value.format))
                 of = f" left of {value}" if consumed else ""
+                asked = requested.get(name)
+                # What a request policy makes of an amount that is none of its values.
+                rounded = asked is not None and asked.nano < amount.nano
+                why = f" ({asked} is rounded up to it)" if rounded else " (its default)" if asked is None else ""
+                if rounded and asked is not None and asked.nano % _WHOLE and not fractional:
+                    why = f" ({asked} is rounded up to it without feature gate {FRACTIONS})"
                 return DeviceReason(
                     device=str(entry.id),
                     obstacle=Obstacle.CAPACITY,
-                    text=f"have {name} {actual}{of}, need {amount}",
+                    text=f"have {name} {actual}{of}, need {amount}{why if consumed else ''}",
                     actual=actual,
-                    needed=str(amount),
+                    needed=str(asked if rounded else amount),
                     claims=claims,
                 )
         return None
@@ -286,7 +319,11 @@ class Survey:
         if self.inventory.features.compatibility_groups:
             for consumed in entry.device.consumes_counters:
                 if not admits(counters.groups(consumed.counter_set), frozenset(consumed.compatibility_groups)):
-                    text = f"do not go with what is allocated from counter set {consumed.counter_set}"
+                    groups = ", ".join(consumed.compatibility_groups)
+                    text = (
+                        f"are of compatibility group {groups}, which does not go with what is in use of counter set "
+                        f"{consumed.counter_set}"
+                    )
                     return DeviceReason(
                         device=str(entry.id), obstacle=Obstacle.COMPATIBILITY_GROUP, text=text, claims=holders
                     )
@@ -300,7 +337,7 @@ class Survey:
         return DeviceReason(
             device=str(entry.id),
             obstacle=Obstacle.COUNTER,
-            text=f"need {wanted} of counter {set_name}/{counter}, {actual} of {published} is left",
+            text=f"need {wanted} of counter {set_name}/{counter}, and {actual} of {published} are free",
             actual=actual,
             needed=wanted,
             claims=holders,
@@ -348,6 +385,8 @@ def _why_not_together(leaf: Leaf, plan: ClaimPlan, report: _Report, reader: Attr
             if found is None:
                 missing += 1
                 continue
+            if found.opaque:
+                return f"{constraint.attribute} is a list, and lists are compared only with feature gate {_LISTS} on"
             for text in _texts(found):
                 values[text] = values.get(text, 0) + 1
         rule = "the same" if constraint.match else "different values of"
@@ -365,7 +404,7 @@ def _texts(values: Values) -> Iterable[str]:
 
 def _shown(values: Mapping[str, int]) -> str:
     ranked = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{text} ({count})" if count > 1 else text for text, count in ranked[:_VALUES_SHOWN_MAX]]
+    shown = [f"{text} ({count} devices)" if count > 1 else text for text, count in ranked[:_VALUES_SHOWN_MAX]]
     more = len(ranked) - _VALUES_SHOWN_MAX
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 

@@ -145,7 +145,7 @@ def _declared(types: str) -> tuple[CelType | None, Objects]:
 # --- evaluating ---
 
 
-class Verdict:
+class RuleResults:
     """What was found, and what is left of the budget; below zero nothing more is run."""
 
     __slots__ = ("budget", "errors", "warnings")
@@ -156,9 +156,9 @@ class Verdict:
         self.budget = budget
 
 
-def check_rules(tree: RuleTree | None, value: Any, old: Any = None, path: str = "") -> Verdict:
+def check_rules(tree: RuleTree | None, value: Any, old: Any = None, path: str = "") -> RuleResults:
     """Run all rules of an object; old: what it replaces."""
-    verdict = Verdict()
+    verdict = RuleResults()
     _walk(tree, value, old, path, verdict, _same(value, old) if old is not None else False)
     return verdict
 
@@ -167,7 +167,7 @@ def _same(value: Any, old: Any) -> bool:
     return bool(value == old)
 
 
-def _walk(tree: RuleTree | None, value: Any, old: Any, path: str, verdict: Verdict, unchanged: bool) -> None:
+def _walk(tree: RuleTree | None, value: Any, old: Any, path: str, verdict: RuleResults, unchanged: bool) -> None:
     if tree is None or value is None or verdict.budget < 0:
         return
     _run_rules(tree, value, old, path, verdict, unchanged)
@@ -204,7 +204,7 @@ def _key(item: Any, schema: Schema) -> str:
     return go_json([item.get(key) for key in keys] if isinstance(item, dict) else None)
 
 
-def _run_rules(tree: RuleTree, value: Any, old: Any, path: str, verdict: Verdict, unchanged: bool) -> None:
+def _run_rules(tree: RuleTree, value: Any, old: Any, path: str, verdict: RuleResults, unchanged: bool) -> None:
     if not tree.rules:
         return
     place = path or "<nil>"
@@ -232,7 +232,13 @@ def _run_rules(tree: RuleTree, value: Any, old: Any, path: str, verdict: Verdict
 
 
 def _run_rule(
-    rule: Rule, variables: Mapping[str, Any], tree: RuleTree, value: Any, path: str, verdict: Verdict, unchanged: bool
+    rule: Rule,
+    variables: Mapping[str, Any],
+    tree: RuleTree,
+    value: Any,
+    path: str,
+    verdict: RuleResults,
+    unchanged: bool,
 ) -> None:
     assert rule.program is not None
     place, shown = path or "<nil>", render(tree.type)
@@ -281,7 +287,7 @@ def _joined(path: str, below: str) -> str:
     return f"{path}.{below}" if path and not below.startswith("[") else f"{path}{below}"
 
 
-def _message(rule: Rule, variables: Mapping[str, Any], verdict: Verdict) -> str | None:
+def _message(rule: Rule, variables: Mapping[str, Any], verdict: RuleResults) -> str | None:
     """The text of a broken rule; None if finding it costs more than is left."""
     if rule.message is not None:
         outcome = rule.message.evaluate(variables)

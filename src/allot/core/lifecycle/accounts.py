@@ -1,6 +1,6 @@
 """What every namespace has: the account of pods that name none, the certificate that they trust, and the tokens in Secrets.
 
-Objects are JSON values: these kinds have no types in core.
+Accounts, config maps and Secrets are JSON values: they are written back whole.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allot.core.lifecycle.actions import Action, Answers, Create, Delete, LookUp, Resource, Update
+from allot.core.model.core_v1 import Namespace
 
 ACCOUNTS = Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True)
 CONFIG_MAPS = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True)
@@ -29,8 +30,8 @@ _DESCRIBED = (
 JSON = Mapping[str, Any]
 
 
-def _is_active(namespace: JSON | None) -> bool:
-    return namespace is not None and "deletionTimestamp" not in namespace["metadata"]
+def _is_active(namespace: Namespace) -> bool:
+    return namespace.metadata.deletion_timestamp is None
 
 
 def account_object(namespace: str) -> dict[str, Any]:
@@ -45,19 +46,19 @@ def root_ca_object(namespace: str, certificates: str) -> dict[str, Any]:
     return {**made, "data": {"ca.crt": certificates}}
 
 
-def default_account(namespace: JSON | None, account: JSON | None) -> tuple[Action, ...]:
+def default_account(namespace: Namespace | None, account: JSON | None) -> tuple[Action, ...]:
     """Every namespace has a default service account; one that was deleted comes back."""
     if namespace is None or not _is_active(namespace) or account is not None:
         return ()
-    name = namespace["metadata"]["name"]
+    name = namespace.metadata.name
     return (Create(resource=ACCOUNTS, object=account_object(name), namespace=name, may_exist=True),)
 
 
-def root_ca(namespace: JSON | None, present: JSON | None, certificates: str) -> tuple[Action, ...]:
+def root_ca(namespace: Namespace | None, present: JSON | None, certificates: str) -> tuple[Action, ...]:
     """Every namespace has the certificates of the API server, and nothing else in that ConfigMap."""
     if namespace is None or not _is_active(namespace):
         return ()
-    name, data = namespace["metadata"]["name"], {"ca.crt": certificates}
+    name, data = namespace.metadata.name, {"ca.crt": certificates}
     if present is None:
         made = root_ca_object(name, certificates)
         return (Create(resource=CONFIG_MAPS, object=made, namespace=name, may_exist=True),)

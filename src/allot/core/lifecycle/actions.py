@@ -71,6 +71,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    # Told when it is made; a name that the server made up is appended to the note.
+    on_success: Emit | None = None
     # Told when the server refuses; the error is appended to the note.
     on_failure: Emit | None = None
     # Whether an object of that name is as good.
@@ -78,7 +80,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """Replace an object or its status, if it still is as it was seen (its resourceVersion says so).
+    """Replace an object or its status, if it still is as it was seen (its resourceVersion says so), or as the action before,
+    which wrote the same object, has left it (follows).
 
     Only for kinds that core knows completely, or whole JSON values: what the object does not have is gone.
     """
@@ -86,6 +89,10 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     resource: Resource
     object: APIStruct | JSON
     subresource: str = ""
+    # Told when it is done, or refused.
+    on_success: Emit | None = None
+    on_failure: Emit | None = None
+    follows: bool = False
 
 
 class RemoveFinalizer(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +122,9 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     subresource: str = ""
     manager: str = ""
+    # Told when it is done, or refused.
+    on_success: Emit | None = None
+    on_failure: Emit | None = None
 
 
 class Apply(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,15 +152,33 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
     # Background, Foreground or Orphan; empty: what the server does by default.
     propagation_policy: str = ""
     grace_period_seconds: int | None = None
+    # Told when it is deleted, or refused.
+    on_success: Emit | None = None
+    on_failure: Emit | None = None
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """Writes that do not depend on each other, carried out at the same time; all are tried, then the first failure counts.
+
+    slow_start: one of them first, then two, then four and so on until one fails, so that a quota which refuses one pod is not
+    asked for hundreds.
+    """
+
+    writes: tuple[Create | Delete | Patch, ...]
+    slow_start: bool = False
 
 
 class LookUp(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the server itself about an object, because the cache may lag behind: the reconciler is asked again with the
-    answer at once. All other actions of the same sequence are dropped, so it comes alone or with its like."""
+    answer at once. All other actions of the same sequence are dropped, so it comes alone or with its like.
+
+    Without a name: about all objects of the namespace, or of the cluster.
+    """
 
     resource: Resource
-    name: str
+    name: str = ""
     namespace: str = ""
+    subresource: str = ""
 
 
 class RequeueAfter(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,9 +194,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Write = Create | Update | RemoveFinalizer | Patch | Apply | Delete
-Action = Write | Emit | LookUp | RequeueAfter | Retry
+Action = Write | Together | Emit | LookUp | RequeueAfter | Retry
 
-# What the server said to each LookUp: the object (a struct if core has one), or None if there is none.
+# What the server said to each LookUp: the object (a struct if core has one), or None if there is none; of a LookUp without
+# a name, a tuple of objects.
 Answers = Mapping[LookUp, Any]
 
 FOREGROUND = "Foreground"

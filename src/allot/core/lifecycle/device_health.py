@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from allot.core.lifecycle.preparation import Records, Refused, devices_of_container
-from allot.core.model.core_v1 import ResourceHealth, ResourceStatus
-from allot.core.model.pods_v1 import Pod
+from allot.core.model.core_v1 import Pod, ResourceHealth, ResourceStatus
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"

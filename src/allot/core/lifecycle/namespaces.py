@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from allot.core.lifecycle.actions import Resource
+from allot.core.model.core_v1 import Pod
 
 FINALIZER = "kubernetes"
 TERMINATING = "Terminating"
@@ -100,13 +101,12 @@ def discovery_failure(missing: Sequence[str]) -> str:
     )
 
 
-def grace_s(pods: Iterable[JSON], deleted_since_s: float) -> int:
+def grace_s(pods: Iterable[Pod], deleted_since_s: float) -> int:
     """How long pods may take to end, the longest of them; nothing once the namespace has been going for longer."""
     longest = 0
     for pod in pods:
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            continue
-        longest = max(longest, (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            longest = max(longest, pod.spec.termination_grace_period_seconds or 0)
     return 0 if deleted_since_s >= longest else longest
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from allot.core.model.pods_v1 import Container, FieldRef, Pod, ResourceFieldRef
+from allot.core.model.containers_v1 import ObjectFieldSelector, ResourceFieldSelector, RunnableContainer
+from allot.core.model.pods_v1 import RunnablePod
 from allot.core.quantity import Quantity
 
 _SUBSCRIPT = re.compile(r"(metadata\.(?:labels|annotations))\['([^']*)'\]")
@@ -32,13 +33,16 @@ class PodFacts:
         host_ips: Sequence[str] = (),
         pod_ips: Sequence[str] = (),
         allocatable: Mapping[str, Quantity] | None = None,
+        services: Mapping[str, str] | None = None,
     ) -> None:
+        """services: the variables by which Services are found."""
         self.host_ips = tuple(host_ips)
         self.pod_ips = tuple(pod_ips)
         self.allocatable = allocatable or {}
+        self.services = services or {}
 
 
-def references(container: Container) -> tuple[tuple[str, str], ...]:
+def references(container: RunnableContainer) -> tuple[tuple[str, str], ...]:
     """The objects that a container's environment needs, as (configmap or secret, name)."""
     found: dict[tuple[str, str], None] = {}
     for source in container.env_from:
@@ -54,9 +58,9 @@ def references(container: Container) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def environment(pod: Pod, container: Container, facts: PodFacts, fetched: Fetched) -> dict[str, str]:
+def environment(pod: RunnablePod, container: RunnableContainer, facts: PodFacts, fetched: Fetched) -> dict[str, str]:
     """All variables, later ones replacing earlier ones; BadEnvironment says which one cannot be had."""
-    made: dict[str, str] = {}
+    made = dict(facts.services)
     for source in container.env_from:
         for kind, reference in (("configmap", source.config_map_ref), ("secret", source.secret_ref)):
             if reference is None:
@@ -79,7 +83,7 @@ def environment(pod: Pod, container: Container, facts: PodFacts, fetched: Fetche
     return made
 
 
-def _value(pod: Pod, container: Container, name: str, facts: PodFacts, fetched: Fetched) -> str | None:
+def _value(pod: RunnablePod, container: RunnableContainer, name: str, facts: PodFacts, fetched: Fetched) -> str | None:
     source = next(each.value_from for each in reversed(container.env) if each.name == name)
     assert source is not None, f"variable {name} has a source"
     if source.field_ref is not None:
@@ -106,7 +110,7 @@ def _value(pod: Pod, container: Container, name: str, facts: PodFacts, fetched: 
     return None
 
 
-def field(pod: Pod, reference: FieldRef, facts: PodFacts) -> str:
+def field(pod: RunnablePod, reference: ObjectFieldSelector, facts: PodFacts) -> str:
     """A field of the pod as text."""
     path, metadata = reference.field_path, pod.metadata
     subscript = _SUBSCRIPT.fullmatch(path)
@@ -140,7 +144,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def resource_field(pod: Pod, reference: ResourceFieldRef, facts: PodFacts, own: str) -> str:
+def resource_field(pod: RunnablePod, reference: ResourceFieldSelector, facts: PodFacts, own: str) -> str:
     """What a container asks for or may use, in whole units of the divisor, rounded up."""
     container = pod.container(reference.container_name or own)
     if container is None:

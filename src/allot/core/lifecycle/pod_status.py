@@ -13,7 +13,8 @@ import msgspec
 
 from allot.core.lifecycle.pods import EXITED, RUNNING, Record, Seen, Waiting, restart_policy
 from allot.core.lifecycle.times import time_of
-from allot.core.model.pods_v1 import Condition, Container, Pod
+from allot.core.model.core_v1 import Container, Pod, PodCondition
+from allot.core.model.pods_v1 import RunnablePod
 
 JSON = dict[str, Any]
 PENDING, RUNNING_PHASE, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
@@ -37,10 +38,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     # Per container: the health of its devices, as the API has it.
     device_health: Mapping[str, Sequence[JSON]] = {}
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
 
 
-def pod_status(pod: Pod, seen: Seen, facts: Facts) -> JSON:
+def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
     """The status to be written."""
     phase = _phase(pod, seen, facts)
     held_back = phase in (SUCCEEDED, FAILED) and not facts.is_final
@@ -191,7 +192,7 @@ def _terminated(record: Record, facts: Facts) -> JSON:
 # --- conditions ---
 
 
-def _conditions(pod: Pod, seen: Seen, facts: Facts, status: JSON) -> list[JSON]:
+def _conditions(pod: RunnablePod, seen: Seen, facts: Facts, status: JSON) -> list[JSON]:
     phase = status["phase"]
     found = [
         _condition("PodReadyToStartContainers", "True" if seen.sandbox and not facts.is_final else "False"),
@@ -211,7 +212,7 @@ def _condition(type_: str, status: str, reason: str = "", message: str = "") -> 
     return {"type": type_, "status": status, "reason": reason, "message": message}
 
 
-def _dated(pod: Pod, told: JSON, before: Condition | None, now: float) -> JSON:
+def _dated(pod: Pod, told: JSON, before: PodCondition | None, now: float) -> JSON:
     """A condition as the patch has it: emptied fields are null, and the time is that of its last change."""
     same = before is not None and before.status == told["status"] and before.last_transition_time is not None
     return {
@@ -258,7 +259,7 @@ def _containers_ready(pod: Pod, status: JSON, phase: str) -> JSON:
     return _condition("ContainersReady", "True")
 
 
-def _ready(pod: Pod, containers_ready: JSON) -> JSON:
+def _ready(pod: RunnablePod, containers_ready: JSON) -> JSON:
     if containers_ready["status"] != "True":
         return {**containers_ready, "type": "Ready"}
     have = {each.type: each.status for each in pod.status.conditions}

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allot.core.lifecycle.times import seconds_of
-from allot.core.model.pods_v1 import Container, Pod
+from allot.core.model.core_v1 import Container, Pod
+from allot.core.model.pods_v1 import RunnablePod
 
 BACKOFF_FIRST_S = 10.0
 BACKOFF_MAX_S = 300.0
@@ -136,7 +137,7 @@ class _Plan:
         return Decision(steps=tuple(self.steps), waiting=self.waiting, look_at=self.look_at, ends=ends)
 
 
-def decide(pod: Pod, seen: Seen, now: float) -> Decision:
+def decide(pod: RunnablePod, seen: Seen, now: float) -> Decision:
     """The next steps of a pod that should run."""
     if is_overdue(pod, now) or is_over(pod, seen):
         return Decision(ends=True)
@@ -167,7 +168,7 @@ def decide(pod: Pod, seen: Seen, now: float) -> Decision:
     return plan.decision()
 
 
-def _initialize(pod: Pod, seen: Seen, plan: _Plan, now: float) -> bool:
+def _initialize(pod: RunnablePod, seen: Seen, plan: _Plan, now: float) -> bool:
     """Start the next init container; whether the others may start."""
     has_begun = any(seen.newest(each.name) is not None for each in pod.spec.containers)
     for container in pod.spec.init_containers:
@@ -190,7 +191,7 @@ def _initialize(pod: Pod, seen: Seen, plan: _Plan, now: float) -> bool:
     return True
 
 
-def _start(pod: Pod, container: Container, seen: Seen, plan: _Plan, now: float) -> None:
+def _start(pod: RunnablePod, container: Container, seen: Seen, plan: _Plan, now: float) -> None:
     """Start a container unless it has to wait."""
     name = container.name
     failed = seen.waiting.get(name)
@@ -269,19 +270,19 @@ def is_over(pod: Pod, seen: Seen) -> bool:
     return True
 
 
-def _deadline(pod: Pod) -> float | None:
+def _deadline(pod: RunnablePod) -> float | None:
     if pod.spec.active_deadline_seconds is None or pod.status.start_time is None:
         return None
     return seconds_of(pod.status.start_time) + pod.spec.active_deadline_seconds
 
 
-def is_overdue(pod: Pod, now: float) -> bool:
+def is_overdue(pod: RunnablePod, now: float) -> bool:
     """Whether the pod has run for longer than it may."""
     deadline = _deadline(pod)
     return deadline is not None and now >= deadline
 
 
-def grace_of(pod: Pod) -> float:
+def grace_of(pod: RunnablePod) -> float:
     """How long containers are given to end."""
     grace = pod.metadata.deletion_grace_period_seconds
     if pod.metadata.deletion_timestamp is None or grace is None:
@@ -290,7 +291,7 @@ def grace_of(pod: Pod) -> float:
     return float(max(grace, 1))
 
 
-def ending(pod: Pod, seen: Seen, grace_s: float) -> Sequence[Stop]:
+def ending(pod: RunnablePod, seen: Seen, grace_s: float) -> Sequence[Stop]:
     """Which containers are stopped next: first all others, then sidecars one by one from the last to the first."""
     sidecars = [each.name for each in pod.spec.init_containers if each.is_sidecar]
     running = seen.running()
@@ -304,6 +305,6 @@ def ending(pod: Pod, seen: Seen, grace_s: float) -> Sequence[Stop]:
     return ()
 
 
-def _stop(pod: Pod, record: Record, message: str, grace_s: float | None = None) -> Stop:
+def _stop(pod: RunnablePod, record: Record, message: str, grace_s: float | None = None) -> Stop:
     grace = float(max(pod.spec.termination_grace_period_seconds, 1)) if grace_s is None else grace_s
     return Stop(id=record.id, name=record.name, grace_s=grace, message=message)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from allot.core.features import FeatureGates
-from allot.core.model.pods_v1 import Container, Pod
+from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.core.model.scheduling_v1 import GROUP as SCHEDULING_GROUP
 

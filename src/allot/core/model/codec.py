@@ -44,6 +44,7 @@ __all__ = [
     "encode",
     "encode_envelope",
     "parse_json",
+    "without_managed_fields",
 ]
 
 T = TypeVar("T", bound=APIStruct)
@@ -105,6 +106,15 @@ def decode_served(value: Mapping[str, Any], type_: type[T]) -> T:
     except (msgspec.ValidationError, ValueError, RecursionError):
         # A field that the types do not name, or a value in an unusual spelling.
         return decode(value, type_).object
+
+
+def without_managed_fields(value: dict[str, Any]) -> dict[str, Any]:
+    """An object as those hold it who do not ask who set a field: managedFields are much of it. An update that leaves them out
+    leaves them as they are."""
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return value
+    return {**value, "metadata": {key: part for key, part in metadata.items() if key != "managedFields"}}
 
 
 def decode_json(data: bytes, type_: type[T], *, strict: bool = False) -> Decoded[T]:

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allot.core.model.meta import APIStruct, Int32, Int64, LabelSelector, ObjectMeta, PartialStruct, Time
+from allot.core.model.meta import (
+    EMPTY,
+    APIStruct,
+    Int32,
+    Int64,
+    IntOrString,
+    LabelSelector,
+    ObjectMeta,
+    PartialStruct,
+    Time,
+)
 from allot.core.quantity import Quantity
 
 # --- selecting nodes ---
@@ -137,8 +147,8 @@ class ContainerResourceClaim(APIStruct, frozen=True, kw_only=True):
 class ResourceRequirements(APIStruct, frozen=True, kw_only=True):
     """What a container or pod may use."""
 
-    limits: Mapping[str, Quantity] = {}
-    requests: Mapping[str, Quantity] = {}
+    limits: Mapping[str, Quantity] = EMPTY
+    requests: Mapping[str, Quantity] = EMPTY
     claims: tuple[ContainerResourceClaim, ...] = ()
 
 
@@ -161,6 +171,11 @@ class Container(PartialStruct, frozen=True, kw_only=True):
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container: whether it runs beside the others."""
+        return self.restart_policy == "Always"
 
 
 class PodResourceClaim(APIStruct, frozen=True, kw_only=True):
@@ -252,8 +267,10 @@ class PodSpec(PartialStruct, frozen=True, kw_only=True):
     ephemeral_containers: tuple[Container, ...] = ()
     restart_policy: str = ""
     termination_grace_period_seconds: Int64 | None = None
-    node_selector: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = EMPTY
     node_name: str = ""
+    hostname: str = ""
+    subdomain: str = ""
     host_network: bool = False
     affinity: Affinity | None = None
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
@@ -262,7 +279,7 @@ class PodSpec(PartialStruct, frozen=True, kw_only=True):
     priority_class_name: str = ""
     priority: Int32 | None = None
     preemption_policy: str | None = None
-    overhead: Mapping[str, Quantity] = {}
+    overhead: Mapping[str, Quantity] = EMPTY
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements | None = None
@@ -300,14 +317,46 @@ class ResourceStatus(APIStruct, frozen=True, kw_only=True):
     resources: tuple[ResourceHealth, ...] = ()
 
 
+class ContainerStateWaiting(APIStruct, frozen=True, kw_only=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateRunning(PartialStruct, frozen=True, kw_only=True):
+    """That a container runs; since when is not named here."""
+
+
+class ContainerStateTerminated(PartialStruct, frozen=True, kw_only=True):
+    """How a container ended."""
+
+    exit_code: Int32 = 0
+    signal: Int32 = 0
+    reason: str = ""
+    message: str = ""
+    started_at: Time | None = None
+    finished_at: Time | None = None
+
+
+class ContainerState(APIStruct, frozen=True, kw_only=True):
+    """One-of; none means that the container waits."""
+
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
 class ContainerStatus(PartialStruct, frozen=True, kw_only=True):
     """How a container is."""
 
     name: str = ""
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
     ready: bool = False
     restart_count: Int32 = 0
     # What the node has set aside for the container, and what it runs with: other than the spec says during a resize.
-    allocated_resources: Mapping[str, Quantity] = {}
+    allocated_resources: Mapping[str, Quantity] = EMPTY
     resources: ResourceRequirements | None = None
     allocated_resources_status: tuple[ResourceStatus, ...] = ()
 
@@ -358,6 +407,12 @@ class NodeAllocatableResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
     overhead: tuple[NodeAllocatableResourceOverhead, ...] = ()
 
 
+class PodIP(APIStruct, frozen=True, kw_only=True):
+    """An address of a pod."""
+
+    ip: str = ""
+
+
 class PodStatus(PartialStruct, frozen=True, kw_only=True):
     """How a pod is."""
 
@@ -367,7 +422,10 @@ class PodStatus(PartialStruct, frozen=True, kw_only=True):
     message: str = ""
     reason: str = ""
     nominated_node_name: str = ""
+    # "podIPs" does not follow the camel rule.
+    pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
     start_time: Time | None = None
+    qos_class: str = ""
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
@@ -382,6 +440,11 @@ class Pod(APIStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 # --- Node ---
@@ -412,14 +475,21 @@ class ContainerImage(APIStruct, frozen=True, kw_only=True):
     size_bytes: Int64 = 0
 
 
+class NodeSystemInfo(PartialStruct, frozen=True, kw_only=True):
+    """What software a node runs."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(PartialStruct, frozen=True, kw_only=True):
     """What a node has and can do."""
 
-    capacity: Mapping[str, Quantity] = {}
-    allocatable: Mapping[str, Quantity] = {}
+    capacity: Mapping[str, Quantity] = EMPTY
+    allocatable: Mapping[str, Quantity] = EMPTY
     conditions: tuple[NodeCondition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     declared_features: tuple[str, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(APIStruct, frozen=True, kw_only=True):
@@ -465,10 +535,13 @@ class VolumeNodeAffinity(APIStruct, frozen=True, kw_only=True):
 class ObjectReference(PartialStruct, frozen=True, kw_only=True):
     """Another object."""
 
+    api_version: str = ""
     kind: str = ""
     namespace: str = ""
     name: str = ""
     uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
 
 
 class CSIPersistentVolumeSource(PartialStruct, frozen=True, kw_only=True):
@@ -481,11 +554,12 @@ class CSIPersistentVolumeSource(PartialStruct, frozen=True, kw_only=True):
 class PersistentVolumeSpec(PartialStruct, frozen=True, kw_only=True):
     """What a volume is and where it can be used."""
 
-    capacity: Mapping[str, Quantity] = {}
+    capacity: Mapping[str, Quantity] = EMPTY
     csi: CSIPersistentVolumeSource | None = None
     access_modes: tuple[str, ...] = ()
     claim_ref: ObjectReference | None = None
     storage_class_name: str = ""
+    volume_attributes_class_name: str | None = None
     volume_mode: str | None = None
     node_affinity: VolumeNodeAffinity | None = None
 
@@ -507,7 +581,7 @@ class PersistentVolume(PartialStruct, frozen=True, kw_only=True):
 class VolumeResourceRequirements(PartialStruct, frozen=True, kw_only=True):
     """How much storage a volume claim asks for."""
 
-    requests: Mapping[str, Quantity] = {}
+    requests: Mapping[str, Quantity] = EMPTY
 
 
 class PersistentVolumeClaimSpec(PartialStruct, frozen=True, kw_only=True):
@@ -518,6 +592,7 @@ class PersistentVolumeClaimSpec(PartialStruct, frozen=True, kw_only=True):
     resources: VolumeResourceRequirements = VolumeResourceRequirements()
     volume_name: str = ""
     storage_class_name: str | None = None
+    volume_attributes_class_name: str | None = None
     volume_mode: str | None = None
 
 
@@ -538,10 +613,21 @@ class PersistentVolumeClaim(PartialStruct, frozen=True, kw_only=True):
 # --- owners of equal pods ---
 
 
-class ServiceSpec(PartialStruct, frozen=True, kw_only=True):
-    """Which pods serve."""
+class ServicePort(PartialStruct, frozen=True, kw_only=True):
+    """A port, and where it leads: to a number, or to what containers call so."""
 
-    selector: Mapping[str, str] = {}
+    name: str = ""
+    protocol: str = ""
+    port: Int32 = 0
+    target_port: IntOrString | None = None
+
+
+class ServiceSpec(PartialStruct, frozen=True, kw_only=True):
+    """Which pods serve, and at which ports."""
+
+    selector: Mapping[str, str] = EMPTY
+    ports: tuple[ServicePort, ...] = ()
+    type: str = ""
 
 
 class Service(PartialStruct, frozen=True, kw_only=True):
@@ -554,7 +640,7 @@ class Service(PartialStruct, frozen=True, kw_only=True):
 class ReplicationControllerSpec(PartialStruct, frozen=True, kw_only=True):
     """Which pods are replicas."""
 
-    selector: Mapping[str, str] = {}
+    selector: Mapping[str, str] = EMPTY
 
 
 class ReplicationController(PartialStruct, frozen=True, kw_only=True):

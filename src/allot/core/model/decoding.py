@@ -33,6 +33,7 @@ _TIME = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:[.,]\d{1,100})?(?:Z|([+-])(\d{2}):(\d{2}))", re.ASCII
 )
 _INTEGER_RANGES = {Shape.INT32: (-(2**31), 2**31 - 1), Shape.INT64: (-(2**63), 2**63 - 1)}
+_NUMBERS = (*_INTEGER_RANGES, Shape.INT_OR_STRING)
 _VALUE_TEXT_LENGTH_MAX = 80
 
 
@@ -231,7 +232,7 @@ def _empty(value: Value) -> Any:
     if value.struct is not None and value.shape is Shape.STRUCT:
         return value.struct()
     empty: dict[Shape, Any] = {Shape.LIST: (), Shape.MAP: {}, Shape.BOOLEAN: False, Shape.QUANTITY: Quantity.ZERO}
-    return empty.get(value.shape, 0 if value.shape in _INTEGER_RANGES else "")
+    return empty.get(value.shape, 0 if value.shape in _NUMBERS else "")
 
 
 # --- scalars ---
@@ -263,6 +264,13 @@ def _integer_decoder(shape: Shape) -> _Decoder:
         return value
 
     return decode
+
+
+_int32 = _integer_decoder(Shape.INT32)
+
+
+def _int_or_string(value: Any, place: _Place, findings: _Findings) -> Any:
+    return _text(value, place, findings) if isinstance(value, str) else _int32(value, place, findings)
 
 
 def _time(value: Any, place: _Place, findings: _Findings) -> Any:
@@ -323,8 +331,9 @@ def _raw(value: Any, place: _Place, findings: _Findings) -> Any:
 _SCALARS: Mapping[Shape, _Decoder] = {
     Shape.TEXT: _text,
     Shape.TIME: _time,
-    Shape.INT32: _integer_decoder(Shape.INT32),
+    Shape.INT32: _int32,
     Shape.INT64: _integer_decoder(Shape.INT64),
+    Shape.INT_OR_STRING: _int_or_string,
     Shape.BOOLEAN: _boolean,
     Shape.QUANTITY: _quantity,
     Shape.RAW: _raw,

@@ -28,6 +28,23 @@ Time = Annotated[
     ),
 ]
 
+# A number, or a text: the name of a port, a percentage.
+IntOrString = Int32 | str
+
+
+class _EmptyMapping(dict[str, Any]):
+    """An empty mapping that stays empty."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a default of the API types is immutable")
+
+    __setitem__ = __ior__ = setdefault = update = _refuse
+
+
+# The default of every mapping: shared, where a default of {} would be a dictionary of its own in each of very many objects.
+# A subclass of dict, so that it can be written as JSON wherever it goes.
+EMPTY: Mapping[str, Any] = _EmptyMapping()
+
 
 class APIStruct(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True, gc=False
@@ -113,8 +130,8 @@ class ObjectMeta(APIStruct, frozen=True, kw_only=True):
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
     deletion_grace_period_seconds: Int64 | None = None
-    labels: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = EMPTY
+    annotations: Mapping[str, str] = EMPTY
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFieldsEntry, ...] = ()
@@ -142,5 +159,5 @@ class LabelSelectorRequirement(APIStruct, frozen=True, kw_only=True):
 class LabelSelector(APIStruct, frozen=True, kw_only=True):
     """Conditions on labels that must all hold; an empty selector means every object."""
 
-    match_labels: Mapping[str, str] = {}
+    match_labels: Mapping[str, str] = EMPTY
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()

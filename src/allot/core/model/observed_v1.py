@@ -1,11 +1,11 @@
-"""The parts of core/v1 that only people and advice read: events and quotas."""
+"""What only people and advice read: events and quotas of core/v1, autoscalers of autoscaling/v2, and what queue managers say."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from allot.core.model.core_v1 import ObjectReference
-from allot.core.model.meta import Int32, ObjectMeta, PartialStruct
+from allot.core.model.meta import EMPTY, Condition, Int32, ObjectMeta, PartialStruct
 from allot.core.quantity import Quantity
 
 
@@ -41,14 +41,30 @@ class Event(PartialStruct, frozen=True, kw_only=True):
 class ResourceQuotaStatus(PartialStruct, frozen=True, kw_only=True):
     """How much a namespace may have and has."""
 
-    hard: Mapping[str, Quantity] = {}
-    used: Mapping[str, Quantity] = {}
+    hard: Mapping[str, Quantity] = EMPTY
+    used: Mapping[str, Quantity] = EMPTY
+
+
+class ScopedResourceSelectorRequirement(PartialStruct, frozen=True, kw_only=True):
+    """Which objects a quota is for."""
+
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(PartialStruct, frozen=True, kw_only=True):
+    """Which objects a quota is for: those that meet all of these."""
+
+    match_expressions: tuple[ScopedResourceSelectorRequirement, ...] = ()
 
 
 class ResourceQuotaSpec(PartialStruct, frozen=True, kw_only=True):
-    """How much a namespace may have."""
+    """How much a namespace may have, and of which objects."""
 
-    hard: Mapping[str, Quantity] = {}
+    hard: Mapping[str, Quantity] = EMPTY
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuota(PartialStruct, frozen=True, kw_only=True):
@@ -57,3 +73,70 @@ class ResourceQuota(PartialStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+# --- autoscalers ---
+
+
+class CrossVersionObjectReference(PartialStruct, frozen=True, kw_only=True):
+    """What is scaled."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class HorizontalPodAutoscalerSpec(PartialStruct, frozen=True, kw_only=True):
+    """What is scaled, and between which numbers."""
+
+    scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
+    min_replicas: Int32 | None = None
+    max_replicas: Int32 = 0
+
+
+class HorizontalPodAutoscalerCondition(PartialStruct, frozen=True, kw_only=True):
+    """How an autoscaler is."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class HorizontalPodAutoscalerStatus(PartialStruct, frozen=True, kw_only=True):
+    """What an autoscaler has found and decided."""
+
+    current_replicas: Int32 = 0
+    desired_replicas: Int32 = 0
+    conditions: tuple[HorizontalPodAutoscalerCondition, ...] = ()
+
+
+class HorizontalPodAutoscaler(PartialStruct, frozen=True, kw_only=True):
+    """Makes a workload larger and smaller by metrics."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
+    status: HorizontalPodAutoscalerStatus = HorizontalPodAutoscalerStatus()
+
+
+# --- of queue managers ---
+
+
+class KueueWorkloadSpec(PartialStruct, frozen=True, kw_only=True):
+    """Where a workload waits."""
+
+    queue_name: str = ""
+
+
+class KueueWorkloadStatus(PartialStruct, frozen=True, kw_only=True):
+    """How far a workload has come."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class KueueWorkload(PartialStruct, frozen=True, kw_only=True):
+    """What Kueue admits: kueue.x-k8s.io's Workload, which is not scheduling.k8s.io's."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: KueueWorkloadSpec = KueueWorkloadSpec()
+    status: KueueWorkloadStatus = KueueWorkloadStatus()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allot.core.model.core_v1 import NodeSelector
-from allot.core.model.meta import APIStruct, Condition, Int32, Int64, ObjectMeta, RawJSON, Time
+from allot.core.model.meta import EMPTY, APIStruct, Condition, Int32, Int64, ObjectMeta, RawJSON, Time
 from allot.core.quantity import Quantity
 
 GROUP = "resource.k8s.io"
@@ -135,7 +135,7 @@ class DeviceToleration(APIStruct, frozen=True, kw_only=True):
 class CapacityRequirements(APIStruct, frozen=True, kw_only=True):
     """How much of each capacity a request needs."""
 
-    requests: Mapping[str, Quantity] = {}
+    requests: Mapping[str, Quantity] = EMPTY
 
 
 class DerivedAttribute(APIStruct, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ class DeviceRequestAllocationResult(APIStruct, frozen=True, kw_only=True):
     binding_failure_conditions: tuple[str, ...] = ()
     # "shareID" does not follow the camel rule.
     share_id: str | None = msgspec.field(default=None, name="shareID")
-    consumed_capacity: Mapping[str, Quantity] = {}
+    consumed_capacity: Mapping[str, Quantity] = EMPTY
     skip_node_operations: tuple[str, ...] = ()
 
 
@@ -316,14 +316,14 @@ class CounterSet(APIStruct, frozen=True, kw_only=True):
     """Counters that the devices of a pool share."""
 
     name: str = ""
-    counters: Mapping[str, Counter] = {}
+    counters: Mapping[str, Counter] = EMPTY
 
 
 class DeviceCounterConsumption(APIStruct, frozen=True, kw_only=True):
     """What a device takes from one counter set."""
 
     counter_set: str = ""
-    counters: Mapping[str, Counter] = {}
+    counters: Mapping[str, Counter] = EMPTY
     compatibility_groups: tuple[str, ...] = ()
 
 
@@ -399,8 +399,8 @@ class Device(APIStruct, frozen=True, kw_only=True):
     """One allocatable device in a ResourceSlice."""
 
     name: str = ""
-    attributes: Mapping[str, DeviceAttribute] = {}
-    capacity: Mapping[str, DeviceCapacity] = {}
+    attributes: Mapping[str, DeviceAttribute] = EMPTY
+    capacity: Mapping[str, DeviceCapacity] = EMPTY
     consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
@@ -410,7 +410,7 @@ class Device(APIStruct, frozen=True, kw_only=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = {}
+    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = EMPTY
 
 
 class ResourceSliceSpec(APIStruct, frozen=True, kw_only=True):

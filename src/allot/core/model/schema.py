@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from allot.core.model import core_v1, meta, resource_v1, scheduling_v1
+from allot.core.model import apps_v1, core_v1, meta, policy_v1, resource_v1, scheduling_v1
 from allot.core.model.meta import APIStruct, RawJSON
 from allot.core.quantity import Quantity
 
@@ -26,6 +26,7 @@ class Shape(Enum):
     TIME = "time in RFC 3339 format"
     INT32 = "int32"
     INT64 = "int64"
+    INT_OR_STRING = "number or string"
     BOOLEAN = "boolean"
     QUANTITY = "quantity"
     RAW = "JSON value"
@@ -87,6 +88,8 @@ _WRITTEN_WHEN_EMPTY: dict[type[APIStruct], tuple[str, ...]] = {
     core_v1.PodCondition: ("type", "status", "last_probe_time", "last_transition_time"),
     core_v1.ResourceHealth: ("resource_id",),
     core_v1.ResourceStatus: ("name",),
+    core_v1.ContainerStateTerminated: ("exit_code",),
+    core_v1.PodIP: ("ip",),
     core_v1.ContainerStatus: ("name", "ready", "restart_count"),
     core_v1.PodResourceClaimStatus: ("name",),
     core_v1.ContainerExtendedResourceRequest: ("container_name", "resource_name", "request_name"),
@@ -127,6 +130,22 @@ _WRITTEN_WHEN_EMPTY: dict[type[APIStruct], tuple[str, ...]] = {
     scheduling_v1.PodGroupTemplate: ("name", "scheduling_constraints"),
     scheduling_v1.CompositePodGroupTemplate: ("name",),
     scheduling_v1.WorkloadSpec: ("pod_group_templates",),
+    apps_v1.WorkloadCondition: ("type", "status"),
+    apps_v1.DeploymentCondition: ("type", "status"),
+    apps_v1.ReplicaSetStatus: ("replicas",),
+    apps_v1.StatefulSetStatus: ("replicas", "available_replicas"),
+    apps_v1.DaemonSetStatus: (
+        "current_number_scheduled",
+        "number_misscheduled",
+        "desired_number_scheduled",
+        "number_ready",
+    ),
+    policy_v1.PodDisruptionBudgetStatus: (
+        "disruptions_allowed",
+        "current_healthy",
+        "desired_healthy",
+        "expected_pods",
+    ),
 }
 
 
@@ -164,16 +183,21 @@ def innermost_struct(value: Value) -> type[APIStruct] | None:
 
 
 def _field(name: str, wire_name: str, annotation: Any, written: bool) -> Field:
-    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    chosen = [member for member in members if member is not type(None)]
-    assert len(chosen) == 1, f"field {name} has several types: {annotation}"
+    members, chosen = _members(annotation)
+    assert len(chosen) == 1 or chosen == _INT_OR_STRING, f"field {name} has several types: {annotation}"
     return Field(
         name=name,
         wire_name=wire_name,
-        value=_value(chosen[0]),
+        value=Value(shape=Shape.INT_OR_STRING) if chosen == _INT_OR_STRING else _value(chosen[0]),
         optional=len(members) > 1,
         written_when_empty=written,
     )
+
+
+def _members(annotation: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The types that a value may have, and those of them that are not None."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return members, tuple(member for member in members if member is not type(None))
 
 
 def _value(annotation: Any) -> Value:
@@ -182,12 +206,13 @@ def _value(annotation: Any) -> Value:
     if get_origin(annotation) is tuple:
         return Value(shape=Shape.LIST, item=_value(get_args(annotation)[0]))
     if get_origin(annotation) is Mapping:
-        return Value(shape=Shape.MAP, item=_value(get_args(annotation)[1]))
+        return Value(shape=Shape.MAP, item=_value(_members(get_args(annotation)[1])[1][0]))
     if isinstance(annotation, type) and issubclass(annotation, APIStruct):
         return Value(shape=Shape.STRUCT, struct=annotation)
     return Value(shape=_PLAIN_SHAPES[annotation])
 
 
+_INT_OR_STRING = get_args(meta.IntOrString)
 _PLAIN_SHAPES = {str: Shape.TEXT, bool: Shape.BOOLEAN, Quantity: Shape.QUANTITY, RawJSON: Shape.RAW}
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from allot.core.memo import Memo
 from allot.core.patching.fieldset import LEAF, Tree
 from allot.core.patching.managed import NOBODYS
 
 Object = dict[str, Any]
 
-_KEPT_MAX = 1000
 _METADATA = "f:metadata"
 
 
@@ -24,16 +24,14 @@ class LeftOut(NamedTuple):
     rest: Tree
 
 
-_known: dict[int, tuple[Tree, LeftOut]] = {}
+_known: Memo[int, tuple[Tree, LeftOut]] = Memo(1000)
 
 
 def left_out(reset: Tree) -> LeftOut:
     """What is left out when the given fields cannot be written. Made once for each reset, which is the same object each time."""
     known = _known.get(id(reset))
     if known is None:
-        if len(_known) >= _KEPT_MAX:
-            _known.clear()
-        known = _known[id(reset)] = (reset, _left_out(reset))
+        known = _known.remember(id(reset), (reset, _left_out(reset)))
     return known[1]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from allot.core.memo import Memo
 from allot.core.patching.elements import ListError, element_of, items_by_element
 from allot.core.patching.extent import is_small
 from allot.core.patching.fieldset import LEAF, SELF, Tree, element_text
@@ -150,22 +151,20 @@ def with_named_fields(fields: Tree, schema: Schema) -> Tree:
     return result
 
 
-_RECONCILED_MAX = 1000
-_reconciled_sets: dict[tuple[int, int], tuple[Tree, Schema, Tree]] = {}
+_reconciled_sets: Memo[tuple[int, int], tuple[Tree, Schema, Tree]] = Memo(1000)
 
 
 def reconciled(fields: Tree, schema: Schema) -> Tree:
     """The set after parts of the schema became atomic: who owned something below such a part owns all of it."""
-    # Objects that look the same share their sets. The values are kept with the answer: their identity is the key.
+    # Objects that look the same share their sets.
     key = id(fields), id(schema)
     known = _reconciled_sets.get(key)
-    if known is None:
-        if len(_reconciled_sets) >= _RECONCILED_MAX:
-            _reconciled_sets.clear()
-        known = (fields, schema, _reconciled(fields, schema))
-        if is_small(fields):
-            _reconciled_sets[key] = known
-    return known[2]
+    if known is not None:
+        return known[2]
+    result = _reconciled(fields, schema)
+    if is_small(fields):
+        _reconciled_sets.remember(key, (fields, schema, result))
+    return result
 
 
 def _reconciled(fields: Tree, schema: Schema) -> Tree:

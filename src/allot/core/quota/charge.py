@@ -10,7 +10,7 @@ import msgspec
 from allot.core.quantity import Quantity
 from allot.core.quota.amounts import Amounts, amounts_text, exceeded, increase, mask, nonzero, parse_amounts, plus
 from allot.core.quota.pods import missing_requests
-from allot.core.quota.usage import PODS, Surroundings, in_scope, matching_names, usage_of
+from allot.core.quota.usage import PODS, QuotaContext, in_scope, matching_names, usage_of
 
 Object = Mapping[str, Any]
 
@@ -48,12 +48,12 @@ def quota_of(object_: Object) -> Quota:
     return Quota(name=name, spec=spec, hard=parse_amounts(status.get("hard")), used=parse_amounts(status.get("used")))
 
 
-def applies(quota: Quota, kind: tuple[str, str], object_: Object, around: Surroundings) -> bool:
+def applies(quota: Quota, kind: tuple[str, str], object_: Object, around: QuotaContext) -> bool:
     """Whether a quota has to do with an object."""
     return bool(matching_names(kind, quota.hard, around.classes)) and in_scope(kind, quota.spec, object_)
 
 
-def charge(quota: Quota, request: Request, around: Surroundings) -> Amounts | Refusal:
+def charge(quota: Quota, request: Request, around: QuotaContext) -> Amounts | Refusal:
     """What the request adds to the usage of the quota (nothing if the quota does not apply), or why it may not."""
     if not applies(quota, request.kind, request.object, around):
         return {}
@@ -79,7 +79,7 @@ def charge(quota: Quota, request: Request, around: Surroundings) -> Amounts | Re
 
 
 def total_usage(
-    quota: Quota, objects: Iterable[tuple[tuple[str, str], Sequence[Object]]], around: Surroundings
+    quota: Quota, objects: Iterable[tuple[tuple[str, str], Sequence[Object]]], around: QuotaContext
 ) -> Amounts:
     """What existing objects use of everything that a quota limits."""
     used: Amounts = dict.fromkeys(quota.hard, Quantity.ZERO)

@@ -10,7 +10,7 @@ import msgspec
 from allot.core.quota.amounts import Amounts, as_json, parse_amounts, plus
 from allot.core.quota.charge import Quota, quota_of, total_usage
 from allot.core.quota.claims import DeviceClasses
-from allot.core.quota.usage import CLAIMS, PODS, SERVICES, VOLUME_CLAIMS, Surroundings, matching_names
+from allot.core.quota.usage import CLAIMS, PODS, SERVICES, VOLUME_CLAIMS, QuotaContext, matching_names
 
 Object = Mapping[str, Any]
 KindName = tuple[str, str]
@@ -48,7 +48,7 @@ def measured_parts(
 ) -> Iterator[Amounts]:
     """The usage in parts to add up, at least one, for those who cannot count ten thousand objects without a pause."""
     pods = {str(pod["metadata"].get("name")): pod for pod in objects.get(PODS, ())}
-    around = Surroundings(now=now, classes=classes, pods=pods, claims=objects.get(CLAIMS, ()))
+    around = QuotaContext(now=now, classes=classes, pods=pods, claims=objects.get(CLAIMS, ()))
     yield total_usage(quota, (), around)
     for kind, items in objects.items():
         for start in range(0, len(items), _PART):

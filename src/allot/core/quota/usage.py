@@ -44,7 +44,7 @@ _VOLUME_CLAIM_NAMES = ("persistentvolumeclaims", "requests.storage")
 _VOLUME_CLAIM_COUNT = "count/persistentvolumeclaims"
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the usage of an object depends on besides the object. pods and claims: for claims of extended resources."""
 
     now: str
@@ -126,7 +126,7 @@ def _volume_claim_in_scope(requirement: Object, object_: Object) -> bool:
             return False
 
 
-def usage_of(kind: tuple[str, str], object_: Object, around: Surroundings) -> Amounts:
+def usage_of(kind: tuple[str, str], object_: Object, around: QuotaContext) -> Amounts:
     """What an object is charged with."""
     if kind == PODS:
         return pods.pod_usage(object_, around.now)

@@ -7,48 +7,56 @@ modules behind are nobody else's business.
 """
 
 from allot.core.scheduling.attempt import looks_around
-from allot.core.scheduling.backoff import BackoffTimes
-from allot.core.scheduling.binding_conditions import (
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.devices import extended_resources
+from allot.core.scheduling.devices.binding_conditions import (
     BINDING_TIMEOUT_SECONDS,
     Binding,
     binding_state,
     deadline,
     has_conditions,
 )
-from allot.core.scheduling.claim_fit import NOT_AVAILABLE, ClaimFit
-from allot.core.scheduling.claim_fit import PLUGIN as DYNAMIC_RESOURCES
-from allot.core.scheduling.claims import Claims, one_of_class
-from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.devices.claim_fit import NOT_AVAILABLE, ClaimFit
+from allot.core.scheduling.devices.claim_fit import PLUGIN as DYNAMIC_RESOURCES
+from allot.core.scheduling.devices.claims import Claims, one_of_class
+from allot.core.scheduling.devices.group_claims import controller_of
+from allot.core.scheduling.devices.pod_claims import Held, Variant
 from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.filter_cache import local_refusal
-from allot.core.scheduling.full_evaluation import FullEvaluation, fits
-from allot.core.scheduling.gates import GANG_SCHEDULING, SCHEDULING_GATES, Closed
-from allot.core.scheduling.group_claims import controller_of
-from allot.core.scheduling.groups import minimum_of
+from allot.core.scheduling.groups.dialects import DIALECTS, Dialect, ForeignGroup, coscheduling_group, dialect_of
+from allot.core.scheduling.groups.forest import Tree
+from allot.core.scheduling.groups.shape import minimum_of, topology_key
 from allot.core.scheduling.intake import Change, ObjectChange
 from allot.core.scheduling.machine import Applied, Bound, DecisionFailed, Machine, NotBound, Outcome, Settled
 from allot.core.scheduling.messages import explanation, refusal_text
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.plan import ClaimStep, Decision, Placement, Refusal, Unit
-from allot.core.scheduling.pod_claims import Held, Variant
-from allot.core.scheduling.podinfo import PodTerm, Profile, Spread
-from allot.core.scheduling.preemption import preempt
-from allot.core.scheduling.queue import group_key
-from allot.core.scheduling.queue_order import QueueOrder
+from allot.core.scheduling.nodes import volume_matching
+from allot.core.scheduling.nodes.filter_cache import local_refusal, static_refusal
+from allot.core.scheduling.nodes.full_evaluation import FullEvaluation, fits
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.topology_terms import TopologyTerms, spreads_of
+from allot.core.scheduling.nodes.volume_matching import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
+from allot.core.scheduling.plan import ClaimStep, Decision, Placement, Refusal, Unit, VolumeStep
+from allot.core.scheduling.podinfo import SCHEDULE_ANYWAY, PodInfo, PodTerm, Profile, Spread, claim_name
+from allot.core.scheduling.preempting.preemption import preempt
+from allot.core.scheduling.queueing.backoff import BackoffTimes
+from allot.core.scheduling.queueing.gates import GANG_SCHEDULING, SCHEDULING_GATES, Closed
+from allot.core.scheduling.queueing.queue import group_key, group_name_of
+from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDERS, QueueOrder
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.topology_terms import TopologyTerms, spreads_of
-from allot.core.scheduling.volumes import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
 
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
     "BIND_COMPLETED",
     "DEFAULT_SETTINGS",
+    "DIALECTS",
     "DYNAMIC_RESOURCES",
     "GANG_SCHEDULING",
     "HOSTNAME",
     "NOT_AVAILABLE",
     "OLD_CLASS",
+    "PRIORITY_SORT",
+    "QUEUE_ORDERS",
+    "SCHEDULE_ANYWAY",
     "SCHEDULING_GATES",
     "SELECTED_NODE",
     "Applied",
@@ -63,7 +71,9 @@ __all__ = (
     "Cluster",
     "Decision",
     "DecisionFailed",
+    "Dialect",
     "Failure",
+    "ForeignGroup",
     "FullEvaluation",
     "Held",
     "Machine",
@@ -72,6 +82,7 @@ __all__ = (
     "ObjectChange",
     "Outcome",
     "Placement",
+    "PodInfo",
     "PodTerm",
     "Policy",
     "Profile",
@@ -82,16 +93,23 @@ __all__ = (
     "Spread",
     "Status",
     "TopologyTerms",
+    "Tree",
     "Unit",
     "Variant",
     "Verdict",
+    "VolumeStep",
     "binding_state",
+    "claim_name",
     "controller_of",
+    "coscheduling_group",
     "deadline",
     "device_policy",
+    "dialect_of",
     "explanation",
+    "extended_resources",
     "fits",
     "group_key",
+    "group_name_of",
     "has_conditions",
     "local_refusal",
     "looks_around",
@@ -100,5 +118,8 @@ __all__ = (
     "preempt",
     "refusal_text",
     "spreads_of",
+    "static_refusal",
+    "topology_key",
     "under",
+    "volume_matching",
 )

@@ -6,14 +6,14 @@ are answered by a evaluation of those. Changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.device_fit import DeviceFit
+from allot.core.scheduling.devices.device_fit import DeviceFit
 from allot.core.scheduling.failure import Failure, counted
-from allot.core.scheduling.full_evaluation import (
+from allot.core.scheduling.nodes.full_evaluation import (
     FullEvaluation,
     evaluate_all,
     evaluate_few,
@@ -21,12 +21,12 @@ from allot.core.scheduling.full_evaluation import (
     pre_refusal,
     promised_refusal,
 )
+from allot.core.scheduling.nodes.ranking import Item, Ranking
+from allot.core.scheduling.nodes.topology_terms import spreads_of
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.ranking import Item, Ranking
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.scheduling.topology_terms import spreads_of
 
 
 def attempt(
@@ -36,8 +36,9 @@ def attempt(
     settings: Settings,
     now: float,
     allowed: Collection[str] | None = None,
+    rankings: DomainRankings | None = None,
 ) -> Placement | Failure:
-    """The best node for a pod. allowed: the only nodes that may be considered."""
+    """The best node for a pod. allowed: the only nodes that may be considered; rankings: of these, for several pods in turn."""
     profile = cluster.profiles.of(pod)
     status = pre_refusal(cluster, profile, pod, settings)
     if status is not None:
@@ -49,7 +50,7 @@ def attempt(
     if promised and (allowed is None or promised in allowed):
         info = cluster.nodes.get(promised)
         if info is not None and FullEvaluation(cluster, pod, profile, fit, settings).refusal(info) is None:
-            return placement_of(pod, info, fit)
+            return placement_of(cluster, pod, profile, info, fit)
     only = allowed if fit is None else _both(allowed, fit.nodes)
     only = _both(only, profile.node_names)
     if pod.spec.node_name:
@@ -61,6 +62,11 @@ def attempt(
         if profile.node_names is not None or pod.spec.node_name:
             return found
     key = None if fit is None else fit.key
+    if rankings is not None and only is allowed and (fit is None or key is not None):
+        ranking = rankings.ranking(cluster, profile, settings, key)
+        if ranking is not None:
+            ranking.refresh(fit)
+            return _ranked(cluster, pod, profile, fit, settings, ranking)
     if only is not None or (fit is not None and key is None) or _shares_exclusively(cluster, profile):
         return evaluate_all(cluster, pod, profile, fit, settings, allowed)
     spreads = (
@@ -77,6 +83,25 @@ def attempt(
 
 
 _FEW_NODES = 16
+
+
+class DomainRankings:
+    """Rankings of some of the nodes, for pods that are tried one after the other on these."""
+
+    def __init__(self, among: Collection[str]) -> None:
+        self._among = among
+        self._rankings: dict[tuple[bytes, Hashable], Ranking] = {}
+
+    def ranking(self, cluster: Cluster, profile: Profile, settings: Settings, fit_key: Hashable) -> Ranking | None:
+        """The ranking of a profile and of fits with this key; None if pods of other nodes have a say."""
+        if looks_around(cluster, profile, settings) or _shares_exclusively(cluster, profile):
+            return None
+        key = (profile.shape, fit_key)
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            filter_cache = cluster.filter_caches.filter_cache(profile, settings)
+            ranking = self._rankings[key] = Ranking(cluster, filter_cache, self._among)
+        return ranking
 
 
 def _both(names: Collection[str] | None, others: Collection[str] | None) -> Collection[str] | None:
@@ -133,7 +158,7 @@ def _ranked(
                     continue
             status = fit.exact(info) if fit is not None else None
             if status is None:
-                return placement_of(pod, info, fit)
+                return placement_of(cluster, pod, profile, info, fit)
             ranking.refuse(name, status)
             if status.verdict is Verdict.ERROR:
                 return Failure(status=status, fit=fit)

@@ -12,16 +12,18 @@ from contextlib import contextmanager, nullcontext
 
 from allot.core.model import core_v1, policy_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.changes import Changes
-from allot.core.scheduling.device_fit import Devices, Leftover
-from allot.core.scheduling.filter_caches import FilterCaches
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.devices.device_fit import Devices, Leftover
+from allot.core.scheduling.groups.dialects import Membership, group_key
+from allot.core.scheduling.groups.forest import Forest
+from allot.core.scheduling.nodes.changes import Changes
+from allot.core.scheduling.nodes.filter_caches import FilterCaches
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.pod_affinity_index import PodAffinityIndex
+from allot.core.scheduling.nodes.spread_selectors import SpreadSelectors
+from allot.core.scheduling.nodes.volumes import Volumes
 from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles, pod_key
 from allot.core.scheduling.settings import HOSTNAME
-from allot.core.scheduling.spread_selectors import SpreadSelectors
-from allot.core.scheduling.volumes import Volumes
 
 _FINISHED = ("Succeeded", "Failed")
 _DEPARTED_MAX = 10_000
@@ -30,7 +32,8 @@ _DEPARTED_MAX = 10_000
 class Cluster:
     """Nodes, pods and what else decisions look at."""
 
-    def __init__(self, devices: Devices | None = None) -> None:
+    def __init__(self, devices: Devices | None = None, membership: Membership | None = None) -> None:
+        self.membership = membership if membership is not None else Membership()
         # Devices tell `device_changes` which node's devices changed.
         self.devices = devices
         self.nodes: dict[str, NodeInfo] = {}
@@ -43,9 +46,13 @@ class Cluster:
         self.spread_selectors = SpreadSelectors()
         self.volumes = Volumes()
         self.budgets: dict[tuple[str, str], policy_v1.PodDisruptionBudget] = {}
+        # By namespace and key (`groups.dialects.group_key`).
         self.groups: dict[tuple[str, str], PodGroup] = {}
+        self.forest = Forest()
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
+        # Those of them, by key, for whom the node is kept from everybody, however important.
+        self.kept: set[str] = set()
         # How many of these pods have a priority; and those that are on their way out, by key.
         self.priorities: dict[int, int] = {}
         self.leaving: dict[str, PodInfo] = {}
@@ -183,7 +190,8 @@ class Cluster:
 
     def listen(self, placed: Callable[[PodInfo], None], left: Callable[[PodInfo], None]) -> None:
         """From now on tell these of every pod that begins or ceases to count on a node, also while something is tried out."""
-        self._on_placed, self._on_left = placed, left
+        self._on_placed = _both(self._on_placed, placed)
+        self._on_left = _both(self._on_left, left)
 
     def _count(self, pod: PodInfo) -> None:
         self.pods[pod.key] = pod
@@ -192,7 +200,7 @@ class Cluster:
         self.priorities[pod.priority] = self.priorities.get(pod.priority, 0) + 1
         if pod.is_terminating:
             self.leaving[pod.key] = pod
-        group = _group_of(pod.pod)
+        group = self.membership.of(pod.pod)
         if group is not None:
             self._members.setdefault(group, {})[pod.key] = None
         info = self.nodes.get(pod.node)
@@ -212,7 +220,7 @@ class Cluster:
             del self.priorities[pod.priority]
         self.leaving.pop(pod.key, None)
         self._assumed.discard(pod.key)
-        group = _group_of(pod.pod)
+        group = self.membership.of(pod.pod)
         if group is not None:
             members = self._members[group]
             members.pop(pod.key, None)
@@ -257,6 +265,8 @@ class Cluster:
             self._drop(known)
         self._count(PodInfo(pod, self.profiles.of(pod), placement.node, placement.node_allocatable))
         self._assumed.add(key)
+        if placement.volumes:
+            self.volumes.assume(placement)
         if self.devices is not None:
             self.devices.assume(placement)
 
@@ -265,6 +275,8 @@ class Cluster:
         key = pod_key(placement.pod)
         if key in self._assumed:
             self._drop(self.pods[key])
+        if placement.volumes:
+            self.volumes.forget(placement)
         if self.devices is not None:
             self.devices.forget(placement)
 
@@ -278,20 +290,40 @@ class Cluster:
         return self.pods[key].pod if key in self._assumed else None
 
     @contextmanager
-    def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = ()) -> Iterator[None]:
+    def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = (), *, anew: bool = False) -> Iterator[None]:
         """What if these pods were gone, and with them the devices that nobody else uses, and what such claims hold that
-        outlived their pods."""
+        outlived their pods. anew: these claims can be allocated again, for pods that come back."""
         gone = [known for pod in pods if (known := self.pods.get(pod_key(pod))) is not None]
         assumed = self._assumed & {pod.key for pod in gone}
         for pod in gone:
             self._drop(pod)
         try:
-            with nullcontext() if self.devices is None else self.devices.without([pod.pod for pod in gone], leftovers):
+            with (
+                nullcontext()
+                if self.devices is None
+                else self.devices.without([pod.pod for pod in gone], leftovers, anew=anew)
+            ):
                 yield
         finally:
             for pod in gone:
                 self._count(pod)
             self._assumed |= assumed
+
+    @contextmanager
+    def unpromised(self, pods: Sequence[core_v1.Pod]) -> Iterator[None]:
+        """What if these pods, which wait, had been promised no node: they may not be in each other's way."""
+        promised = [
+            (key, found[key])
+            for pod in pods
+            if (node := self._nominations.get(key := pod_key(pod))) and (found := self.nominated[node])
+        ]
+        for key, _ in promised:
+            self._nominate(key, None)
+        try:
+            yield
+        finally:
+            for key, pod in promised:
+                self._nominate(key, pod)
 
     @contextmanager
     def trying(self) -> Iterator[list[Placement]]:
@@ -307,20 +339,22 @@ class Cluster:
 
     def put_group(self, group: PodGroup) -> None:
         """A pod group was made or changed."""
-        self.groups[group.metadata.namespace, group.metadata.name] = group
+        self.forest.put(group)
+        self.groups[group.metadata.namespace, group_key(group)] = group
 
-    def delete_group(self, namespace: str, name: str) -> None:
+    def delete_group(self, group: PodGroup) -> None:
         """A pod group is gone."""
-        self.groups.pop((namespace, name), None)
+        self.forest.delete(group)
+        self.groups.pop((group.metadata.namespace, group_key(group)), None)
 
     def members(self, group: PodGroup) -> list[PodInfo]:
         """The pods of a group that have a node."""
-        keys = self._members.get((group.metadata.namespace, group.metadata.name), ())
+        keys = self._members.get((group.metadata.namespace, group_key(group)), ())
         return [self.pods[key] for key in keys]
 
     def scheduled_count(self, group: PodGroup) -> int:
         """How many pods of a group have a node."""
-        return len(self._members.get((group.metadata.namespace, group.metadata.name), ()))
+        return len(self._members.get((group.metadata.namespace, group_key(group)), ()))
 
     def put_budget(self, budget: policy_v1.PodDisruptionBudget) -> None:
         """A disruption budget was made or changed."""
@@ -339,11 +373,16 @@ class Cluster:
         return self.profiles.of(pod)
 
 
-def _group_of(pod: core_v1.Pod) -> tuple[str, str] | None:
-    group = pod.spec.scheduling_group
-    if group is None or group.pod_group_name is None:
-        return None
-    return pod.metadata.namespace, group.pod_group_name
+def _both(first: Callable[[PodInfo], None] | None, second: Callable[[PodInfo], None]) -> Callable[[PodInfo], None]:
+    if first is None:
+        return second
+    earlier = first
+
+    def tell(pod: PodInfo) -> None:
+        earlier(pod)
+        second(pod)
+
+    return tell
 
 
 def _is_same(before: core_v1.Node, after: core_v1.Node) -> bool:

@@ -7,13 +7,13 @@ puts placements into force with `Cluster.assume`.
 from __future__ import annotations
 
 from allot.core.model import core_v1
-from allot.core.scheduling import groups
 from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure
+from allot.core.scheduling.groups.decision import decide_group, decide_tree
 from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
-from allot.core.scheduling.plan import CleanUp, Decision, Placement, Refusal, Unit
-from allot.core.scheduling.preemption import Preempted, preempt
+from allot.core.scheduling.plan import CleanUp, Decision, GroupOutcome, Placement, Refusal, Unit
+from allot.core.scheduling.preempting.preemption import Preempted, preempt
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Verdict
 
@@ -26,8 +26,12 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     outcome = None
-    if unit.group is not None:
-        placements, refusals, outcome = groups.decide_group(cluster, unit, unit.group, settings, now)
+    below: tuple[GroupOutcome, ...] = ()
+    if unit.tree is not None:
+        placements, refusals, (outcome, *others) = decide_tree(cluster, unit, unit.tree, settings, now)
+        below = tuple(each for each in others if each is not None)
+    elif unit.group is not None:
+        placements, refusals, outcome = decide_group(cluster, unit, unit.group, settings, now)
     else:
         for pod in unit.pods:
             found = attempt(cluster, pod, None, settings, now)
@@ -39,6 +43,7 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
         placements=placements,
         refusals=refusals,
         group=outcome,
+        groups_below=below,
         nodes_evaluated=max(filter_caches.evaluations - evaluations, filter_caches.device_fits - fits),
         search_steps=cluster.devices.search_steps - steps if cluster.devices is not None else 0,
     )

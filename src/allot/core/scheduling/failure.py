@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allot.core.scheduling.device_fit import DeviceFit
+from allot.core.scheduling.devices.device_fit import DeviceFit
 from allot.core.scheduling.status import Status
 
 

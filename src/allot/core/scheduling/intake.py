@@ -16,9 +16,9 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Node
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.cluster import Cluster
-from allot.core.scheduling.hints import EventResource
+from allot.core.scheduling.devices.claims import Claims
+from allot.core.scheduling.queueing.hints import EventResource
 
 
 class Change(Protocol):
@@ -80,7 +80,7 @@ def kinds(cluster: Cluster, claims: Claims) -> Mapping[type[APIStruct], Kind]:
         claims.put_pod_group(group)
 
     def delete_group(group: PodGroup) -> None:
-        cluster.delete_group(group.metadata.namespace, group.metadata.name)
+        cluster.delete_group(group)
         claims.delete_pod_group(group.metadata.namespace, group.metadata.name)
 
     def put_namespace(namespace: core_v1.Namespace) -> None:
@@ -94,7 +94,7 @@ def kinds(cluster: Cluster, claims: Claims) -> Mapping[type[APIStruct], Kind]:
         core_v1.Pod: Kind(cluster.put_pod, cluster.delete_pod, events.ASSIGNED_POD),
         PodGroup: Kind(put_group, delete_group, events.POD_GROUP, _is_news_of_group),
         core_v1.Node: Kind(cluster.put_node, _named(cluster.delete_node), events.NODE, _is_no_heartbeat),
-        core_v1.Namespace: Kind(put_namespace, delete_namespace),
+        core_v1.Namespace: Kind(put_namespace, delete_namespace, events.NAMESPACE, _is_relabelled),
         api.ResourceClaim: Kind(claims.put_claim, _placed(claims.delete_claim), events.CLAIM),
         api.DeviceClass: Kind(claims.put_class, _named(claims.delete_class), events.CLASS),
         api.ResourceSlice: Kind(claims.put_slice, _named(claims.delete_slice), events.SLICE),
@@ -122,6 +122,10 @@ def _named(delete: Callable[[str], None]) -> Callable[[APIStruct], None]:
 
 def _placed(delete: Callable[[str, str], None]) -> Callable[[APIStruct], None]:
     return lambda object_: delete(_meta(object_).namespace, _meta(object_).name)
+
+
+def _is_relabelled(old: core_v1.Namespace, new: core_v1.Namespace) -> bool:
+    return old.metadata.labels != new.metadata.labels
 
 
 def _is_no_heartbeat(old: Node, new: Node) -> bool:

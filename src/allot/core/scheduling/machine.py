@@ -13,34 +13,44 @@ force); a simulator moves its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 
 from allot.core.allocation import FIRST_FIT
 from allot.core.allocation import Policy as DevicePolicy
+from allot.core.cel.data.times import SECOND, go_duration_text
+from allot.core.cel.data.values import Duration
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Pod
 from allot.core.model.meta import APIStruct
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.quantity import Quantity
 from allot.core.scheduling.attempt import attempt
-from allot.core.scheduling.backoff import BackoffTimes
-from allot.core.scheduling.binding_conditions import BINDING_TIMEOUT_SECONDS
-from allot.core.scheduling.claims import Claims
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
+from allot.core.scheduling.devices.binding_conditions import BINDING_TIMEOUT_SECONDS
+from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.gates import Closed, Gates
-from allot.core.scheduling.groups import minimum_of
-from allot.core.scheduling.hints import ClusterEvent, EventResource, helps
+from allot.core.scheduling.groups.dialects import DIALECTS, Dialect, ForeignGroup, Membership, dialect_of, group_key
+from allot.core.scheduling.groups.shape import minimum_of, was_scheduled
 from allot.core.scheduling.intake import Change, Kind, kinds
-from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit
-from allot.core.scheduling.queue import Attempt, Queue, group_of, name_of
-from allot.core.scheduling.queue_order import QueueOrder
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victim
+from allot.core.scheduling.podinfo import PodInfo
+from allot.core.scheduling.queueing.backoff import BackoffTimes
+from allot.core.scheduling.queueing.gates import Closed, Gates
+from allot.core.scheduling.queueing.hints import ClusterEvent, EventResource, helps
+from allot.core.scheduling.queueing.queue import Attempt, Queue, group_name_of, name_of
+from allot.core.scheduling.queueing.queue_order import PriorityOrder, QueueOrder
+from allot.core.scheduling.queues.book import QueueBook
+from allot.core.scheduling.queues.dialects import QUEUE_KINDS
+from allot.core.scheduling.queues.fair_order import FairOrder
+from allot.core.scheduling.queues.model import Queue as TeamQueue
+from allot.core.scheduling.queues.room import Room
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 
 _FINISHED = ("Succeeded", "Failed")
@@ -53,6 +63,8 @@ _CONFLICTS_MAX = 6
 # An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
 # do; as long as that leads somewhere, more.
 _EARLY_MAX = 16
+# How long a group that has never had all that it needs at once may hold what some of its pods have. KAI's default.
+STALE_AFTER_S = 60.0
 _INTERNAL = "internal error of the scheduler; its log says more"
 
 
@@ -128,10 +140,22 @@ class Machine:
         device_policy: devices are chosen in one way for all. order: who is next; by default as kube-scheduler's."""
         self._settings = settings
         self.claims = Claims(gates, policy=device_policy, binding_timeout=binding_timeout_s)
-        self.cluster = Cluster(self.claims)
+        self.membership = Membership(uses_pod_groups="GenericWorkload" in gates)
+        self.cluster = Cluster(self.claims, self.membership)
         self.claims.listen(self.cluster.device_changes.add)
         self.gates = Gates(self.claims, self.cluster)
-        self.queue = Queue(self.gates.closed, self._helps, backoff, order=order, uses_groups="GenericWorkload" in gates)
+        # Teams' queues: who is in which, and what that costs.
+        self.book = QueueBook(self.cluster, self.claims)
+        self._room = Room(self.cluster, self.book)
+        beneath = order if order is not None else PriorityOrder()
+        self.queue = Queue(
+            self.gates.closed,
+            self._helps,
+            backoff,
+            order=FairOrder(self.book, beneath),
+            membership=self.membership,
+            forest=self.cluster.forest,
+        )
         if order is not None:
             self.cluster.listen(order.placed, order.left)
         # Placements that are being written.
@@ -143,6 +167,15 @@ class Machine:
         }
         self._handlers[Pod] = self._pod_changed
         self._handlers[PodGroup] = self._group_changed
+        if "CompositePodGroup" in gates:
+            self._handlers[CompositePodGroup] = self._composite_changed
+        offering: tuple[type[APIStruct], ...] = (core_v1.Node, api.ResourceSlice, api.DeviceClass)
+        for kind_of_room in offering:
+            self._handlers[kind_of_room] = self._capacity_handler(self._handlers[kind_of_room])
+        for kind_of_queue, read in QUEUE_KINDS.items():
+            self._handlers[kind_of_queue] = self._queue_handler(read)
+        for dialect in DIALECTS:
+            self._handlers[dialect.type] = self._foreign_handler(dialect)
 
     # --- changes ---
 
@@ -176,8 +209,66 @@ class Machine:
 
         return handle
 
+    def _capacity_handler(self, handle: Callable[[Change, float], Applied]) -> Callable[[Change, float], Applied]:
+        """What there is to share may have changed too."""
+
+        def handle_and_count(change: Change, now: float) -> Applied:
+            applied = handle(change, now)
+            if self.book and (change.old is None or change.new is None or _is_other_capacity(change.old, change.new)):
+                self.book.capacity_changed()
+                self._room.wanted()
+                return applied if applied.wakes else _WAKES
+            return applied
+
+        return handle_and_count
+
+    def _queue_handler(self, read: Callable[[Any], TeamQueue | None]) -> Callable[[Change, float], Applied]:
+        """Queues of teams, whatever they are called."""
+
+        def handle(change: Change, now: float) -> Applied:
+            old = read(change.old) if change.old is not None else None
+            new = read(change.new) if change.new is not None else None
+            if old == new:
+                return _NOTHING
+            if old is not None and (new is None or new.name != old.name):
+                self.book.delete_queue(old.name)
+            if new is not None:
+                is_first = not self.book
+                self.book.put_queue(new)
+                if is_first:
+                    # Until now nobody was counted.
+                    self.book.put_all([*(info.pod for info in self.cluster.pods.values()), *self.queue.pods()])
+            self._room.wanted()
+            name = change.key
+            return self._tell(ClusterEvent(resource=EventResource.QUEUE, key=name, old=old, new=new), now, _WAKES)
+
+        return handle
+
     def _pod_changed(self, change: Change, now: float) -> Applied:
         """A pod that has finished is as good as gone."""
+        applied = self._pod_changed_itself(change, now)
+        return self._charged(change, applied) if self.book else applied
+
+    def _charged(self, change: Change, applied: Applied) -> Applied:
+        """What a change of a pod means to its queue."""
+        pod: Pod = change.new if change.new is not None else change.old
+        if not self.book.queue_of(pod):
+            return applied
+        new = change.new
+        if new is None or new.status.phase in _FINISHED:
+            self.book.remove_pod(pod)
+            is_less = True
+        elif new.spec.node_name or self._settings(new.spec.scheduler_name) is not None:
+            self.book.put_pod(new)
+            is_less = new.metadata.deletion_timestamp is not None
+        else:
+            return applied
+        if is_less:
+            self._room.wanted()
+            return applied if applied.wakes else _WAKES
+        return applied
+
+    def _pod_changed_itself(self, change: Change, now: float) -> Applied:
         old: Pod | None = change.old
         new: Pod | None = change.new
         if old is not None and old.status.phase in _FINISHED:
@@ -222,7 +313,7 @@ class Machine:
             applied = self._tell(event, now, applied)
         if promised not in ("", new.spec.node_name):
             applied = self._break_promise(new, promised, now, applied)
-        group = group_of(new)
+        group = self.membership.key(new)
         if group:
             self.queue.look_at_gated_groups((group,), now)
             return applied if applied.wakes else _WAKES
@@ -241,7 +332,7 @@ class Machine:
         applied = _WAKES
         if promised not in ("", new.status.nominated_node_name):
             applied = self._break_promise(new, promised, now, _WAKES)
-        if old is None and group_of(new):
+        if old is None and self.membership.key(new):
             applied = self._tell(ClusterEvent(resource=EventResource.UNSCHEDULED_POD, key=key, new=new), now, applied)
         return applied
 
@@ -264,6 +355,41 @@ class Machine:
         self.queue.put_group(new, now)
         return _WAKES
 
+    def _composite_changed(self, change: Change, now: float) -> Applied:
+        old, new = change.old, change.new
+        if new is None:
+            self.queue.delete_tree(old, now)
+            return _NOTHING
+        if old is not None and old.spec == new.spec:
+            # Only its conditions: known, but no news to those who wait.
+            self.cluster.forest.put(new)
+            return _NOTHING
+        self.queue.put_tree(new, now)
+        return _WAKES
+
+    def _foreign_handler(self, dialect: Dialect) -> Callable[[Change, float], Applied]:
+        """What is done with the groups of another scheduler: the same as with others, once they are read."""
+
+        def handle(change: Change, now: float) -> Applied:
+            old = dialect.read(change.old) if change.old is not None else None
+            if change.new is None:
+                assert old is not None, "a change has an object"
+                self.cluster.delete_group(old)
+                self.queue.delete_group(group_name_of(old), now)
+                return _NOTHING
+            new = dialect.read(change.new)
+            self.cluster.put_group(new)
+            if old is not None and old.spec == new.spec and old.min_resources == new.min_resources:
+                return _NOTHING
+            self.queue.put_group(new, now)
+            return _WAKES
+
+        return handle
+
+    def serve(self, api_group: str) -> None:
+        """Pods may name groups of another scheduler, whose kind is of this API group; called before there are any pods."""
+        self.membership.serve(api_group)
+
     def _tell(self, event: ClusterEvent, now: float, otherwise: Applied = _NOTHING) -> Applied:
         units = self.queue.tell(event, now)
         if not units:
@@ -279,25 +405,64 @@ class Machine:
         while True:
             taken = self.queue.pop(now, early=not self.in_flight and self._early_left > 0)
             if taken is None:
-                return None
+                return self._make_room(now, seconds) if self.book else None
             self._early_left -= taken.is_early
             decision = self._decide(taken, now, seconds)
+            held = self._held_by_half(taken.unit, decision)
+            if taken.is_late and not decision.placements:
+                decision = _given_up(decision, taken.unit, held) if held else _too_late(decision, taken.unit)
             # Placed pods cannot lack what a gate asks for, so only others are looked at again.
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
+                if held:
+                    self.queue.limit(taken.key, now + STALE_AFTER_S)
                 return decision
+
+    def _held_by_half(self, unit: Unit, decision: Decision) -> list[PodInfo]:
+        """The pods of a group that have a node although it has never had as many as it needs, and got none now: a scheduler ended
+        between the writes of its members, or a write failed, and others took the rest."""
+        group = unit.group
+        if group is None or isinstance(group, ForeignGroup) or decision.placements or not decision.refusals:
+            return []
+        settings = self._settings(unit.pods[0].spec.scheduler_name)
+        members = self.cluster.members(group)
+        if settings is None or not settings.preempts or len(members) >= minimum_of(group) or was_scheduled(group):
+            return []
+        return [member for member in members if not member.is_terminating]
 
     def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
         unit = taken.unit
         settings = self._settings(unit.pods[0].spec.scheduler_name)
         assert settings is not None, f"{taken.key} is none of ours"
         try:
-            return decide(self.cluster, unit, settings, seconds)
+            return self._decided(unit, settings, seconds)
         except Exception as error:
             refusals = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=_INTERNAL) for pod in unit.pods)
             decision = Decision(refusals=refusals)
             self._put_into_force(taken, decision, now)
             raise DecisionFailed(taken.key, decision) from error
+
+    def _decided(self, unit: Unit, settings: Settings, seconds: float) -> Decision:
+        if not self.book:
+            return decide(self.cluster, unit, settings, seconds)
+        decisions = self._room.decisions
+        found = decisions.decide(unit, settings, lambda unit, settings: decide(self.cluster, unit, settings, seconds))
+        if found.refusals and self.book.queue_of(unit.pods[0]):
+            self._room.wanted()
+        return found
+
+    def _make_room(self, now: float, seconds: float) -> Decision | None:
+        """Nothing is left to try: who has to go so that queues get what is theirs."""
+        if self.in_flight or not self._room.is_due(now):
+            return None
+        found = self._room.make(self.queue.waiting_pods(), self._settings_of, now, seconds)
+        for refusal in found.refusals if found is not None else ():
+            self.queue.hurry(name_of(refusal.pod))
+        return found
+
+    def _settings_of(self, pod: Pod) -> Settings:
+        settings = self._settings(pod.spec.scheduler_name)
+        return settings if settings is not None else DEFAULT_SETTINGS
 
     def _put_into_force(self, taken: Attempt, decision: Decision, now: float) -> None:
         for placement in decision.placements:
@@ -309,7 +474,10 @@ class Machine:
             self.in_flight += len(decision.placements)
             self._early_left = _EARLY_MAX
         self.queue.decided(taken, [placement.pod for placement in decision.placements], decision.refusals, now)
-        for refusal in decision.refusals:
+        self._nominate(decision.refusals)
+
+    def _nominate(self, refusals: Sequence[Refusal]) -> None:
+        for refusal in refusals:
             if refusal.nominated_node:
                 # Known at once, so that nobody takes the node before the watch brings the promise.
                 status = msgspec.structs.replace(refusal.pod.status, nominated_node_name=refusal.nominated_node)
@@ -321,6 +489,7 @@ class Machine:
         pod = placement.pod
         if isinstance(outcome, Bound):
             member = self.queue.written(pod)
+            self.cluster.volumes.forget(placement)
             if outcome.node != placement.node:
                 # The watch will show where it is.
                 self._take_back(placement, now)
@@ -359,14 +528,25 @@ class Machine:
         self._tell(ClusterEvent(resource=EventResource.CLAIM, key=key, old=held, new=left), now)
 
     def retry(self, pod: Pod, now: float) -> None:
-        """What was to be done for a refused pod has failed: it is tried again after its pause, without an event."""
-        self.queue.retry(name_of(pod), now)
+        """What was to be done for a refused pod has failed: it is tried again after its pause, without an event. A node that it
+        was promised is not, unless the API says so by now."""
+        key = name_of(pod)
+        self._room.failed(pod)
+        self.queue.retry(key, now)
+        known = self.queue.pod(key)
+        if known is None:
+            return
+        promised = self.cluster.promised_to(known)
+        if promised not in ("", known.status.nominated_node_name):
+            self.cluster.put_pod(known)
+            self._break_promise(known, promised, now)
 
     # --- questions ---
 
     def next_at(self) -> float | None:
         """When time alone will have brought something to try; None if it never will."""
-        return self.queue.next_at()
+        next_at, room_at = self.queue.next_at(), self._room.due_at() if self.book and not self.in_flight else None
+        return next_at if room_at is None else room_at if next_at is None else min(next_at, room_at)
 
     def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
         """Pods that have been held back for longer than their users can be expected to know; each told once."""
@@ -398,7 +578,10 @@ class Machine:
         """As `ask`, for pods that need not be in the queue, whatever holds them back."""
         settings = self._settings(unit.pods[0].spec.scheduler_name)
         assert settings is not None, "the pods of another scheduler are asked about"
-        if unit.group is None:
+        closed = self._room.decisions.refusal(unit) if self.book else None
+        if closed is not None:
+            return Outcome(unit=unit, failure=Failure(status=closed, early=True))
+        if unit.is_lone:
             result = attempt(self.cluster, unit.pods[0], None, settings, seconds, among)
             if isinstance(result, Placement):
                 return Outcome(unit=unit, placements=(result,))
@@ -406,18 +589,31 @@ class Machine:
         decision = decide(self.cluster, unit, settings, seconds)
         return Outcome(unit=unit, placements=decision.placements, decision=decision)
 
-    def consider_member(self, pod: Pod, group: PodGroup, seconds: float) -> Placement | Failure:
-        """The place of one pod of a group, as if the others did not matter."""
+    def consider_member(
+        self, pod: Pod, group: PodGroup, seconds: float, among: Collection[str] | None = None
+    ) -> Placement | Failure:
+        """The place of one pod of a group, as if the others did not matter. among: the only nodes to look at."""
         settings = self._settings(pod.spec.scheduler_name)
         assert settings is not None, "the pods of another scheduler are asked about"
-        return attempt(self.cluster, pod, group, settings, seconds)
+        return attempt(self.cluster, pod, group, settings, seconds, among)
 
     def has_enough(self, outcome: Outcome) -> bool:
         """Whether an outcome gives a pod its node, or a group as many as it needs."""
         group = outcome.unit.group
+        # Of a tree, either enough is placed or nothing.
         if group is None or not outcome.placements:
             return bool(outcome.placements)
         return len(outcome.placements) + self.cluster.scheduled_count(group) >= minimum_of(group)
+
+    def shortages(self, seconds: float) -> dict[str, str]:
+        """Why jobs of queues do not start, and nobody goes for them, by job: namespace/name. Nothing is put into force."""
+        if not self.book:
+            return {}
+        found = self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds)
+        told = dict(found.shortages)
+        for refusal in found.refusals:
+            told[f"{refusal.pod.metadata.namespace}/{refusal.pod.metadata.name}"] = refusal.message
+        return told
 
     def sizes(self) -> dict[str, int]:
         """How much there is, for metrics."""
@@ -441,8 +637,50 @@ class Machine:
         return {name: Quantity.from_nano(nano) for name, nano in amounts.items() if nano}
 
 
+def _too_late(decision: Decision, unit: Unit) -> Decision:
+    """The refusals of a group that has waited for as long as it may, in the words of its scheduler. It is tried again when something
+    changes, and may wait as long again."""
+    group = unit.group
+    if not isinstance(group, ForeignGroup):
+        # It held something when its time was set, and does no longer.
+        return decision
+    dialect = dialect_of(group_key(group))
+    assert dialect is not None, "a group has one of the dialects"
+    waited = go_duration_text(Duration(int(group.timeout_s) * SECOND))
+    text = f"rejected due to timeout after waiting {waited} at plugin {dialect.plugin}"
+    refusals = tuple(
+        msgspec.structs.replace(refusal, message=f"{text}: {refusal.message}") for refusal in decision.refusals
+    )
+    return msgspec.structs.replace(decision, refusals=refusals)
+
+
+def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decision:
+    """A group that has been placed by half for too long gives back what it has."""
+    group = unit.group
+    assert group is not None, "held by a group"
+    minimum = minimum_of(group)
+    text = f"Workload doesn't meet the minimum required number of pods ({minimum}), evicting remaining pod"
+    by = f"podgroup {group.metadata.uid}: {text}"
+    victims = tuple(Victim(pod=member.pod, by=by) for member in sorted(held, key=lambda member: member.key))
+    said = (
+        f"its {len(held)} pods that have a node give it back: it has not had {minimum} at once "
+        f"for {STALE_AFTER_S:g} s, so that they only keep others from running"
+    )
+    first, *others = decision.refusals
+    explained = ". ".join(text for text in (first.explanation, said) if text)
+    first = msgspec.structs.replace(first, victims=(*first.victims, *victims), explanation=explained)
+    return msgspec.structs.replace(decision, refusals=(first, *others))
+
+
 def _on_node(pod: Pod, node: str) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _is_other_capacity(old: Any, new: Any) -> bool:
+    """Whether a node offers something else; slices and classes may always."""
+    if not isinstance(old, core_v1.Node) or not isinstance(new, core_v1.Node):
+        return True
+    return old.status.allocatable != new.status.allocatable or old.spec != new.spec
 
 
 def _began_to_end(old: Pod, new: Pod) -> bool:

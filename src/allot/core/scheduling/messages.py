@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from allot.core.quantity import Quantity
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.plugins import node_resources_fit
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.status import Status, Verdict

@@ -6,7 +6,8 @@ import msgspec
 
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
+from allot.core.scheduling.groups.forest import Tree
 from allot.core.scheduling.status import Verdict
 
 
@@ -29,11 +30,19 @@ class NewClaim(msgspec.Struct, frozen=True, kw_only=True):
     mappings: tuple[core_v1.ContainerExtendedResourceRequest, ...]
 
 
+class VolumeStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume claim that waited for its pod gets this volume, or one is made for it (None)."""
+
+    claim: core_v1.PersistentVolumeClaim
+    volume: core_v1.PersistentVolume | None = None
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod on a node with its devices."""
+    """A pod on a node with its volumes and devices."""
 
     pod: core_v1.Pod
     node: str
+    volumes: tuple[VolumeStep, ...] = ()
     claims: tuple[ClaimStep, ...] = ()
     extended: NewClaim | None = None
     # For pod.status.nodeAllocatableResourceClaimStatuses.
@@ -69,6 +78,10 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
     violates_budget: bool = False
     # For the event: "holds device gpu-0 of claim default/c".
     gives: str = ""
+    # Why it has to go, if not for a pod of higher priority; for the event and the condition.
+    why: str = ""
+    # Whom it has to go for, if that is not the pod whose refusal names it: "podgroup UID on node cluster".
+    by: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +104,12 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 class GroupOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a PodGroup's condition PodGroupInitiallyScheduled."""
 
-    group: PodGroup
+    group: PodGroup | CompositePodGroup
     status: str
     reason: str
     message: str = ""
+    # What we can say beyond upstream's words; empty if nothing.
+    explanation: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,13 +118,22 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     group: GroupOutcome | None = None
+    # Of a tree: what becomes of the groups below.
+    groups_below: tuple[GroupOutcome, ...] = ()
     # Work done, for benchmarks and tests: nodes looked at, search steps of the allocator.
     nodes_evaluated: int = 0
     search_steps: int = 0
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods that are decided together: one pod, or those of a PodGroup that wait, in the order in which they are tried."""
+    """Pods that are decided together: one pod, or those of a PodGroup that wait, or of a tree of groups, in the order in which they are
+    tried."""
 
     pods: tuple[core_v1.Pod, ...]
     group: PodGroup | None = None
+    tree: Tree | None = None
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether it is a pod without a group."""
+        return self.group is None and self.tree is None

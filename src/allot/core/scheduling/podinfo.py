@@ -115,7 +115,6 @@ class Profile:
         "storage",
         "tolerations",
         "volume_claims",
-        "volumes",
         "wants_spread",
     )
 
@@ -132,7 +131,7 @@ class Profile:
         self._set_nodes(spec)
         self._set_terms(spec.affinity)
         self._set_spreads(spec)
-        running = [*spec.containers, *(container for container in spec.init_containers if _is_sidecar(container))]
+        running = [*spec.containers, *(container for container in spec.init_containers if container.is_sidecar)]
         self.host_ports: tuple[HostPort, ...] = tuple(
             (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
             for container in running
@@ -143,7 +142,6 @@ class Profile:
         images += [volume.image.reference for volume in spec.volumes if volume.image is not None]
         self.images = tuple(_with_tag(image) for image in images)
         self.image_count = len(images)
-        self.volumes = spec.volumes
         # Namespace/name of volume claims, in the order of the volumes; those of ephemeral volumes have names of their own,
         # so pods with such volumes do not share a profile.
         self.volume_claims = tuple(
@@ -351,16 +349,16 @@ class Profiles:
             spec.tolerations,
             spec.topology_spread_constraints,
             spec.overhead,
-            spec.volumes,
         ]
         if spec.init_containers:
             parts.append([_container_parts(container) for container in spec.init_containers])
         if spec.resources is not None:
             parts.append(spec.resources.requests)
-        if spec.volumes:
+        volumes = [volume for volume in spec.volumes if _binds(volume)]
+        if volumes:
             # Volume claims are known by namespace and name, those of ephemeral volumes by the name of the pod.
-            parts.append(metadata.namespace)
-            if any(volume.ephemeral is not None for volume in spec.volumes):
+            parts += (volumes, metadata.namespace)
+            if any(volume.ephemeral is not None for volume in volumes):
                 parts.append(metadata.name)
         shape = self._encode(parts)
         owner = _controller(pod) if metadata.owner_references else None
@@ -393,6 +391,17 @@ def claim_name(pod: core_v1.Pod, volume: core_v1.Volume) -> str | None:
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
 
 
+def _binds(volume: core_v1.Volume) -> bool:
+    """Whether a volume matters for the choice of a node. Others must not tell pods apart: the API server gives every pod one with
+    a random name, that of its token."""
+    return (
+        volume.persistent_volume_claim is not None
+        or volume.ephemeral is not None
+        or volume.image is not None
+        or _is_disk(volume)
+    )
+
+
 def _is_disk(volume: core_v1.Volume) -> bool:
     return (
         volume.gce_persistent_disk is not None
@@ -400,10 +409,6 @@ def _is_disk(volume: core_v1.Volume) -> bool:
         or volume.rbd is not None
         or volume.iscsi is not None
     )
-
-
-def _is_sidecar(container: core_v1.Container) -> bool:
-    return container.restart_policy == "Always"
 
 
 def _with_tag(image: str) -> str:
@@ -427,7 +432,7 @@ def _total(
     initial: dict[str, int] = {}
     for container in spec.init_containers:
         amounts = _requests(container, missing, has)
-        if _is_sidecar(container):
+        if container.is_sidecar:
             _plus(total, amounts)
             _plus(sidecars, amounts)
             _raise(initial, sidecars)

@@ -234,10 +234,10 @@ def _problem(value: Any, kind: Kind) -> str | None:
         return _quantity_problem(value)
     if kind is Kind.INT_OR_STRING:
         fits = isinstance(value, str) or (type(value) is int and -(2**31) <= value < 2**31)
-        return None if fits else f"json: cannot unmarshal {_json_type(value)} into Go value of type int32"
+        return None if fits else f"json: cannot unmarshal {json_type(value)} into Go value of type int32"
     if kind in (Kind.TIME, Kind.MICRO_TIME):
         if not isinstance(value, str):
-            return f"json: cannot unmarshal {_json_type(value)} into Go value of type string"
+            return f"json: cannot unmarshal {json_type(value)} into Go value of type string"
         return None if utc_time(value) is not None else _time_problem(value, kind)
     if kind is Kind.BYTES and isinstance(value, str):
         return _base64_problem(value)
@@ -279,7 +279,7 @@ def _wrong_type(value: Any, schema: Schema, place: _Place, findings: _Findings) 
     struct = _struct(place)
     field = f"struct field {struct}.{_fields(place)}" if struct else "value"
     # Go tells the number itself only where a number was expected.
-    type_ = _number(value) if schema.kind in (Kind.INTEGER, Kind.NUMBER) else _json_type(value)
+    type_ = _number(value) if schema.kind in (Kind.INTEGER, Kind.NUMBER) else json_type(value)
     return _add(findings, f"json: cannot unmarshal {type_} into Go {field} of type {_go_type(schema)}")
 
 
@@ -295,10 +295,11 @@ def _too_deep(findings: _Findings) -> None:
 
 def _number(value: Any) -> str:
     short = isinstance(value, float) or (type(value) is int and value.bit_length() < 256)
-    return f"number {value}" if short else _json_type(value)
+    return f"number {value}" if short else json_type(value)
 
 
-def _json_type(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """What a value is called in JSON."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, (int, float)):

@@ -3,6 +3,10 @@
 Fields from before 1.33 are *legacy*: any spelling of an address passes but those that programs read differently, which are
 octets with leading zeros and IPv4 addresses mapped into IPv6. Newer fields take the canonical spelling alone. An address that
 is mapped counts as the IPv4 address that it is, as in Go.
+
+The rules are those of Go's older parser (net.ParseIP). Where an address is dialled it is read strictly (`core.access.addresses`);
+CEL has the newer parser (netip), which keeps mapped addresses and zones apart and whose messages are part of its answers
+(`core.cel.library.network`).
 """
 
 from __future__ import annotations

@@ -149,6 +149,11 @@ def invalid(
     return Finding(FieldError(path, INVALID, f"Invalid value: {render(value)}: {detail}"), origin, covered, beta)
 
 
+def invalid_whole(path: str, detail: str) -> Finding:
+    """A value breaks a rule and is not repeated."""
+    return Finding(FieldError(path, INVALID, f"Invalid value: {detail}"))
+
+
 def forbidden(path: str, detail: str = "", *, origin: str = "", covered: bool = False, beta: bool = False) -> Finding:
     """A value must not be there (now, or for this caller)."""
     message = f"Forbidden: {detail}" if detail else "Forbidden"

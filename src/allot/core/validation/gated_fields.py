@@ -13,13 +13,13 @@ import msgspec
 
 from allot.core.features import FeatureGates
 from allot.core.model import core_v1, resource_v1, scheduling_v1
-from allot.core.model.meta import APIStruct
+from allot.core.model.meta import EMPTY, APIStruct
 from allot.core.validation.struct_defaults import defaults_of
 
 T = TypeVar("T")
 
 
-class Place(msgspec.Struct, frozen=True):
+class FieldsAt(msgspec.Struct, frozen=True):
     """Fields of the structs at a path of attributes; lists and maps on the way stand for their items."""
 
     path: tuple[str, ...]
@@ -30,13 +30,13 @@ class GatedFields(msgspec.Struct, frozen=True, kw_only=True):
     """What one gate owns in a kind."""
 
     gate: str
-    places: tuple[Place, ...]
+    places: tuple[FieldsAt, ...]
     # Further places whose use in the old object keeps the fields, besides the fields themselves.
-    also_used: tuple[Place, ...] = ()
+    also_used: tuple[FieldsAt, ...] = ()
 
 
-def _place(path: str, *fields: str) -> Place:
-    return Place(tuple(path.split(".")) if path else (), fields)
+def _place(path: str, *fields: str) -> FieldsAt:
+    return FieldsAt(tuple(path.split(".")) if path else (), fields)
 
 
 def _claim_spec(spec: str) -> tuple[GatedFields, ...]:
@@ -153,6 +153,11 @@ _STATUS_FIELDS: Mapping[type, tuple[GatedFields, ...]] = {
 KindStruct = TypeVar("KindStruct", bound=APIStruct)
 
 
+def owned_by(type_: type) -> tuple[GatedFields, ...]:
+    """What gates own in a kind, apart from the templates of workloads."""
+    return (*_SPEC_FIELDS.get(type_, ()), *_STATUS_FIELDS.get(type_, ()))
+
+
 def drop_spec_fields(new: KindStruct, old: KindStruct | None, gates: FeatureGates) -> KindStruct:
     """The object without the spec fields of gates that are off."""
     if isinstance(new, scheduling_v1.Workload):
@@ -186,7 +191,7 @@ def _is_set(struct: Any, field: str) -> bool:
 def _uses(value: Any, path: tuple[str, ...], fields: tuple[str, ...]) -> bool:
     # On the way of every write: loops instead of generators, exact types instead of instance checks.
     for position in range(len(path) + 1):
-        if value is None:
+        if value is None or value is EMPTY:
             return False
         kind = type(value)
         if kind is tuple or kind is dict:
@@ -224,6 +229,13 @@ _TEMPLATE = tuple(
     GatedFields(gate=fields.gate, places=(_place("", *fields.places[0].fields),)) for fields in _POD_GROUP[:3]
 )
 _COMPOSITE_TEMPLATE = (_TEMPLATE[2],)
+# The same with the names that they have in JSON.
+TEMPLATE_FIELDS = (
+    ("TopologyAwareWorkloadScheduling", "schedulingConstraints"),
+    ("DRAWorkloadResourceClaims", "resourceClaims"),
+    ("PodGroupPreemptionPolicy", "preemptionPolicy"),
+)
+COMPOSITE_TEMPLATE_FIELD = TEMPLATE_FIELDS[2]
 
 _Templates = scheduling_v1.WorkloadSpec | scheduling_v1.CompositePodGroupTemplate
 TemplatesT = TypeVar("TemplatesT", scheduling_v1.WorkloadSpec, scheduling_v1.CompositePodGroupTemplate)

@@ -42,6 +42,7 @@ NEGATIVE_TEXT = "must be greater than or equal to 0"
 
 _ORPHAN = "orphan"
 _FOREGROUND = "foregroundDeletion"
+_STANDARD_FINALIZERS = ("kubernetes", _ORPHAN, _FOREGROUND)
 
 NameFormat = Callable[[str], Messages]
 
@@ -52,9 +53,14 @@ def masked_prefix(name: str) -> str:
 
 
 def check_object_meta(
-    meta: ObjectMeta, *, namespaced: bool, name_format: NameFormat = formats.dns_subdomain, path: str = "metadata"
+    meta: ObjectMeta,
+    *,
+    namespaced: bool,
+    name_format: NameFormat = formats.dns_subdomain,
+    path: str = "metadata",
+    free_finalizers: bool = False,
 ) -> Findings:
-    """Metadata of a new object."""
+    """Metadata of a new object. free_finalizers: a finalizer may have any name, without a domain."""
     found: Findings = []
     if meta.generate_name:
         for message in name_format(masked_prefix(meta.generate_name)):
@@ -70,11 +76,13 @@ def check_object_meta(
     found += _check_owners(meta.owner_references, child(path, "ownerReferences"))
     found += check_finalizers(meta.finalizers, child(path, "finalizers"))
     found += _check_managed_fields(meta.managed_fields, child(path, "managedFields"))
-    return found
+    return found if free_finalizers else found + check_qualified(meta.finalizers, child(path, "finalizers"))
 
 
-def check_object_meta_update(new: ObjectMeta, old: ObjectMeta, path: str = "metadata") -> Findings:
-    """What an update may not do to metadata."""
+def check_object_meta_update(
+    new: ObjectMeta, old: ObjectMeta, path: str = "metadata", *, free_finalizers: bool = False
+) -> Findings:
+    """What an update may not do to metadata. free_finalizers: a finalizer may have any name, without a domain."""
     found: Findings = []
     if old.deletion_timestamp is not None:
         added = sorted(set(new.finalizers) - set(old.finalizers))
@@ -95,7 +103,7 @@ def check_object_meta_update(new: ObjectMeta, old: ObjectMeta, path: str = "meta
     found += check_annotations(new.annotations, child(path, "annotations"))
     found += _check_owners(new.owner_references, child(path, "ownerReferences"))
     found += _check_managed_fields(new.managed_fields, child(path, "managedFields"))
-    return found
+    return found if free_finalizers else found + check_qualified(new.finalizers, child(path, "finalizers"))
 
 
 _IMMUTABLE_META = {
@@ -199,6 +207,20 @@ def check_finalizers(finalizers: Sequence[str], path: str) -> Findings:
         detail = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
         found.append(invalid(path, list(finalizers), detail))
     return found
+
+
+def check_qualified(finalizers: Sequence[str], path: str) -> Findings:
+    """Finalizers of Kubernetes' own kinds: a few are known, others have a domain (validateKubeFinalizerName in
+    pkg/apis/core/validation, 1.37)."""
+    places = enumerate(finalizers)
+    return [found for position, name in places for found in check_qualified_name(name, index(path, position))]
+
+
+def check_qualified_name(name: str, path: str) -> Findings:
+    """One such finalizer."""
+    if "/" in name or name in _STANDARD_FINALIZERS:
+        return []
+    return [invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")]
 
 
 def _check_managed_fields(entries: Sequence[ManagedFieldsEntry], path: str) -> Findings:

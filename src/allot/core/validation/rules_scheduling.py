@@ -1,11 +1,11 @@
-"""Declarative rules of scheduling.k8s.io (PodGroup, Workload, CompositePodGroup) and of the pod status.
+"""Declarative rules of scheduling.k8s.io (PodGroup, Workload, CompositePodGroup), spec.scheduling of jobs, and the pod status.
 
 The versions of scheduling.k8s.io spell the fields alike, so one table serves all. Rules at stage alpha are left out.
 """
 
 from __future__ import annotations
 
-from allot.core.model import core_v1
+from allot.core.model import batch_v1, core_v1
 from allot.core.model import scheduling_v1 as s
 from allot.core.validation import declarative_formats as f
 from allot.core.validation.declarative import (
@@ -141,6 +141,20 @@ _RULES: dict[type, Rules] = {
             "composite_pod_group_templates": _TEMPLATES,
         }
     ),
+    # --- Job ---
+    batch_v1.JobSpec: Rules(fields={"scheduling": _GANG}),
+    batch_v1.JobSchedulingConfiguration: Rules(
+        fields={
+            "scheduling_policy": _GANG,
+            "scheduling_constraints": _FROZEN,
+            "disruption_mode": _FROZEN,
+            "resource_claims": _CLAIMS,
+        }
+    ),
+    batch_v1.JobSchedulingPolicy: Rules(
+        fields={"basic": _VISIT, "gang": _VISIT}, union=("basic", "gang"), union_beta=False
+    ),
+    batch_v1.JobGangSchedulingPolicy: Rules(fields={"min_count": Rule(minimum=1, beta=False)}),
     # --- Pod ---
     core_v1.Pod: Rules(fields={"status": _VISIT}),
     core_v1.PodStatus: Rules(

@@ -258,7 +258,9 @@ def validate_status_update(
 def _check_common_update(prepared: Prepared, old: Envelope) -> Findings:
     """Metadata rules that every update of every kind obeys."""
     meta = _meta(prepared.object)
-    found = check_object_meta(meta, namespaced=old.kind.namespaced, name_format=formats.path_segment)
+    found = check_object_meta(
+        meta, namespaced=old.kind.namespaced, name_format=formats.path_segment, free_finalizers=True
+    )
     return found + check_object_meta_update(meta, _meta(old.object))
 
 

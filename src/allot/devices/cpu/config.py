@@ -51,7 +51,7 @@ def asked_cpus(device: AllocatedDevice, is_machine: bool, offered: Sequence[int]
     unknown = sorted(set(cpus) - set(offered))
     if unknown:
         raise ParametersError(
-            f"request {device.request}: cpuset {given[0].value.cpu_config.cpuset!r}: CPU {unknown[0]} is not there to be had"
+            f"request {device.request}: cpuset {given[0].value.cpu_config.cpuset!r}: CPU {unknown[0]} is not available"
         )
     if len(cpus) != count:
         raise ParametersError(

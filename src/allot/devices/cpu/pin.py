@@ -1,6 +1,7 @@
-"""`python -m allot.devices.cpu.pin CPUS`: an OCI hook that binds a container's first process to its CPUs.
+"""`python -m allot.devices.cpu.pin CPUS`: an OCI hook that binds a container's processes to its CPUs.
 
-The runtime gives the container's state on stdin; children of the process inherit what it has.
+The runtime gives the container's state on stdin. Its process may have started others already: in a sandbox it is the init of the
+container's PID namespace, and the command is a child. What starts later inherits what its parent has.
 """
 
 from __future__ import annotations
@@ -8,15 +9,44 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 from allot.devices.sysfs import CpuListError, parse_cpu_list
 
+_PROC = Path("/proc")
+# A process that loses its parent between two looks is found by the next.
+_LOOKS_MAX = 10
+
+
+def pin(process: int, cpus: frozenset[int]) -> None:
+    """Bind a process and its descendants, each before its children are listed; OSError if the process is not there."""
+    os.sched_setaffinity(process, cpus)
+    for _ in range(_LOOKS_MAX):
+        if not _pin_descendants(process, cpus):
+            return
+
+
+def _pin_descendants(process: int, cpus: frozenset[int]) -> bool:
+    """Whether one of them was not bound yet."""
+    found = False
+    waiting = [process]
+    while waiting:
+        try:
+            for folder in (_PROC / str(waiting.pop()) / "task").iterdir():
+                if os.sched_getaffinity(int(folder.name)) != cpus:
+                    os.sched_setaffinity(int(folder.name), cpus)
+                    found = True
+                waiting += map(int, (folder / "children").read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+    return found
+
 
 def main() -> int:
-    """0 if the process is pinned."""
+    """0 if the container is pinned."""
     try:
         process = int(json.load(sys.stdin)["pid"])
-        os.sched_setaffinity(process, parse_cpu_list(sys.argv[1]))
+        pin(process, frozenset(parse_cpu_list(sys.argv[1])))
     except (IndexError, KeyError, TypeError, ValueError, CpuListError, OSError) as error:
         sys.stderr.write(f"error: pin: {error}\n")
         return 1

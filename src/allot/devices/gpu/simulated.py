@@ -15,6 +15,7 @@ import msgspec
 
 from allot.devices.gpu import programs
 from allot.devices.gpu.faults import XID_ECC, XID_OFF_THE_BUS
+from allot.devices.gpu.file_watcher import FileWatcher, Stamp, stamp_of
 from allot.devices.gpu.hardware import (
     ComputeMode,
     Fault,
@@ -34,8 +35,8 @@ from allot.driver.files import remove_file, remove_folder, replace_file
 # The first instance of a profile on a card; profiles of one number exclude each other at the same place.
 _GPU_INSTANCE_IDS = {0: 0, 5: 1, 9: 1, 14: 3, 15: 3, 19: 7, 20: 7}
 _IOMMU_GROUP_FIRST = 10
-_POLL_S = 0.5
 _XID_MAX = 999
+_FAULT_FILES = FileWatcher()
 
 # Which profiles each card is cut into from the start, by its number; an empty list turns MIG on and makes none.
 MigLayout = Mapping[int, Sequence[str]]
@@ -66,10 +67,11 @@ class SimulatedHardware:
         self._by_uuid = {gpu_uuid(seed, card): card for card in machine.gpus}
         self._cards: dict[str, _Card] = {}
         self._faults: dict[str, tuple[Fault, ...]] = {}
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: Stamp = None
         # Settings come from the threads of prepare, questions from those of devices and health.
         self._lock = threading.RLock()
-        self._closed = threading.Event()
+        self._is_closed = False
+        self._faults_changed = threading.Event()
 
     # --- life ---
 
@@ -102,7 +104,9 @@ class SimulatedHardware:
 
     def close(self) -> None:
         """Wake whoever waits."""
-        self._closed.set()
+        self._is_closed = True
+        self._faults_changed.set()
+        _FAULT_FILES.forget(self._faults_changed)
 
     def restart(self) -> None:
         """What starting the machine again does: instances and settings are gone, MIG mode stays."""
@@ -179,22 +183,25 @@ class SimulatedHardware:
 
     def wait_for_change(self, seconds: float) -> bool:
         """Whether faults were injected or cleared."""
-        waited = 0.0
-        while waited < seconds and not self._closed.wait(min(_POLL_S, seconds - waited)):
-            waited += _POLL_S
-            with self._lock:
-                if self._read_faults():
-                    self._save()
-                    return True
-        return False
+        _FAULT_FILES.watch(faults_file(self._folder), self._stamp, self._faults_changed)
+        has_changed = self._faults_changed.wait(seconds)
+        if self._is_closed:
+            _FAULT_FILES.forget(self._faults_changed)
+        if self._is_closed or not has_changed:
+            return False
+        self._faults_changed.clear()
+        with self._lock:
+            if not self._read_faults():
+                return False
+            self._save()
+            return True
 
     def _read_faults(self) -> bool:
         path = faults_file(self._folder)
+        stamp = stamp_of(path)
+        if stamp == self._stamp:
+            return False
         try:
-            status = path.stat()
-            stamp = (status.st_mtime_ns, status.st_ino)
-            if stamp == self._stamp:
-                return False
             self._faults = msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[Fault, ...]])
         except FileNotFoundError:
             had = bool(self._faults)

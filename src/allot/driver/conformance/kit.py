@@ -20,7 +20,7 @@ CHECK_TIMEOUT_S = 90.0
 _log = logging.getLogger("allot.driver.conformance")
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     """What a check found."""
 
     PASS = "pass"
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     reason: str = ""
     seconds: float = 0.0
 
@@ -87,16 +87,16 @@ async def run_checks(bench: Bench, checks: Sequence[Check], clock: Clock) -> Asy
         )
 
 
-def _judged(failure: Exception | None) -> tuple[Verdict, str]:
+def _judged(failure: Exception | None) -> tuple[CheckStatus, str]:
     match failure:
         case None:
-            return Verdict.PASS, ""
+            return CheckStatus.PASS, ""
         case Skipped():
-            return Verdict.SKIP, str(failure)
+            return CheckStatus.SKIP, str(failure)
         case CheckFailed() | KubeletError() | ProcessError() | ApiError():
-            return Verdict.FAIL, str(failure)
+            return CheckStatus.FAIL, str(failure)
         case TimeoutError():
-            return Verdict.FAIL, f"not done within {CHECK_TIMEOUT_S:g} s"
+            return CheckStatus.FAIL, f"not done within {CHECK_TIMEOUT_S:g} s"
         case _:
             _log.error("a check failed", exc_info=failure)
-            return Verdict.FAIL, f"{type(failure).__name__}: {failure}"
+            return CheckStatus.FAIL, f"{type(failure).__name__}: {failure}"

@@ -14,7 +14,7 @@ import msgspec
 from allot.driver.conformance.kubelet import KubeletError, find_sockets
 from allot.driver.run import Description
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 _TAIL_BYTES = 4000
 

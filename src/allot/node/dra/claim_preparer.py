@@ -41,7 +41,7 @@ from allot.core.lifecycle.preparation import (
     whole_claims_of_container,
     with_devices,
 )
-from allot.core.model.pods_v1 import Container, Pod, decode_pod
+from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.node.devices import PrepareFailed
 from allot.node.dra.checkpoint import CLAIMS_FILE, StateFile, decode_claims, encode_claims
@@ -145,19 +145,17 @@ class ClaimPreparer:
         """All claims that are recorded, by namespace and name."""
         return self._records
 
-    async def prepare(self, pod: Mapping[str, Any]) -> None:
+    async def prepare(self, pod: Pod) -> None:
         """Make all claims of a pod ready, before its sandbox is made; PrepareFailed. Costs little for what is ready already."""
         with self._operation("prepare", "PrepareResources"):
-            decoded = decode_pod(pod)
-            async with self._alone(decoded.metadata.uid):
-                await self._prepare(decoded)
+            async with self._alone(pod.metadata.uid):
+                await self._prepare(pod)
 
-    async def unprepare(self, pod: Mapping[str, Any]) -> None:
+    async def unprepare(self, pod: Pod) -> None:
         """Give back what a pod had, after its containers have ended and before that is told; PrepareFailed. Can be repeated."""
         with self._operation("unprepare", "UnprepareResources"):
-            decoded = decode_pod(pod)
-            async with self._alone(decoded.metadata.uid):
-                await self._unprepare(decoded.metadata.uid, claim_keys_of(self._records, decoded))
+            async with self._alone(pod.metadata.uid):
+                await self._unprepare(pod.metadata.uid, claim_keys_of(self._records, pod))
 
     def _alone(self, pod_uid: str) -> asyncio.Lock:
         """One thing at a time for a pod: a claim that was given back twice could be gone under its next user."""
@@ -179,14 +177,10 @@ class ClaimPreparer:
             took = self._clock.monotonic() - started
             self.metrics.operations.observe(took, name, "true" if is_error else "false")
 
-    def cdi_devices(self, pod: Mapping[str, Any], container_name: str) -> tuple[str, ...]:
+    def cdi_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """The CDI devices of a container; PrepareFailed if it uses a claim that is not prepared here."""
-        decoded = decode_pod(pod)
-        container = decoded.container(container_name)
-        if container is None:
-            raise PrepareFailed(f"pod {decoded.key} has no container {container_name!r}")
         try:
-            return cdi_ids(self._records, decoded, container)
+            return cdi_ids(self._records, pod, container)
         except Refused as error:
             raise PrepareFailed(str(error)) from error
 
@@ -197,11 +191,11 @@ class ClaimPreparer:
         except Refused:
             return ()
 
-    def health(self, pod: Mapping[str, Any]) -> Mapping[str, Sequence[dict[str, Any]]]:
+    def health(self, pod: Pod) -> Mapping[str, Sequence[dict[str, Any]]]:
         """allocatedResourcesStatus of the containers of a pod, by their names; those without claims are left out."""
         if "ResourceHealthStatus" not in self._gates:
             return {}
-        found = self._health.of_pod(decode_pod(pod))
+        found = self._health.of_pod(pod)
         # Lists and not tuples, as JSON has them: they become part of a patch.
         return {name: msgspec.json.decode(msgspec.json.encode(statuses)) for name, statuses in found.items()}
 

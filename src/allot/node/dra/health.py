@@ -20,8 +20,7 @@ from allot.core.lifecycle.device_health import (
     reported,
 )
 from allot.core.lifecycle.preparation import Records
-from allot.core.model.core_v1 import ResourceStatus
-from allot.core.model.pods_v1 import Pod
+from allot.core.model.core_v1 import Pod, ResourceStatus
 from allot.node.dra.checkpoint import HEALTH_FILE, StateFile, decode_health, encode_health
 from allot.node.dra.plugins import CallFailed, HealthReport, Plugin
 from allot.process.clock import Clock

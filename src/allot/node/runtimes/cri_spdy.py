@@ -15,6 +15,8 @@ import zlib
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from allot.http1.answers import read_head
+from allot.http1.heads import BadHead
 from allot.node.runtimes.port import RuntimeFailure
 
 _CONNECT_S = 10.0
@@ -60,7 +62,7 @@ class SpdyConnection:
                 except BaseException:
                     writer.close()
                     raise
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead) as error:
             told = str(error) or "no answer"
             raise RuntimeFailure("StreamError", f"the runtime's streaming server {parts.netloc}: {told}") from error
         return cls(reader, writer)
@@ -131,8 +133,7 @@ async def _upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, u
         f"X-Stream-Protocol-Version: {protocol}\r\nContent-Length: 0\r\n\r\n".encode()
     )
     await writer.drain()
-    answer = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace")
-    status = answer.partition("\r\n")[0]
-    if status.split(" ")[1:2] != ["101"]:
+    status, _ = await read_head(reader)
+    if status != 101:
         rest = (await reader.read(1024)).decode(errors="replace").strip()
-        raise RuntimeFailure("StreamError", f"the runtime's streaming server answered {status!r}: {rest}")
+        raise RuntimeFailure("StreamError", f"the runtime's streaming server answered {status}: {rest}")

@@ -59,6 +59,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     cpu_milli_request: int | None = None
     cpu_milli_limit: int | None = None
     memory_limit_bytes: int | None = None
+    storage_limit_bytes: int | None = None
     cpuset_cpus: str = ""
     oom_score_adjust: int = 0
 
@@ -97,6 +98,13 @@ class HostPort(msgspec.Struct, frozen=True, kw_only=True):
     host_ip: str = ""
 
 
+class PodVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of the node that belongs to a pod, and how much may be in it."""
+
+    path: str
+    size_bytes: int | None = None
+
+
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A sandbox to be made."""
 
@@ -110,6 +118,11 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     host_pid: bool = False
     host_ipc: bool = False
     share_process_namespace: bool = False
+    # The host name in full, if the pod has one: with its subdomain, namespace and the cluster's domain.
+    full_name: str = ""
+    # Addresses, and names for them that only this pod knows.
+    host_aliases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    dns_policy: str = "ClusterFirst"
     dns_servers: tuple[str, ...] = ()
     dns_searches: tuple[str, ...] = ()
     dns_options: tuple[str, ...] = ()
@@ -119,14 +132,19 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     sysctls: Mapping[str, str] = {}
     host_ports: tuple[HostPort, ...] = ()
     cgroup_parent: str = ""
+    # The commands of its containers.
+    commands: tuple[tuple[str, ...], ...] = ()
+    # Those that live and die with the pod: a runtime can keep them in memory.
+    volumes: tuple[PodVolume, ...] = ()
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A container to be made."""
+    """A container to be made. ports: those that it says to listen on, over TCP."""
 
     pod: PodName
     name: str
     attempt: int = 0
+    ports: tuple[int, ...] = ()
     image: str = ""
     image_id: str = ""
     command: tuple[str, ...] = ()
@@ -145,6 +163,8 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    # Containers otherwise run on when the agent ends.
+    ends_with_agent: bool = False
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +201,15 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
 
 
+class Isolation(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether containers see only what is theirs, and if not, why. runs: whether they run all the same."""
+
+    is_on: bool
+    runs: bool = True
+    reason: str
+    message: str
+
+
 class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the runtime is."""
 
@@ -191,6 +220,10 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     # Without, containers are made of what the machine has.
     pulls_images: bool = True
+    # None: somebody else's business.
+    isolation: Isolation | None = None
+    # Whether pods have addresses of their own; None as above.
+    network: Isolation | None = None
 
 
 class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True):

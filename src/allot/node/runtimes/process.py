@@ -1,37 +1,41 @@
 """The runtime `process`: containers are processes of this machine.
 
-Images are not pulled: a command runs if this machine has it. Each container has a session of its own, a folder, a log, and a
-view of the file system in which volumes and what CDI asks for are mounted, as far as the kernel lets this user do that. A shim
-beside each container (`shim`) keeps it running when the agent ends, and everything that is known is in files, so that the next
-agent goes on with it. Network, process ids and users are the machine's.
+Images are not pulled: a command runs if this machine has it. Containers run in a sandbox: they see the machine's programs
+(`machine_view`), a layer of their own to write to (`container_root`), their volumes and devices, and no process but their own; they are
+nobody on this machine. Where the kernel allows no sandbox they do not run, unless the agent was told to run them on the machine itself.
+A shim beside each container (`shim`) keeps it running when the agent ends, and everything that is known is in files, so that the next
+agent goes on with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import logging
 import os
 import pwd
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-import allot
 from allot.core.cdi import Hook
 from allot.core.lifecycle.pull_secrets import Credentials
+from allot.network.client import PodNetwork
 from allot.node.cdi.registry import CdiRegistry
+from allot.node.containers import TERMINATION_FILE
+from allot.node.machine import memory_total_bytes
 from allot.node.runtimes import shim
+from allot.node.runtimes.machine_view import MachineView, gives_ids, machine_view, ranges
 from allot.node.runtimes.port import (
     Container,
     ContainerSpec,
     ContainerUsage,
+    Isolation,
     PodName,
+    PodVolume,
     RuntimeFailure,
     RuntimeStatus,
     Sandbox,
@@ -40,9 +44,11 @@ from allot.node.runtimes.port import (
     Streams,
     User,
 )
-from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, resolve, run_hooks
+from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, Edits, resolve, run_hooks
+from allot.node.runtimes.process_launcher import Launcher, small_program
 from allot.node.runtimes.process_limits import Group, make_group, remove_group
-from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams, connect_port
+from allot.node.runtimes.process_network import SandboxNetwork
+from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams
 from allot.node.runtimes.process_usage import usage_of
 from allot.process.beneath import remove_tree
 from allot.process.clock import Clock
@@ -54,24 +60,33 @@ T = TypeVar("T")
 
 NAME = "process"
 VERSION = "0.1.0"
-# Without site-packages, whose search takes as long as the rest of a start.
-_SHIM = (
-    *(sys.executable, "-I", "-S", "-B", "-c"),
-    f"import sys; sys.path.append({str(Path(allot.__file__).parents[1])!r}); from allot.node.runtimes.shim import main; main()",
-)
+_SHIM = small_program("shim")
 _NOBODYS_GROUP = 65534
-_START_S = 30.0
 _ADOPT_S = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# How much a container can write to its own layer, and a pod to a volume, if they do not say.
+LAYER_BYTES, VOLUME_BYTES = 512 * 2**20, 2**30
 _HINT = "the process runtime runs programs of this machine and pulls no image"
 
 
+class _Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that has a pod's namespaces, and when it began."""
+
+    pid: int
+    began: int
+
+    @property
+    def is_there(self) -> bool:
+        return shim.start_time(self.pid) == self.began
+
+
 class _SandboxFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A sandbox on disk."""
+    """A sandbox on disk. holder: None if containers run on the machine itself."""
 
     sandbox: Sandbox
     spec: SandboxSpec
     boot_id: str
+    holder: _Holder | None = None
 
 
 class _ContainerFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,16 +171,29 @@ class ProcessRuntime:
         address: str = "127.0.0.1",
         environment: Mapping[str, str] | None = None,
         cdi_of: Callable[[PodName], CdiRegistry] | None = None,
+        host_commands: bool = False,
+        masked: Sequence[Path] = (),
+        network: PodNetwork | None = None,
+        no_network: str = "",
     ) -> None:
-        """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can have."""
+        """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can have. host_commands:
+        whether containers run on the machine itself. masked: what they never see of it otherwise. network: where pods have
+        addresses of their own; without, they share the machine's. no_network: why that is, if it should be otherwise."""
         self._sandbox_folder = root / "sandboxes"
         self._container_folder = root / "containers"
         self._clock = clock
         self._ids = ids
-        self._address = address
+        self._network = SandboxNetwork(network, address, no_network)
         self._environment = dict(environment or {})
         own = CdiRegistry()
         self._cdi_of = cdi_of if cdi_of is not None else lambda _pod: own
+        self._host_commands = host_commands
+        self._masked = (root, *masked)
+        self._launcher = Launcher()
+        self._view: MachineView | None = None
+        self._gives_ids = gives_ids()
+        self._isolation: Isolation | None = None
+        self._probing = asyncio.Lock()
         self._boot_id = ""
         self._sandboxes: dict[str, _SandboxFile] = {}
         self._containers: dict[str, _Held] = {}
@@ -184,10 +212,16 @@ class ProcessRuntime:
             if sandbox is None:
                 _remove(path)
                 continue
-            if sandbox.boot_id != self._boot_id:
+            is_there = sandbox.holder is None or sandbox.holder.is_there
+            if (
+                sandbox.boot_id != self._boot_id
+                or not is_there
+                or not await self._network.is_there(sandbox.sandbox.ips)
+            ):
                 over = msgspec.structs.replace(sandbox.sandbox, ready=False)
                 sandbox = msgspec.structs.replace(sandbox, sandbox=over)
             self._sandboxes[path.name] = sandbox
+            await self._open_host_ports_again(sandbox)
         for path in sorted(self._container_folder.iterdir()):
             file = _read(path / "container.json", _ContainerFile)
             if file is None:
@@ -195,6 +229,14 @@ class ProcessRuntime:
                 continue
             held = self._containers[path.name] = _Held(file, path)
             await self._adopt(held)
+
+    async def _open_host_ports_again(self, file: _SandboxFile) -> None:
+        """Those of an earlier agent went with it."""
+        if file.sandbox.ready:
+            try:
+                await self._network.open_host_ports(file.spec, file.sandbox.ips)
+            except RuntimeFailure as error:
+                _log.warning("pod %s/%s: %s", file.spec.pod.namespace, file.spec.pod.name, error)
 
     async def _adopt(self, held: _Held) -> None:
         """Go on with a container of an earlier agent."""
@@ -227,6 +269,7 @@ class ProcessRuntime:
 
     async def close(self) -> None:
         """Containers run on."""
+        self._launcher.close()
         loop = asyncio.get_running_loop()
         for held in self._containers.values():
             if held.pidfd >= 0:
@@ -236,7 +279,40 @@ class ProcessRuntime:
 
     async def status(self) -> RuntimeStatus:
         """Always ready."""
-        return RuntimeStatus(name=NAME, version=VERSION, pulls_images=False)
+        isolation = await self.isolation()
+        network = self._network.status() if isolation.is_on else None
+        return RuntimeStatus(name=NAME, version=VERSION, pulls_images=False, isolation=isolation, network=network)
+
+    async def isolation(self) -> Isolation:
+        """Whether containers run in a sandbox: tried once, with a real one."""
+        async with self._probing:
+            if self._isolation is None:
+                self._isolation = _on_host() if self._host_commands else await self._try_sandbox()
+            return self._isolation
+
+    async def _try_sandbox(self) -> Isolation:
+        pod = PodName(uid="", namespace="", name="probe")
+        path = self._environment.get("PATH", os.defpath)
+        self._view = await asyncio.to_thread(machine_view, path, self._masked)
+        sandbox = ""
+        try:
+            sandbox = (
+                await self._make_sandbox(SandboxSpec(pod=pod, hostname="probe", host_network=True), is_sandboxed=True)
+            ).id
+            await self._launch(await self._create(sandbox, ContainerSpec(pod=pod, name="probe", command=("true",))))
+        except RuntimeFailure as error:
+            # A machine without that command has a sandbox all the same.
+            if not str(error).startswith("exec: "):
+                return _refused(str(error))
+        finally:
+            if sandbox:
+                await self.stop_sandbox(sandbox)
+                await self.remove_sandbox(sandbox)
+        return Isolation(
+            is_on=True,
+            reason="Namespaces",
+            message="containers see this machine's programs, and write to a layer of their own",
+        )
 
     async def ensure_image(
         self,
@@ -251,11 +327,28 @@ class ProcessRuntime:
     # --- sandboxes ---
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        """A name for what a pod's containers have in common."""
+        """The namespaces that a pod's containers share; only a name if they run on the machine itself."""
+        isolation = await self.isolation()
+        if not isolation.runs:
+            raise RuntimeFailure("CreatePodSandboxError", isolation.message)
+        return await self._make_sandbox(spec, is_sandboxed=isolation.is_on)
+
+    async def _make_sandbox(self, spec: SandboxSpec, *, is_sandboxed: bool) -> Sandbox:
         id_ = self._new_id()
         now = self._clock.seconds()
-        made = Sandbox(id=id_, pod=spec.pod, attempt=spec.attempt, ips=(self._address,), created_at=now)
-        file = _SandboxFile(sandbox=made, spec=spec, boot_id=self._boot_id)
+        holder, address = None, self._network.address
+        if is_sandboxed:
+            volumes = [(each.path, _bounded(each.size_bytes, VOLUME_BYTES)) for each in spec.volumes if _is_there(each)]
+            wanted = {"do": "hold", "hostname": spec.hostname, "volumes": volumes}
+            pid, address = await self._network.start_holder(self._launcher, wanted, own=not spec.host_network)
+            holder = _Holder(pid=pid, began=shim.start_time(pid))
+            try:
+                await self._network.open_host_ports(spec, (address,))
+            except RuntimeFailure:
+                _send(pid, signal.SIGKILL)
+                raise
+        made = Sandbox(id=id_, pod=spec.pod, attempt=spec.attempt, ips=(address,), created_at=now)
+        file = _SandboxFile(sandbox=made, spec=spec, boot_id=self._boot_id, holder=holder)
         folder = self._sandbox_folder / id_
         folder.mkdir(mode=0o700)
         _write(folder / "sandbox.json", file)
@@ -269,6 +362,9 @@ class ProcessRuntime:
             return
         for held in self._inside(sandbox_id):
             await self.stop_container(held.file.id, 0.0)
+        await self._network.close_host_ports(file.spec, file.sandbox.ips)
+        if file.holder is not None and file.holder.is_there:
+            _send(file.holder.pid, signal.SIGKILL)
         over = msgspec.structs.replace(file.sandbox, ready=False)
         file = self._sandboxes[sandbox_id] = msgspec.structs.replace(file, sandbox=over)
         _write(self._sandbox_folder / sandbox_id / "sandbox.json", file)
@@ -287,10 +383,16 @@ class ProcessRuntime:
 
     async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
         """Write down what is to be started."""
+        return (await self._create(sandbox_id, spec)).file.id
+
+    async def _create(self, sandbox_id: str, spec: ContainerSpec) -> _Held:
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is None or not sandbox.sandbox.ready:
             raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
-        command = (*spec.command, *spec.args)
+        if sandbox.holder is not None and not sandbox.holder.is_there:
+            await self.stop_sandbox(sandbox_id)
+            self._changed.put_nowait(spec.pod.uid)
+            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} was ended by somebody")
         if not spec.command:
             text = f'container "{spec.name}" has no command and image "{spec.image}" is not read: {_HINT}'
             raise RuntimeFailure("CreateContainerError", text)
@@ -298,12 +400,33 @@ class ProcessRuntime:
         folder = self._container_folder / id_
         folder.mkdir(mode=0o711)
         try:
-            edits = resolve(self._cdi_of(spec.pod), spec.cdi_devices, folder)
+            is_sandboxed = sandbox.holder is not None
+            edits = Edits()
+            if spec.cdi_devices:
+                edits = resolve(self._cdi_of(spec.pod), spec.cdi_devices, folder, is_sandboxed=is_sandboxed)
         except RuntimeFailure:
             _remove(folder)
             raise
         group = make_group(id_, spec.resources)
-        _make_work(folder / "work", spec.user.user)
+        start = self._start_file(sandbox, spec, edits, folder, group)
+        file = _ContainerFile(
+            id=id_,
+            sandbox_id=sandbox_id,
+            spec=spec,
+            created_at=self._clock.seconds(),
+            boot_id=self._boot_id,
+            hooks=edits.hooks,
+            group=group,
+        )
+        _write(folder / "start.json", start)
+        _write(folder / "container.json", file)
+        held = self._containers[id_] = _Held(file, folder)
+        return held
+
+    def _start_file(
+        self, sandbox: _SandboxFile, spec: ContainerSpec, edits: Edits, folder: Path, group: Group
+    ) -> dict[str, Any]:
+        """What the shim is told."""
         environment = {**self._environment, "HOSTNAME": sandbox.spec.hostname, **spec.environment, **edits.environment}
         mounts = [
             {
@@ -314,10 +437,10 @@ class ProcessRuntime:
             }
             for m in spec.mounts
         ]
-        start = {
-            "command": command,
+        start: dict[str, Any] = {
+            "command": (*spec.command, *spec.args),
             "environment": environment,
-            "directory": spec.working_directory or str(folder / "work"),
+            "directory": spec.working_directory,
             "tty": spec.tty,
             "stdin": spec.stdin,
             "stdin_once": spec.stdin_once,
@@ -332,20 +455,44 @@ class ProcessRuntime:
             "processors": spec.resources.cpuset_cpus,
             "cgroups": group.folders,
             "oom_file": group.oom_file,
+            "agent": os.getpid() if spec.ends_with_agent else 0,
         }
-        file = _ContainerFile(
-            id=id_,
-            sandbox_id=sandbox_id,
-            spec=spec,
-            created_at=self._clock.seconds(),
-            boot_id=self._boot_id,
-            hooks=edits.hooks,
-            group=group,
+        if sandbox.holder is not None:
+            return {**start, **self._sandboxed(sandbox, spec, edits, start)}
+        if not spec.working_directory:
+            _make_work(folder / "work", spec.user.user)
+            start["directory"] = str(folder / "work")
+        return start
+
+    def _sandboxed(
+        self, sandbox: _SandboxFile, spec: ContainerSpec, edits: Edits, start: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What is different in a sandbox: a root, a home, ids."""
+        assert self._view is not None, "it was made before the first sandbox"
+        user = os.geteuid() if spec.user.user is None else spec.user.user
+        group = os.getegid() if start["group"] is None else start["group"]
+        home = _home(user)
+        hostname = sandbox.spec.hostname
+        view = msgspec.structs.replace(
+            self._view,
+            folders={**self._view.folders, home: 0o755},
+            files={"/etc/hostname": f"{hostname}\n", **self._network.files(sandbox.spec, sandbox.sandbox.ips)},
         )
-        _write(folder / "start.json", start)
-        _write(folder / "container.json", file)
-        self._containers[id_] = _Held(file, folder)
-        return id_
+        groups = {group, *start["groups"]}
+        return {
+            "view": view,
+            "holder": sandbox.holder,
+            "user": user,
+            "group": group,
+            "users": ranges((user,)) if self._gives_ids else [(user, os.geteuid(), 1)],
+            "user_groups": ranges(groups, edits.groups) if self._gives_ids else [(group, os.getegid(), 1)],
+            "gives_ids": self._gives_ids,
+            "environment": {**start["environment"], "HOME": spec.environment.get("HOME", home)},
+            "directory": spec.working_directory or "/",
+            "layer_bytes": _bounded(spec.resources.storage_limit_bytes, LAYER_BYTES),
+            "read_only": spec.user.read_only_root,
+            "message_file": spec.annotations.get(TERMINATION_FILE, ""),
+        }
 
     async def start_container(self, container_id: str) -> None:
         """Start the shim and wait for its word."""
@@ -353,33 +500,28 @@ class ProcessRuntime:
         if held is None:
             raise RuntimeFailure("RunContainerError", f"container {container_id} is not there")
         await self._run_hooks(held, BEFORE, "creating")
-        told, tell = os.pipe()
-        try:
-            pid = self._spawn(held.folder, tell)
-        finally:
-            os.close(tell)
-        try:
-            async with asyncio.timeout(_START_S):
-                answer = await _read_all(told)
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            raise RuntimeFailure("RunContainerError", f"no answer within {_START_S:g} s") from None
-        if answer != "ok":
-            os.waitpid(pid, 0)
-            held.ended = _read(held.folder / "exit.json", _Ended)
-            if held.ended is None:
-                held.ended = _Ended(code=128, at=self._clock.seconds(), reason="StartError", message=answer)
-            self._ended(held)
-            text = answer.removeprefix("error ") or "the process could not be started"
-            raise RuntimeFailure("RunContainerError", _with_hint(text, held.file.spec.image))
-        held.ran = _read(held.folder / "run.json", _Ran)
-        self._watch(held, pid)
+        await self._launch(held)
         self._changed.put_nowait(held.file.spec.pod.uid)
         try:
             await self._run_hooks(held, AFTER_START, "running")
         except RuntimeFailure as error:
             # As OCI has it: what fails after the start is told and changes nothing.
             _log.warning("container %s: %s", held.file.spec.name, error)
+
+    async def _launch(self, held: _Held) -> None:
+        try:
+            pid = await self._launcher.start({"do": "run", "folder": str(held.folder)})
+        except RuntimeFailure as error:
+            held.ended = _read(held.folder / "exit.json", _Ended)
+            if held.ended is None:
+                held.ended = _Ended(code=128, at=self._clock.seconds(), reason="StartError", message=str(error))
+            self._ended(held)
+            raise RuntimeFailure("RunContainerError", _with_hint(str(error), held.file.spec.image)) from error
+        held.ran = _read(held.folder / "run.json", _Ran)
+        if not self._watch(held, pid):
+            # It has ended since.
+            held.ended = _read(held.folder / "exit.json", _Ended)
+            self._ended(held)
 
     async def _run_hooks(self, held: _Held, moments: Sequence[str], status: str) -> None:
         if not held.file.hooks:
@@ -396,38 +538,19 @@ class ProcessRuntime:
                 self._ended(held)
             raise
 
-    def _spawn(self, folder: Path, tell: int) -> int:
-        errors = str(folder / "shim.log")
-        return os.posix_spawn(
-            sys.executable,
-            [*_SHIM, "run", str(folder)],
-            {},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-                (os.POSIX_SPAWN_DUP2, tell, shim.STATUS_FD),
-            ],
-            setsid=True,
-        )
-
     def _watch(self, held: _Held, pid: int) -> bool:
         """Notice the end of a shim; whether it is there."""
         try:
             held.pidfd = os.pidfd_open(pid)
         except OSError:
             return False
-        asyncio.get_running_loop().add_reader(held.pidfd, self._shim_ended, held, pid)
+        asyncio.get_running_loop().add_reader(held.pidfd, self._shim_ended, held)
         return True
 
-    def _shim_ended(self, held: _Held, pid: int) -> None:
+    def _shim_ended(self, held: _Held) -> None:
         asyncio.get_running_loop().remove_reader(held.pidfd)
         os.close(held.pidfd)
         held.pidfd = -1
-        try:
-            os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            pass  # the child of an earlier agent
         held.ended = _read(held.folder / "exit.json", _Ended)
         if held.ended is None:
             if held.ran is not None:
@@ -438,7 +561,9 @@ class ProcessRuntime:
 
     def _ended(self, held: _Held) -> None:
         held.gone.set()
-        self._changed.put_nowait(held.file.spec.pod.uid)
+        # The trial of a sandbox is nobody's pod.
+        if held.file.spec.pod.uid:
+            self._changed.put_nowait(held.file.spec.pod.uid)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
@@ -460,13 +585,16 @@ class ProcessRuntime:
         """Through the shim, which knows whether the process is still the one that it started."""
         try:
             streams = await AttachedStreams.open(held.folder)
-            await streams.send(shim.SIGNAL, bytes((number,)))
-            await streams.close()
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE):
-                raise RuntimeFailure("KillContainerError", str(error)) from error
+            try:
+                await streams.send(shim.SIGNAL, bytes((number,)))
+            finally:
+                await streams.close()
+        except (FileNotFoundError, ConnectionError):
+            # The shim has ended, or ends just now: asyncio reports that without an errno.
             if held.ran is not None and shim.start_time(held.ran.pid) == held.ran.began:
                 _send(held.ran.pid, number)
+        except OSError as error:
+            raise RuntimeFailure("KillContainerError", str(error)) from error
 
     async def remove_container(self, container_id: str) -> None:
         """End it if need be and forget it."""
@@ -520,8 +648,9 @@ class ProcessRuntime:
     async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
         """Run a program where the container is."""
         held = self._running(container_id)
-        helper = (*_SHIM, "exec", str(held.folder), "tty" if tty else "plain")
-        return await ProgramStreams.start((*helper, *command), tty=tty, stdin=stdin)
+        helper = (*_SHIM, "exec", str(held.folder))
+        is_sandboxed = self._is_sandboxed(held)
+        return await ProgramStreams.start(helper, command, tty=tty, stdin=stdin, is_asked=is_sandboxed)
 
     async def attach(self, container_id: str) -> Streams:
         """Talk to the container itself."""
@@ -531,17 +660,24 @@ class ProcessRuntime:
         except OSError as error:
             raise RuntimeFailure("AttachError", f"container {held.file.spec.name}: {error}") from error
 
-    async def connect(self, sandbox_id: str, port: int) -> Streams:  # noqa: ARG002 - all pods share the machine's network
-        """A connection to a port of this machine."""
-        return await connect_port("127.0.0.1", port)
+    async def connect(self, sandbox_id: str, port: int) -> Streams:
+        """A connection to a port of the pod; of this machine, if the pod has its network."""
+        file = self._sandboxes.get(sandbox_id)
+        if file is None:
+            raise RuntimeFailure("PortForwardError", f"sandbox {sandbox_id} is not there")
+        return await self._network.connect(file.sandbox.ips, file.holder.pid if file.holder is not None else 0, port)
 
     async def usage(self) -> Sequence[ContainerUsage]:
         """What containers use now."""
         return tuple(
-            usage_of(held.file.id, held.ran.pid, held.ran.shim, held.ran.at)
+            usage_of(held.file.id, held.ran.pid, held.ran.shim, held.ran.at, is_sandboxed=self._is_sandboxed(held))
             for held in self._containers.values()
             if held.is_running and held.ran is not None
         )
+
+    def _is_sandboxed(self, held: _Held) -> bool:
+        sandbox = self._sandboxes.get(held.file.sandbox_id)
+        return sandbox is not None and sandbox.holder is not None
 
     def _running(self, container_id: str) -> _Held:
         held = self._containers.get(container_id)
@@ -577,6 +713,35 @@ def _group(user: User) -> int | None:
         return pwd.getpwuid(user.user).pw_gid
     except KeyError:
         return _NOBODYS_GROUP
+
+
+def _on_host() -> Isolation:
+    who = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() != 0 else "root"
+    text = f"--host-commands: containers are processes of this machine, with the files of user {who}"
+    return Isolation(is_on=False, reason="HostCommands", message=text)
+
+
+def _refused(why: str) -> Isolation:
+    text = f"this machine allows no sandbox ({why}), and without one commands run only with --host-commands"
+    return Isolation(is_on=False, runs=False, reason="NoSandbox", message=text)
+
+
+def _is_there(volume: PodVolume) -> bool:
+    return Path(volume.path).is_dir()
+
+
+def _bounded(asked: int | None, usual: int) -> int:
+    """So much memory at most; never more than half of what there is."""
+    return max(min(usual if asked is None else asked, memory_total_bytes() // 2), 1)
+
+
+def _home(user: int) -> str:
+    if user == 0:
+        return "/root"
+    try:
+        return f"/home/{pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"/home/{user}"
 
 
 def _make_work(folder: Path, user: int | None) -> None:
@@ -635,16 +800,3 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
     except OSError:
         pass  # it has ended by itself
-
-
-async def _read_all(handle: int) -> str:
-    """What comes through a pipe until its end."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(handle, "rb", 0)
-    )
-    try:
-        return (await reader.read()).decode(errors="replace")
-    finally:
-        transport.close()

@@ -33,8 +33,9 @@ class Edits(msgspec.Struct, frozen=True, kw_only=True):
     hooks: tuple[Hook, ...] = ()
 
 
-def resolve(registry: CdiRegistry, names: Sequence[str], folder: Path) -> Edits:
-    """What a container gets with devices; RuntimeFailure if one is not known or its files are not there."""
+def resolve(registry: CdiRegistry, names: Sequence[str], folder: Path, *, is_sandboxed: bool) -> Edits:
+    """What a container gets with devices; RuntimeFailure if one is not known or its files are not there. is_sandboxed: it has no
+    devices but these."""
     if not names:
         return Edits()
     try:
@@ -43,19 +44,19 @@ def resolve(registry: CdiRegistry, names: Sequence[str], folder: Path) -> Edits:
         raise RuntimeFailure("CreateContainerError", f"failed to inject CDI devices: {error}") from error
     return Edits(
         environment=merged.environment,
-        mounts=(*_nodes(merged), *_mounts(merged, folder)),
+        mounts=(*_nodes(merged, is_sandboxed), *_mounts(merged, folder)),
         groups=merged.additional_gids,
         hooks=merged.hooks,
     )
 
 
-def _nodes(merged: Merged) -> list[dict[str, Any]]:
+def _nodes(merged: Merged, is_sandboxed: bool) -> list[dict[str, Any]]:
     made = []
     for node in merged.device_nodes:
         if not Path(node.source).exists():
             text = f"failed to inject CDI devices: device node {node.source} is not there"
             raise RuntimeFailure("CreateContainerError", text)
-        if node.source != node.path:
+        if is_sandboxed or node.source != node.path:
             made.append({"host_path": node.source, "container_path": node.path, "read_only": False})
     return made
 
@@ -67,7 +68,9 @@ def _mounts(merged: Merged, folder: Path) -> list[dict[str, Any]]:
         if mount.type == "tmpfs":
             source = str(folder / f"cdi-{position}")
             Path(source).mkdir(parents=True, exist_ok=True)
-        elif not Path(source).exists():
+            made.append({"host_path": source, "container_path": mount.container_path, "memory": True})
+            continue
+        if not Path(source).exists():
             text = f"failed to inject CDI devices: {source}, to be mounted at {mount.container_path}, is not there"
             raise RuntimeFailure("CreateContainerError", text)
         made.append({"host_path": source, "container_path": mount.container_path, "read_only": "ro" in mount.options})

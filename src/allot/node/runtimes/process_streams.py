@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
+import socket
 import struct
 import termios
 from collections.abc import AsyncIterator, Sequence
@@ -79,36 +81,40 @@ class AttachedStreams:
 class ProgramStreams:
     """A program of this machine with pipes or a terminal."""
 
-    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, master: int, is_asked: bool) -> None:
         self._process = process
+        self._is_asked = is_asked
         self._master = master
         self._said: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(_QUEUE_MAX)
         self._tasks: list[asyncio.Task[None]] = []
         self._typing = asyncio.Lock()
 
     @classmethod
-    async def start(cls, command: Sequence[str], *, tty: bool, stdin: bool) -> ProgramStreams:
-        """Start it; RuntimeFailure if that is not possible."""
-        master = slave = -1
-        if tty:
-            master, slave = os.openpty()
-            os.set_blocking(master, False)
+    async def start(
+        cls, helper: Sequence[str], command: Sequence[str], *, tty: bool, stdin: bool, is_asked: bool
+    ) -> ProgramStreams:
+        """Have a helper start it; RuntimeFailure if that is not possible. The helper is told the number of a socket, over which the
+        other side of a terminal comes. is_asked: whether it ends the program when it is asked to."""
+        terminal, theirs = socket.socketpair()
         pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
             process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=slave if tty else pipe if stdin else none,
-                stdout=slave if tty else pipe,
-                stderr=slave if tty else pipe,
+                *(*helper, str(theirs.fileno()) if tty else "-", *command),
+                stdin=pipe if stdin and not tty else none,
+                stdout=pipe,
+                stderr=pipe,
                 start_new_session=True,
                 env={},
+                pass_fds=(theirs.fileno(),) if tty else (),
             )
+            theirs.close()
+            master = await _receive(terminal) if tty else -1
         except (OSError, ValueError) as error:
             raise RuntimeFailure("ExecError", str(error)) from error
         finally:
-            if slave >= 0:
-                os.close(slave)
-        streams = cls(process, master)
+            theirs.close()
+            terminal.close()
+        streams = cls(process, master, is_asked)
         streams._follow()
         return streams
 
@@ -196,9 +202,12 @@ class ProgramStreams:
 
     async def close(self) -> None:
         """End it if it has not ended."""
-        if self._process.returncode is None:
+        # The helper of a sandbox ends the program, and itself after it; a program on the machine itself may not want to.
+        for number in (signal.SIGTERM, signal.SIGKILL) if self._is_asked else (signal.SIGKILL,):
+            if self._process.returncode is not None:
+                break
             try:
-                os.killpg(self._process.pid, 9)
+                os.killpg(self._process.pid, number)
             except OSError:
                 pass
             try:
@@ -213,6 +222,23 @@ class ProgramStreams:
             asyncio.get_running_loop().remove_reader(self._master)
             os.close(self._master)
             self._master = -1
+
+
+async def _receive(terminal: socket.socket) -> int:
+    """The side of a terminal that is sent over a socket; -1 if none comes."""
+    terminal.setblocking(False)
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(terminal, ready.set)
+    try:
+        await ready.wait()
+        _, handles, _, _ = socket.recv_fds(terminal, 1, 1)
+    finally:
+        loop.remove_reader(terminal)
+    if not handles:
+        return -1
+    os.set_inheritable(handles[0], False)
+    os.set_blocking(handles[0], False)
+    return handles[0]
 
 
 class PortStreams:

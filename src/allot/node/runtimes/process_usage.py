@@ -12,10 +12,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _PROCESSES_MAX = 10_000
 
 
-def usage_of(container_id: str, pid: int, shim_pid: int, started_at: float) -> ContainerUsage:
-    """Processor time and memory of a container and all that it started, its shim not included."""
+def usage_of(container_id: str, pid: int, shim_pid: int, started_at: float, *, is_sandboxed: bool) -> ContainerUsage:
+    """Processor time and memory of a container and all that it started. What looks after it, which in a sandbox is its first process,
+    too, is not included."""
     processor = memory = 0.0
-    left = [pid, *(each for each in _children(shim_pid) if each != pid)]
+    left = _children(pid) if is_sandboxed else [pid, *(each for each in _children(shim_pid) if each != pid)]
     seen = 0
     while left and seen < _PROCESSES_MAX:
         seen += 1

@@ -1,13 +1,14 @@
 """A small program beside each container of the process runtime: starts it, keeps its log, tells how it ended.
 
-Runs by itself (`main run FOLDER`), so that containers outlive the agent, and imports nothing of allot but two modules that import as
-little as it does, so that it starts in milliseconds (pathlib or typing alone would take a tenth of them). Holds a lock on its folder
-as long as it lives; everything that it knows is in files there. The second use (`exec FOLDER ...`) turns the process into a program
-inside a container that runs.
+Forked by the `launcher`, so that it starts in milliseconds, and on its own from then on, so that containers outlive the agent. Holds a
+lock on its folder as long as it lives; everything that it knows is in files there. The second use (`exec FOLDER ...`) turns a process
+into a program inside a container that runs; it imports nothing of allot but modules that import as little as it does (pathlib or typing
+alone would take a tenth of its start).
 
-Other containers of the pod may write to its volumes while this one is being made, as users of the machine, and this is root: mounts
-are made between descriptors, entries are made only in what was mounted here, and nothing is imported or looked up once the first
-volume is in place (it may be where modules are).
+A sandboxed container has a root of its own (`container_root`) and namespaces for processes, mounts and users; the pod's holder has those
+that its containers share. The first process in there is not the container but a copy of this one, which passes on signals and the
+container's end: without it the container would be deaf to signals that it has no handler for. Nothing is imported or looked up once the
+first volume is in place (it may be where modules are).
 
 Files: start.json (from the agent), run.json (it runs), exit.json (it has ended), attach.sock (to talk to it).
 """
@@ -19,33 +20,39 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import socket
-import stat
 import struct
 import sys
 import termios
 import time
 
-from allot.process.beneath import PLACE, LeadsOut, Steps, open_beneath
-from allot.process.mounts import (
-    BIND,
-    MOVE,
-    PRIVATE,
-    RECURSIVE,
-    at,
-    libc,
-    make_read_only,
-    mount,
-    mount_id,
+from allot.node.runtimes.container_mounts import StartFailure, enter_namespace, make_mounts
+from allot.node.runtimes.container_root import ContainerRoot
+from allot.process.beneath import read_file
+from allot.process.mounts import libc
+from allot.process.namespaces import (
+    HOST_NAMES,
+    IPC,
+    MOUNTS,
+    NETWORK,
+    PROCESSES,
+    USERS,
+    enter,
+    is_ours,
+    make_users,
+    owner_of,
+    unshare,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-STATUS_FD = 3
+    from allot.process.namespaces import Range
+
 # Frames on attach.sock: kind, length, data. To the shim: input, window size, signal, end of input; from it: output, errors, end.
 FRAME = struct.Struct(">BI")
 INPUT, RESIZE, SIGNAL, END_INPUT = 0, 1, 2, 3
@@ -55,13 +62,22 @@ _LOG_LINE_MAX = 16 * 1024
 _LOG_BYTES_MAX = 10 * 1024 * 1024
 _PIPE_BYTES = 64 * 1024
 _CLIENT_BUFFER_MAX = 4 * 1024 * 1024
-_NEW_NAMESPACE, _NEW_USER = 0x00020000, 0x10000000
-_SUBREAPER, _NO_NEW_PRIVILEGES = 36, 38
-_MIRRORED_MAX = 4000
-
-
-class StartFailure(Exception):
-    """Why a container could not be started."""
+_SUBREAPER, _NO_NEW_PRIVILEGES, _DEATH_SIGNAL = 36, 38, 1
+_MESSAGE_BYTES_MAX = 4096
+_OPEN_PEER = 0x5441
+_CLOSE_RANGE, _WHEN_ANOTHER_PROGRAM = 436, 4
+_DROP_CAPABILITY, _CAPABILITIES = 24, 64
+# What root in a container can do at most, over what is the container's; the list of container runtimes: chown, dac_override, fowner,
+# fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap.
+_CAPABILITIES_KEPT = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
+_PROCESSES_MAX = 4096
+# Namespaces that the containers of a pod share; that of mounts comes last, as it changes what /proc means.
+_SHARED = (("ipc", IPC), ("uts", HOST_NAMES), ("net", NETWORK), ("mnt", MOUNTS))
+# What the first process of a sandbox passes on to the container.
+_PASSED_ON = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM),
+)
 
 
 def _checked(result: int, what: str) -> None:
@@ -82,183 +98,22 @@ def _read_file(name: str) -> Any:
         return json.load(file)
 
 
-# --- mounts ---
-
-
-def enter_namespace() -> None:
-    """A mount namespace of our own, with a user namespace around it if we may not have it otherwise."""
-    if os.geteuid() != 0 or libc.unshare(_NEW_NAMESPACE) != 0:
-        user, group = os.geteuid(), os.getegid()
-        _checked(libc.unshare(_NEW_USER | _NEW_NAMESPACE), "new mount namespace")
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            try:
-                with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-                    file.write(text)
-            except OSError as error:
-                raise StartFailure(f"new user namespace: {error}") from None
-    mount("none", "/", RECURSIVE | PRIVATE)
-
-
-class _Mounts:
-    """Mounts of a container, made in its namespace. scratch: a folder that is ours alone, in which they begin."""
-
-    def __init__(self, scratch: str) -> None:
-        self._scratch = os.open(scratch, os.O_PATH | os.O_DIRECTORY)
-        self._proc = os.stat("/proc").st_dev
-        # In which entries can be made: folders that exist only here, and volumes that can be written to.
-        self._open_mounts: set[int] = set()
-        for name in ("folder", "root"):
-            os.makedirs(f"{scratch}/{name}", exist_ok=True)
-        os.close(os.open(f"{scratch}/file", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-
-    def attach(self, source: int, target: str, *, read_only: bool) -> None:
-        """Mount a place. Nobody sees it before it is as it should be."""
-        is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
-        place = self._place(target, is_folder)
-        try:
-            spot = f"{at(self._scratch)}/{'folder' if is_folder else 'file'}"
-            mount(at(source), spot, BIND | RECURSIVE)
-            if read_only:
-                make_read_only(spot)
-            made = os.open(spot, PLACE)
-            if is_folder and not read_only:
-                self._open_mounts.add(mount_id(made))
-            os.close(made)
-            mount(spot, at(place), MOVE)
-        finally:
-            os.close(place)
-
-    def _place(self, target: str, is_folder: bool) -> int:
-        """What a path means in the container, which is there afterwards."""
-        root = os.open("/", os.O_PATH | os.O_DIRECTORY)
-        steps = Steps(root, root=root)
-        try:
-            for part in steps.parts(target):
-                try:
-                    steps.enter(part)
-                except FileNotFoundError:
-                    if mount_id(steps.last) not in self._open_mounts:
-                        self._open_up(steps)
-                    if is_folder or not steps.is_over():
-                        os.mkdir(part, 0o755, dir_fd=steps.last)
-                    else:
-                        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
-                        os.close(os.open(part, flags, 0o644, dir_fd=steps.last))
-                    steps.enter(part)
-            found = os.fstat(steps.last)
-            if found.st_dev == self._proc:
-                # Descriptors are found by their names there.
-                raise StartFailure(f"mount {target}: nothing can be mounted in /proc")
-            if stat.S_ISDIR(found.st_mode) != is_folder:
-                raise StartFailure(f"mount {target}: not a {'directory' if is_folder else 'file'}")
-            return steps.take_last()
-        except NotADirectoryError as error:
-            raise StartFailure(f"mount {target}: {error.filename} is not in a directory") from None
-        finally:
-            steps.close()
-            os.close(root)
-
-    def _open_up(self, steps: Steps) -> None:
-        """Make it possible to create entries in a folder of the machine without the machine noticing."""
-        mode = stat.S_IMODE(os.fstat(steps.last).st_mode)
-        spot = f"{at(self._scratch)}/{'root' if steps.is_at_start else 'folder'}"
-        mount("allot", spot, 0, "tmpfs", f"mode={mode:o},size=16m")
-        made = os.open(spot, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-        _mirror(steps.last, made)
-        self._open_mounts.add(mount_id(made))
-        if steps.is_at_start:
-            os.fchdir(made)
-            os.chroot(".")
-        else:
-            mount(spot, at(steps.last), MOVE)
-        steps.replace_last(made)
-
-
-def _mirror(source: int, target: int) -> None:
-    """Fill an empty folder of ours with what another one has."""
-    names = os.listdir(at(source))
-    if len(names) > _MIRRORED_MAX:
-        where = os.readlink(at(source))
-        raise StartFailure(
-            f"cannot mount below {where}: it has {len(names)} entries, at most {_MIRRORED_MAX} are possible"
-        )
-    for name in names:
-        try:
-            have = os.open(name, PLACE, dir_fd=source)
-        except OSError:
-            continue  # gone in the meantime
-        try:
-            mode = os.fstat(have).st_mode
-            if stat.S_ISLNK(mode):
-                os.symlink(os.readlink("", dir_fd=have), name, dir_fd=target)
-                continue
-            if stat.S_ISDIR(mode):
-                os.mkdir(name, dir_fd=target)
-            else:
-                os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600, dir_fd=target))
-            mount(at(have), f"{at(target)}/{name}", BIND | RECURSIVE)
-        except OSError:
-            # Not ours to look at: the container does not see it either.
-            continue
-        finally:
-            os.close(have)
-
-
-def make_mounts(mounts: list[dict[str, Any]], scratch: str) -> None:
-    """Every mount in its place, in order of depth."""
-    # Sources are opened first: what is mounted over them must not hide them.
-    sources = [(each, _source(each)) for each in sorted(mounts, key=lambda one: one["container_path"].count("/"))]
-    making = _Mounts(scratch)
-    for each, handle in sources:
-        try:
-            making.attach(handle, each["container_path"], read_only=each.get("read_only", False))
-        except OSError as error:
-            raise StartFailure(f"mount {each['container_path']}: {(error.strerror or '').lower()}") from None
-        finally:
-            os.close(handle)
-
-
-def _source(wanted: dict[str, Any]) -> int:
-    """The place that is to be mounted."""
-    path, below = wanted["host_path"], wanted.get("sub_path", "")
-    try:
-        handle = os.open(path, os.O_PATH)
-        if not below:
-            return handle
-        try:
-            return open_beneath(handle, below, make_mode=os.fstat(handle).st_mode & 0o777)
-        finally:
-            os.close(handle)
-    except LeadsOut as error:
-        raise StartFailure(f'mount {wanted["container_path"]}: subPath "{below}" {error.strerror}') from None
-    except OSError as error:
-        where = f"{path}/{below}" if below else path
-        raise StartFailure(f"mount {where}: {(error.strerror or '').lower()}") from None
-
-
 # --- becoming the container ---
 
 
 def _become(spec: dict[str, Any]) -> NoReturn:
-    """Whoever we run as, wherever, and then what."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    """The program itself."""
+    for number in (*_PASSED_ON, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    user, group = spec.get("user"), spec.get("group")
-    try:
-        if os.geteuid() == 0:
-            if user is not None or group is not None or spec.get("groups"):
-                os.setgroups(spec.get("groups") or ([] if user else os.getgroups()))
-            if group is not None:
-                os.setgid(group)
-            if user is not None:
-                os.setuid(user)
-        elif user not in (None, os.geteuid()):
-            raise StartFailure(f"cannot run as user {user}: the agent runs as user {os.geteuid()}")
-    except OSError as error:
-        raise StartFailure(f"cannot run as user {user}, group {group}: {(error.strerror or '').lower()}") from None
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if os.geteuid() != 0 and not spec.get("privileged"):
         # A container can mount what it likes over the files that programs which become root believe in.
         _checked(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no new privileges")
+    if spec.get("view") is not None:
+        for each in range(_CAPABILITIES):
+            if each not in _CAPABILITIES_KEPT:
+                libc.prctl(_DROP_CAPABILITY, each, 0, 0, 0)
+        resource.setrlimit(resource.RLIMIT_NPROC, (_PROCESSES_MAX, _PROCESSES_MAX))
     try:
         os.chdir(spec["directory"])
     except OSError as error:
@@ -267,12 +122,38 @@ def _become(spec: dict[str, Any]) -> NoReturn:
     environment: dict[str, str] = spec["environment"]
     command: list[str] = spec["command"]
     program = _find(command[0], environment.get("PATH", ""))
+    # All are closed anyway, as far as this program knows.
+    libc.syscall(_CLOSE_RANGE, 3, 0xFFFFFFFF, _WHEN_ANOTHER_PROGRAM)
     try:
         os.execve(program, command, environment)
     except OSError as error:
         if error.errno == errno.ENOEXEC:
             os.execve("/bin/sh", ["/bin/sh", program, *command[1:]], environment)
         raise StartFailure(f'exec: "{command[0]}": {(error.strerror or "").lower()}') from None
+
+
+def _become_user(spec: dict[str, Any]) -> None:
+    """Whoever the container runs as."""
+    user: Any = spec.get("user")
+    group: Any = spec.get("group")
+    groups = spec.get("groups")
+    try:
+        if spec.get("view") is not None:
+            if spec["gives_ids"]:
+                os.setgroups(groups or [])
+            os.setresgid(group, group, group)
+            os.setresuid(user, user, user)
+        elif os.geteuid() == 0:
+            if user is not None or group is not None or groups:
+                os.setgroups(groups or ([] if user else os.getgroups()))
+            if group is not None:
+                os.setgid(group)
+            if user is not None:
+                os.setuid(user)
+        elif user not in (None, os.geteuid()):
+            raise StartFailure(f"cannot run as user {user}: the agent runs as user {os.geteuid()}")
+    except OSError as error:
+        raise StartFailure(f"cannot run as user {user}, group {group}: {(error.strerror or '').lower()}") from None
 
 
 def _find(name: str, path: str) -> str:
@@ -287,14 +168,18 @@ def _find(name: str, path: str) -> str:
     raise StartFailure(f'exec: "{name}": executable file not found in $PATH')
 
 
-def _settle(spec: dict[str, Any]) -> None:
-    """What has to happen before we are somebody else."""
+def _join_groups(spec: dict[str, Any]) -> None:
     for path in spec.get("cgroups") or ():
         try:
             with open(f"{path}/cgroup.procs", "w", encoding="ascii") as file:
                 file.write(str(os.getpid()))
         except OSError as error:
             raise StartFailure(f"control group {path}: {(error.strerror or '').lower()}") from None
+
+
+def _settle(spec: dict[str, Any]) -> None:
+    """What has to happen before we are somebody else."""
+    _join_groups(spec)
     if spec.get("processors"):
         try:
             os.sched_setaffinity(0, _numbers(spec["processors"]))
@@ -305,7 +190,7 @@ def _settle(spec: dict[str, Any]) -> None:
             file.write(str(spec.get("oom_score_adjust", 0)))
     except OSError:
         pass  # lowering it is root's privilege, and it matters only when memory runs out
-    if spec["mounts"]:
+    if spec.get("view") is None and spec["mounts"]:
         enter_namespace()
         make_mounts(spec["mounts"], spec["scratch"])
 
@@ -398,6 +283,177 @@ class _Client:
             self.leaving += FRAME.pack(kind, len(data)) + data
 
 
+class _Child:
+    """Between a fork and a program of the container. terminal: where the other side of its terminal goes, if it has one."""
+
+    def __init__(self, spec: dict[str, Any], streams: tuple[int, ...], terminal: socket.socket | None) -> None:
+        self._spec = spec
+        self._streams = streams
+        self._terminal = terminal
+
+    def start(self) -> NoReturn:
+        """On the machine itself."""
+        os.umask(0o022)
+        _settle(self._spec)
+        _become_user(self._spec)
+        os.setsid()
+        self._take_streams("/dev/ptmx")
+        _become(self._spec)
+
+    def start_in_sandbox(self, users: int, status: int, tell: int) -> NoReturn:
+        """As the first process of the container's namespace. status: where its end is told."""
+        spec = self._spec
+        os.umask(0o022)
+        _settle(spec)
+        _enter_all(_open_namespaces(spec["holder"]["pid"], _SHARED))
+        unshare(MOUNTS)
+        if spec["message_file"]:
+            _make_message(spec["message_file"])
+        owner = (_outside(spec["user"], spec["users"]), _outside(spec["group"], spec["user_groups"]))
+        root = ContainerRoot(spec, users, owner)
+        root.make()
+        root.enter()
+        enter(users, USERS)
+        # A user namespace inside of this one could have memory of its own, which has no bounds.
+        with open("/proc/sys/user/max_user_namespaces", "w", encoding="ascii") as file:
+            file.write("0")
+        _become_user(spec)
+        # What comes before there is somebody to pass it on to waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        main = os.fork()
+        if main == 0:
+            os.setsid()
+            self._take_streams("/dev/pts/ptmx")
+            _become(spec)
+        os.close(tell)
+        _look_after(main, status)
+
+    def join(self) -> NoReturn:
+        """Beside a container that runs on the machine itself."""
+        _become_user(self._spec)
+        self._take_streams("/dev/ptmx")
+        _become(self._spec)
+
+    def join_sandbox(self, pid: int) -> NoReturn:
+        """Beside a container that runs in a sandbox. pid: its first process."""
+        handles = _open_namespaces(pid, (*_SHARED[:-1], ("pid", PROCESSES), _SHARED[-1]))
+        users = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        around = owner_of(handles[-1][0])
+        if not is_ours(around, "user"):
+            enter(around, USERS)
+        _enter_all(handles)
+        alive, ours = os.pipe()
+        # From here on nothing of the machine can be reached.
+        enter(users, USERS)
+        _become_user(self._spec)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        inside = os.fork()
+        if inside == 0:
+            os.close(ours)
+            os.setsid()
+            self._take_streams("/dev/pts/ptmx")
+            _end_with_parent(alive)
+            _become(self._spec)
+        nothing = os.open("/dev/null", os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        if self._terminal is not None:
+            self._terminal.close()
+        _end_on_signal(inside)
+        code = os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
+
+    def _take_streams(self, terminal: str) -> None:
+        """Pipes, or a terminal whose other side goes to whoever asked."""
+        if self._terminal is not None:
+            master = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            slave = open_peer(master)
+            socket.send_fds(self._terminal, [b"."], [master])
+            os.close(master)
+            self._terminal.close()
+            self._streams = (slave, slave, slave)
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        for number, handle in enumerate(self._streams):
+            os.dup2(handle, number)
+
+
+def _end_on_signal(inside: int) -> None:
+    """A program that nobody talks to any more is ended, and waited for: as long as nobody has done that, its container cannot end."""
+
+    def end(_number: int, _frame: object) -> None:
+        for kill in (os.killpg, os.kill):
+            try:
+                kill(inside, signal.SIGKILL)
+            except OSError:
+                pass  # it has no group yet, or has just ended
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, end)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _end_with_parent(alive: int) -> None:
+    """alive: can be read from once the parent is gone, as it may be before the kernel is asked."""
+    _checked(libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "end with the parent")
+    if select.select([alive], [], [], 0)[0]:
+        os._exit(128)
+
+
+def _make_message(path: str) -> None:
+    """The file for a termination message, in the pod's own memory."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    os.fchmod(handle, 0o666)
+    os.close(handle)
+
+
+def open_peer(master: int) -> int:
+    """The side of a terminal that programs have, wherever its name is."""
+    libc.grantpt(master)
+    libc.unlockpt(master)
+    return fcntl.ioctl(master, _OPEN_PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def _look_after(main: int, status: int) -> NoReturn:
+    """As the first process of a sandbox: pass on signals, take in orphans, tell how the container ended, and end all with it."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        try:
+            os.kill(main, number)
+        except OSError:
+            pass  # it has just ended
+
+    for number in _PASSED_ON:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    os.closerange(3, status)
+    os.closerange(status + 1, 1024)
+    while True:
+        pid, how = os.waitpid(-1, 0)
+        if pid == main:
+            os.write(status, struct.pack(">i", how))
+            os._exit(0)
+
+
+def _open_namespaces(pid: int, names: tuple[tuple[str, int], ...]) -> list[tuple[int, int]]:
+    """Namespaces of a process that are not ours, with their kinds."""
+    found = [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), name, kind) for name, kind in names]
+    return [(handle, kind) for handle, name, kind in found if not is_ours(handle, name)]
+
+
+def _enter_all(handles: list[tuple[int, int]]) -> None:
+    for handle, kind in handles:
+        enter(handle, kind)
+        os.close(handle)
+
+
+def _outside(id_: int, mapped: list[Range]) -> int:
+    return next(first + id_ - inside for inside, first, count in mapped if inside <= id_ < inside + count)
+
+
 class _Shim:
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
@@ -409,6 +465,7 @@ class _Shim:
         self.typed = bytearray()
         self.input_ends = False
         self.pid = 0
+        self.status = -1
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def start(self) -> None:
@@ -416,25 +473,27 @@ class _Shim:
         report, tell = os.pipe()
         ours, theirs = self._streams()
         libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+        users = self._prepare_sandbox() if self.is_sandboxed else -1
+        terminal, other = socket.socketpair()
+        self.status, status = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                os.setsid()
-                if self.spec["tty"]:
-                    fcntl.ioctl(theirs[0], termios.TIOCSCTTY, 0)
-                for number, handle in enumerate(theirs):
-                    os.dup2(handle, number)
-                os.umask(0o022)
-                _settle(self.spec)
-                _become(self.spec)
+                child = _Child(self.spec, theirs, other if self.spec["tty"] else None)
+                if self.is_sandboxed:
+                    child.start_in_sandbox(users, status, tell)
+                else:
+                    child.start()
             except (StartFailure, OSError, ValueError) as error:
                 os.write(tell, str(error).encode()[:4000])
             finally:
                 os._exit(128)
-        os.close(tell)
-        for handle in set(theirs):
+        for handle in {tell, status, other.detach(), *theirs}:
             os.close(handle)
         self.outputs = ours
+        if self.spec["tty"]:
+            self._receive_terminal(terminal)
+        terminal.close()
         told = b""
         while part := os.read(report, 4096):
             told += part
@@ -443,12 +502,38 @@ class _Shim:
             os.waitpid(self.pid, 0)
             raise StartFailure(told.decode(errors="replace"))
 
-    def _streams(self) -> tuple[dict[int, int], tuple[int, int, int]]:
+    @property
+    def is_sandboxed(self) -> bool:
+        return self.spec.get("view") is not None
+
+    def _prepare_sandbox(self) -> int:
+        """Enter the user namespace of the pod, and make that of the container; ours from now on is that of its processes."""
+        holder = self.spec["holder"]
+        if start_time(holder["pid"]) != holder["began"]:
+            raise StartFailure("the pod's sandbox is gone")
+        try:
+            space = os.open(f"/proc/{holder['pid']}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+            if not is_ours(space, "user"):
+                enter(space, USERS)
+            os.close(space)
+            users = make_users(self.spec["users"], self.spec["user_groups"])
+            unshare(PROCESSES)
+        except OSError as error:
+            raise StartFailure(f"sandbox: {error.strerror}") from None
+        return users
+
+    def _receive_terminal(self, terminal: socket.socket) -> None:
+        """The other side of the container's terminal, from whoever is in its place."""
+        _, handles, _, _ = socket.recv_fds(terminal, 1, 1)
+        if handles:
+            self.input = handles[0]
+            os.set_inheritable(self.input, False)
+            os.set_blocking(self.input, False)
+            self.outputs = {self.input: OUTPUT}
+
+    def _streams(self) -> tuple[dict[int, int], tuple[int, ...]]:
         if self.spec["tty"]:
-            master, slave = os.openpty()
-            os.set_blocking(master, False)
-            self.input = master
-            return {master: OUTPUT}, (slave, slave, slave)
+            return {}, ()
         out, out_end = os.pipe()
         errors, errors_end = os.pipe()
         if self.spec["stdin"]:
@@ -471,6 +556,7 @@ class _Shim:
             signal.signal(number, signal.SIG_IGN)
         for handle in (wake, self.listener.fileno(), *self.outputs):
             self.poll.register(handle, select.POLLIN)
+        agent = self._watch_agent()
         status: int | None = None
         while status is None:
             # A child that ended before the handler was there is noticed at once.
@@ -488,13 +574,17 @@ class _Shim:
                     self._feed()
                 elif handle in self.clients:
                     self._serve(self.clients[handle], events)
+                elif handle == agent:
+                    self.poll.unregister(agent)
+                    os.kill(self.pid, signal.SIGKILL)
         ended = time.time()
         self._kill_rest()
         for handle in tuple(self.outputs):
             while self._read(handle):
                 pass
         self.log.flush()
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(self._own_status(status))
+        self._keep_message()
         told: dict[str, Any] = {"code": code if code >= 0 else 128 - code, "at": ended}
         if code == -signal.SIGKILL and _kills(self.spec.get("oom_file", "")):
             told["reason"] = "OOMKilled"
@@ -506,6 +596,38 @@ class _Shim:
                 client.connection.sendall(client.leaving)
             except OSError:
                 pass
+
+    def _watch_agent(self) -> int:
+        """Of containers that go with the agent: something to be read from once it is gone."""
+        if not self.spec.get("agent"):
+            return -1
+        try:
+            handle = os.pidfd_open(self.spec["agent"])
+        except OSError:
+            os.kill(self.pid, signal.SIGKILL)
+            return -1
+        self.poll.register(handle, select.POLLIN)
+        return handle
+
+    def _own_status(self, status: int) -> int:
+        """How the container ended, which in a sandbox is not how its first process did."""
+        told = os.read(self.status, 4) if self.is_sandboxed else b""
+        return int(struct.unpack(">i", told)[0]) if len(told) == 4 else status
+
+    def _keep_message(self) -> None:
+        """What the container left as its message, out of the pod's own memory, to where the agent reads it."""
+        path = self.spec.get("message_file", "")
+        if not self.is_sandboxed or not path:
+            return
+        try:
+            text = read_file(f"/proc/{self.spec['holder']['pid']}/root{path}", _MESSAGE_BYTES_MAX)
+            handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.write(handle, text)
+        finally:
+            os.close(handle)
 
     def _reap(self) -> int | None:
         while True:
@@ -562,17 +684,21 @@ class _Shim:
     def _serve(self, client: _Client, events: int) -> None:
         handle = client.connection.fileno()
         try:
-            if events & select.POLLOUT and client.leaving:
-                sent = client.connection.send(client.leaving[:_PIPE_BYTES])
-                del client.leaving[:sent]
-            if not client.leaving:
-                self.poll.modify(handle, select.POLLIN)
+            # What it said before it left counts, though it does not hear any more.
             if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
                 data = client.connection.recv(_PIPE_BYTES)
                 if not data:
                     raise ConnectionResetError
                 client.come += data
                 self._frames(client)
+            if events & select.POLLOUT and client.leaving:
+                try:
+                    sent = client.connection.send(client.leaving[:_PIPE_BYTES])
+                except BrokenPipeError:
+                    sent = len(client.leaving)
+                del client.leaving[:sent]
+            if not client.leaving:
+                self.poll.modify(handle, select.POLLIN)
         except BlockingIOError:
             pass
         except OSError:
@@ -662,11 +788,12 @@ def start_time(pid: int) -> int:
         return 0
 
 
-def _run() -> int:
-    os.set_inheritable(STATUS_FD, False)
+def run(folder: str, tell: int) -> int:
+    """Start the container of a folder and look after it. tell: where its start is reported."""
+    os.chdir(folder)
     # Log, files and socket are the agent's alone from their first moment.
     os.umask(0o077)
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -677,35 +804,40 @@ def _run() -> int:
     os.umask(0o077)
     shim.listener.listen(16)
     started = time.time()
+    own = os.getpid()
     try:
         shim.start()
     except StartFailure as error:
         _write_file("exit.json", {"code": 128, "at": time.time(), "reason": "StartError", "message": str(error)})
-        _report(f"error {error}")
+        _report(tell, f"error {error}")
         return 1
-    _write_file("run.json", {"pid": shim.pid, "began": start_time(shim.pid), "shim": os.getpid(), "at": started})
-    _report("ok")
+    _write_file("run.json", {"pid": shim.pid, "began": start_time(shim.pid), "shim": own, "at": started})
+    _report(tell, "ok")
     shim.run()
     return 0
 
 
-def _report(text: str) -> None:
+def _report(tell: int, text: str) -> None:
     try:
-        os.write(STATUS_FD, text.encode())
-        os.close(STATUS_FD)
+        os.write(tell, text.encode())
+        os.close(tell)
     except OSError:
         pass  # the agent has gone; it reads the files when it is back
 
 
-def _exec(folder: str, tty: bool, command: list[str]) -> NoReturn:
-    """Become a program inside the container of a folder."""
+def _exec(folder: str, terminal: str, command: list[str]) -> NoReturn:
+    """Become a program inside the container of a folder. terminal: a socket that gets the other side of its terminal, or none."""
     try:
         spec, running = _read_file(f"{folder}/start.json"), _read_file(f"{folder}/run.json")
-        if tty:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        spec = {**spec, "command": command}
+        _join_groups(spec)
+        asked = socket.socket(fileno=int(terminal)) if terminal != "-" else None
+        child = _Child(spec, (), asked)
+        if spec.get("view") is not None:
+            child.join_sandbox(running["pid"])
         if spec["mounts"]:
             _enter(running["pid"])
-        _become({**spec, "command": command})
+        child.join()
     except StartFailure as error:
         os.write(2, f"{error}\n".encode())
         os._exit(127)
@@ -715,21 +847,16 @@ def _exec(folder: str, tty: bool, command: list[str]) -> NoReturn:
 
 
 def _enter(pid: int) -> None:
-    root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY)
-    if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
-        space = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
-        mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
-        _checked(libc.setns(space, _NEW_USER), "enter the user namespace")
-    else:
-        mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
-    _checked(libc.setns(mounts, _NEW_NAMESPACE), "enter the mount namespace")
+    """The mounts of a container that runs on the machine itself."""
+    root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    users, mounts = (os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt"))
+    if not is_ours(users, "user"):
+        enter(users, USERS)
+    enter(mounts, MOUNTS)
     os.fchdir(root)
     os.chroot(".")
 
 
 def main() -> None:
     """For the agent."""
-    if sys.argv[1] == "run":
-        os.chdir(sys.argv[2])
-        sys.exit(_run())
-    _exec(sys.argv[2], sys.argv[3] == "tty", sys.argv[4:])
+    _exec(sys.argv[2], sys.argv[3], sys.argv[4:])

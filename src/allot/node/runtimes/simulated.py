@@ -1,8 +1,8 @@
 """The runtime `simulated`: for nodes that exist only here, thousands of them in one process.
 
-A container whose command this machine has runs as a process (`process`). What this machine has not got becomes a placeholder: an
-entry in memory that starts at once, says in its log and in an event what it stands for, and ends when it is stopped. Two
-annotations of a pod make all its containers placeholders and say what becomes of them:
+A container whose command this machine has runs in a sandbox (`process`). What this machine has not got, and everything where it allows
+no sandbox, becomes a placeholder: an entry in memory that starts at once, says in its log and in an event what it stands for, and ends
+when it is stopped. Two annotations of a pod make all its containers placeholders and say what becomes of them:
 
     allot.dev/run-seconds: "2.5"    how long its containers run
     allot.dev/exit-code: "3"        how they end; without run-seconds at once
@@ -18,16 +18,20 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import os
 import shutil
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from allot.core.lifecycle.pull_secrets import Credentials
+from allot.core.network.ranges import BLOCK_SIZE, BLOCKS, address_of, number_of
+from allot.network.client import PodNetwork
+from allot.network.relays import reset
 from allot.node.cdi.registry import CdiRegistry, Unresolvable
-from allot.node.containers import INIT_CONTAINER
+from allot.node.containers import INIT_CONTAINER, TERMINATION_FILE
+from allot.node.runtimes.placeholder_answers import PlaceholderFacts, answer_once
 from allot.node.runtimes.placeholders import EXIT_CODE, RUN_SECONDS, Course, Placeholder, course_of, text_of, write_log
 from allot.node.runtimes.port import (
     Container,
@@ -42,6 +46,7 @@ from allot.node.runtimes.port import (
     State,
     Streams,
 )
+from allot.node.runtimes.process_network import streams_of
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -52,12 +57,14 @@ PROGRAMS_MAX = 100
 _STOPPED = 143
 _PATH = "PATH"
 _BODY = "allot.dev/body-of-placeholder"
-# Waits until the agent (its argument) is gone, also if that was killed.
-_BODY_COMMAND = ("sh", "-c", 'while [ -d "/proc/$0" ]; do sleep 10; done')
-_NETWORK, _ADDRESSES = 10, 2**24 - 2
+_BODY_COMMAND = ("sh", "-c", "while true; do sleep 3600; done")
+_ADDRESSES = BLOCK_SIZE - 2
+_VISITS_MAX = 512
 
 # Told for each placeholder: whose, the container's name, and the text.
 Announce = Callable[[PodName, str, str], None]
+# On which node a container is, and which devices it has.
+Whereabouts = Callable[[PodName, str], tuple[str, tuple[str, ...]]]
 
 
 class _Room:
@@ -84,22 +91,29 @@ class SimulatedRuntime:
         *,
         announce: Announce | None = None,
         programs_max: int = PROGRAMS_MAX,
-        address: str = "127.0.0.1",
         path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         cdi_of: Callable[[PodName], CdiRegistry] | None = None,
+        network: PodNetwork | None = None,
+        whereabouts: Whereabouts = lambda _pod, _container: ("", ()),
     ) -> None:
-        """address: where programs listen. path: where commands are looked for, unless a container has a PATH of its own. cdi_of:
-        the CDI devices that a pod can have."""
+        """path: where commands are looked for, unless a container has a PATH of its own. cdi_of:
+        the CDI devices that a pod can have. network: that of the programs."""
         self._programs = programs
         self._clock = clock
         self._ids = ids
         self._announce = announce
         self._programs_max = programs_max
-        self._address = address
+        self._network = network
+        # Where the addresses of pods of placeholders begin.
+        self._block = number_of(BLOCKS[0])
         self._path = path
         self._cdi_of = cdi_of
+        # Why this machine runs no programs for us, if it runs none.
+        self._no_programs = ""
+        self._whereabouts = whereabouts
         # Addresses that pods of placeholders have been given, and how many there have been.
-        self._addresses: set[str] = set()
+        self._addresses: dict[str, _Room] = {}
+        self._visits: set[asyncio.Task[None]] = set()
         self._given = 0
         self._rooms: dict[str, _Room] = {}
         self._by_pod: dict[str, dict[str, _Room]] = {}
@@ -115,6 +129,11 @@ class SimulatedRuntime:
     async def open(self) -> None:
         """Programs of an earlier agent are found again; placeholders are not."""
         await self._programs.open()
+        if self._network is not None:
+            self._block = number_of(await self._network.take_block())
+            self._network.visited = self._visited
+        isolation = (await self._programs.status()).isolation
+        self._no_programs = "" if isolation is None or isolation.runs else isolation.message
         sandboxes, containers = await self._programs.list()
         bodies = {each.sandbox_id for each in containers if _BODY in each.annotations}
         for each in sandboxes:
@@ -129,6 +148,8 @@ class SimulatedRuntime:
 
     async def close(self) -> None:
         """Programs run on; placeholders and their bodies do not."""
+        for visit in tuple(self._visits):
+            visit.cancel()
         for room in self._rooms.values():
             if room.body_id:
                 await self._end_bodies(room.body_id)
@@ -136,7 +157,8 @@ class SimulatedRuntime:
 
     async def status(self) -> RuntimeStatus:
         """Always ready."""
-        return RuntimeStatus(name=NAME, version=VERSION, pulls_images=False)
+        status = await self._programs.status()
+        return msgspec.structs.replace(status, name=NAME, version=VERSION)
 
     async def ensure_image(
         self,
@@ -151,18 +173,21 @@ class SimulatedRuntime:
     # --- sandboxes ---
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        """An entry."""
+        """An entry; with a sandbox for programs at once if there will be some, so that the pod has one address from the beginning."""
         ips = () if spec.host_network else (self._next_address(),)
         now = self._clock.seconds()
         made = Sandbox(id=self._new_id(), pod=spec.pod, attempt=spec.attempt, ips=ips, created_at=now)
-        self._addresses.update(ips)
-        self._keep(_Room(made, spec))
-        return made
+        room = _Room(made, spec)
+        self._addresses.update(dict.fromkeys(ips, room))
+        if self.can_run(spec.annotations, spec.commands, has_devices=False) and not await self._why_no_more():
+            await self._run_program_sandbox(room, spec)
+        self._keep(room)
+        return room.made
 
     def _next_address(self) -> str:
-        """One that nobody listens on, so that what talks to the pod can tell."""
+        """One that no program listens on, so that what talks to the pod can tell."""
         self._given = self._given % _ADDRESSES + 1
-        return f"{_NETWORK}.{self._given >> 16}.{self._given >> 8 & 255}.{self._given & 255}"
+        return address_of(self._block + self._given)
 
     def _keep(self, room: _Room) -> None:
         self._rooms[room.made.id] = room
@@ -190,7 +215,8 @@ class SimulatedRuntime:
             await self._programs.remove_sandbox(room.program_id)
         for id_ in room.containers:
             self._placeholders.pop(id_, None)
-        self._addresses.difference_update(room.made.ips)
+        for address in room.made.ips:
+            self._addresses.pop(address, None)
         self._rooms.pop(sandbox_id, None)
         rooms = self._by_pod.get(room.made.pod.uid, {})
         rooms.pop(sandbox_id, None)
@@ -244,6 +270,8 @@ class SimulatedRuntime:
         return self._has(command, spec.environment.get(_PATH, self._path))
 
     async def _why_no_more(self) -> str:
+        if self._no_programs:
+            return self._no_programs
         _, programs = await self._programs.list()
         if sum(each.state != State.EXITED for each in programs) >= self._programs_max:
             return f"this machine runs {self._programs_max} programs for simulated nodes already"
@@ -252,10 +280,16 @@ class SimulatedRuntime:
     async def _create_program(self, room: _Room, spec: ContainerSpec) -> str:
         if not room.program_id:
             assert room.spec is not None, "only sandboxes of an earlier agent have no spec, and those have programs"
-            room.program_id = (await self._programs.run_sandbox(room.spec)).id
-            self._addresses.difference_update(room.made.ips)
-            room.made = msgspec.structs.replace(room.made, ips=(self._address,))
+            await self._run_program_sandbox(room, room.spec)
         return await self._programs.create_container(room.program_id, spec)
+
+    async def _run_program_sandbox(self, room: _Room, spec: SandboxSpec) -> None:
+        """From now on the pod is where its programs are."""
+        inner = await self._programs.run_sandbox(spec)
+        room.program_id = inner.id
+        for address in room.made.ips:
+            self._addresses.pop(address, None)
+        room.made = msgspec.structs.replace(room.made, ips=inner.ips)
 
     async def start_container(self, container_id: str) -> None:
         """Start it."""
@@ -268,6 +302,8 @@ class SimulatedRuntime:
             made.ends_at = made.started_at + made.course.run_seconds
             heapq.heappush(self._ends, (made.ends_at, made.spec.pod.uid))
         write_log(made)
+        if self._network is not None and made.spec.ports:
+            self._network.open_doors(made.spec.ports)
         if self._announce is not None:
             self._announce(made.spec.pod, made.spec.name, made.text)
         self._changed.put_nowait(made.spec.pod.uid)
@@ -329,7 +365,7 @@ class SimulatedRuntime:
 
     def can_run(self, annotations: Mapping[str, str], commands: Iterable[Sequence[str]], has_devices: bool) -> bool:
         """Whether a pod has a container that may run as a program. has_devices: which may bring it."""
-        if RUN_SECONDS in annotations or EXIT_CODE in annotations:
+        if self._no_programs or RUN_SECONDS in annotations or EXIT_CODE in annotations:
             return False
         return any(command and (has_devices or self._has(command[0], self._path)) for command in commands)
 
@@ -418,16 +454,20 @@ class SimulatedRuntime:
             self._refuse(made.id, f"run a program ({why_not}) in")
         if not room.body_id:
             room.body_id = (await self._programs.run_sandbox(room.spec)).id
+        message = made.spec.annotations.get(TERMINATION_FILE, "")
         spec = msgspec.structs.replace(
             made.spec,
             command=_BODY_COMMAND,
-            args=(str(os.getpid()),),
+            args=(),
+            ends_with_agent=True,
             stdin=False,
             tty=False,
-            # Volumes of placeholders are not made.
-            mounts=tuple(each for each in made.spec.mounts if Path(each.host_path).exists()),
+            # Volumes of placeholders are not made, and nobody reads a message of a body.
+            mounts=tuple(
+                each for each in made.spec.mounts if each.host_path != message and Path(each.host_path).exists()
+            ),
             log_path=f"{made.spec.name}/body.log",
-            annotations={**made.spec.annotations, _BODY: "true"},
+            annotations={**made.spec.annotations, TERMINATION_FILE: "", _BODY: "true"},
         )
         body = await self._programs.create_container(room.body_id, spec)
         await self._programs.start_container(body)
@@ -439,13 +479,50 @@ class SimulatedRuntime:
         return await self._programs.attach(container_id)
 
     async def connect(self, sandbox_id: str, port: int) -> Streams:
-        """Only to programs."""
+        """To a program, or to a placeholder that says to listen there."""
         room = self._rooms.get(sandbox_id)
-        if room is None or not room.program_id:
-            raise RuntimeFailure(
-                "PortForwardError", f"port {port}: the pod has placeholders only, which listen nowhere"
-            )
-        return await self._programs.connect(room.program_id, port)
+        found = self._listening(room, port) if room is not None else None
+        if room is None or (found is None and not room.program_id):
+            text = "the pod has placeholders only, and none of them says to listen there"
+            raise RuntimeFailure("PortForwardError", f"port {port}: {text}")
+        if found is None:
+            return await self._programs.connect(room.program_id, port)
+        ours, theirs = socket.socketpair()
+        self._answer(theirs, found, port)
+        return await streams_of(ours)
+
+    # --- visitors of placeholders ---
+
+    def _listening(self, room: _Room, port: int) -> Placeholder | None:
+        """The placeholder that answers on a port."""
+        now = self._clock.seconds()
+        return next(
+            (each for each in room.containers.values() if port in each.spec.ports and each.is_running(now)), None
+        )
+
+    def _visited(self, connection: socket.socket, address: str, port: int) -> None:
+        room = self._addresses.get(address)
+        found = self._listening(room, port) if room is not None else None
+        if found is None or len(self._visits) >= _VISITS_MAX:
+            reset(connection)
+            return
+        self._answer(connection, found, port)
+
+    def _answer(self, connection: socket.socket, made: Placeholder, port: int) -> None:
+        node, devices = self._whereabouts(made.spec.pod, made.spec.name)
+        facts = PlaceholderFacts(
+            placeholder=made.text,
+            namespace=made.spec.pod.namespace,
+            pod=made.spec.pod.name,
+            node=node,
+            container=made.spec.name,
+            image=made.spec.image,
+            port=port,
+            devices=devices,
+        )
+        visit = asyncio.get_running_loop().create_task(answer_once(connection, facts))
+        self._visits.add(visit)
+        visit.add_done_callback(self._visits.discard)
 
     def _refuse(self, container_id: str, what: str) -> None:
         made = self._placeholders.get(container_id)

@@ -9,7 +9,8 @@ import msgspec
 
 from allot.client.api import Client
 from allot.client.errors import ApiError
-from allot.node.serving.http import HttpError, Request
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request
 from allot.process.clock import Clock
 
 _ALLOWED_S, _DENIED_S, _TOKEN_S = 300.0, 30.0, 120.0
@@ -39,7 +40,7 @@ class Authorization:
         self._reviews = client.resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
         self._tokens = client.resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
         self._clock = clock
-        self._node = node
+        self.node = node
         self._known: dict[bytes, tuple[float, Asker | None]] = {}
         self._decided: dict[tuple[Asker, str, str], tuple[float, bool]] = {}
 
@@ -61,7 +62,7 @@ class Authorization:
         raise HttpError(403, text)
 
     async def _who(self, request: Request) -> Asker | None:
-        subject = request.peer_subject
+        subject = request.subject
         if subject.get("commonName"):
             groups = (*subject.get("organizationName", ()), "system:authenticated")
             return Asker(subject["commonName"][-1], groups)
@@ -96,7 +97,7 @@ class Authorization:
             "version": "v1",
             "resource": "nodes",
             "subresource": subresource,
-            "name": self._node,
+            "name": self.node,
         }
         spec = {"user": asker.user, "groups": list(asker.groups), "uid": asker.uid, "resourceAttributes": attributes}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from allot.http1.connections import Connection
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request, Upgrade
+from allot.http1.websockets import WebSocket, handshake
 from allot.node.runtimes.port import RuntimeFailure, Streams
-from allot.node.serving.http import HttpError, Request
-from allot.node.serving.spdy import Pipe, SpdySession, SpdyStream, StreamPipe
-from allot.node.serving.websockets import WebSocket, wants_websocket
+from allot.node.serving.spdy import Pipe, SpdySession, SpdyStream
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _COMMAND_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _PORT_PROTOCOL = "portforward.k8s.io"
 _TUNNEL = f"SPDY/3.1+{_PORT_PROTOCOL}"
 _STREAMS_S = 30.0
+_SPDY = "SPDY/3.1"
 _PROTOCOL_HEADER = "x-stream-protocol-version"
 
 Connect = Callable[[int], Awaitable[Streams]]
@@ -80,28 +83,43 @@ def wanted_streams(request: Request) -> Wanted:
     return wanted
 
 
-async def run_command(request: Request, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> None:
-    """Connect a client with a program until one of them ends. Nothing is started before the client is understood."""
-    if wants_websocket(request):
-        socket = await WebSocket.accept(request, _COMMAND_PROTOCOLS)
-        await _converse(_SocketChannels(socket), wanted, start)
-        return
-    if not request.header("upgrade").lower().startswith("spdy/3.1"):
+def run_command(request: Request, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> Upgrade:
+    """Connects a client with a program until one of them ends. Nothing is started before the client is understood; HttpError."""
+
+    async def by_websocket(connection: Connection) -> None:
+        await _converse(_SocketChannels(WebSocket(connection)), wanted, start)
+
+    async def by_spdy(connection: Connection) -> None:
+        session = SpdySession(connection)
+        reading = asyncio.ensure_future(session.run())
+        try:
+            channels = _SpdyChannels()
+            await channels.collect(session, wanted)
+            await _converse(channels, wanted, start)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    if request.head.upgrade == "websocket":
+        protocol = _chosen(_COMMAND_PROTOCOLS, request.header("sec-websocket-protocol"), required=False)
+        return Upgrade("websocket", handshake(request.head, protocol), by_websocket)
+    _expect_spdy(request)
+    protocol = _chosen(_COMMAND_PROTOCOLS, request.header(_PROTOCOL_HEADER))
+    return Upgrade(_SPDY, {"X-Stream-Protocol-Version": protocol}, by_spdy)
+
+
+def _expect_spdy(request: Request) -> None:
+    if not request.head.upgrade.startswith("spdy/3.1"):
         raise HttpError(400, "unable to upgrade: expected a WebSocket or SPDY/3.1")
-    offered = [each.strip() for each in request.header(_PROTOCOL_HEADER).split(",")]
-    protocol = next((each for each in _COMMAND_PROTOCOLS if each in offered), "")
-    if not protocol:
+
+
+def _chosen(protocols: Sequence[str], offers: str, *, required: bool = True) -> str:
+    """The first of our protocols that the client offers; HttpError if it offers others."""
+    offered = [each.strip() for each in offers.split(",") if each.strip()]
+    protocol = next((each for each in protocols if each in offered), "")
+    if not protocol and (offered or required):
         raise HttpError(403, f"unable to upgrade: none of {', '.join(offered)} is supported")
-    await request.upgrade("SPDY/3.1", {"X-Stream-Protocol-Version": protocol})
-    session = SpdySession(StreamPipe(request.reader, request.writer))
-    reading = asyncio.ensure_future(session.run())
-    try:
-        channels = _SpdyChannels()
-        await channels.collect(session, wanted)
-        await _converse(channels, wanted, start)
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+    return protocol
 
 
 async def _converse(channels: _Channels, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> None:
@@ -250,7 +268,7 @@ class _SocketPipe:
             try:
                 self._held += await anext(self._messages)
             except StopAsyncIteration:
-                raise asyncio.IncompleteReadError(bytes(self._held), count) from None
+                raise ConnectionResetError("the client has left") from None
         data = bytes(self._held[:count])
         del self._held[:count]
         return data
@@ -265,23 +283,26 @@ def _port(text: str) -> int | None:
     return number if 0 < number <= _PORT_MAX else None
 
 
-async def forward_ports(request: Request, connect: Connect) -> None:
-    """Connect a client with ports of a pod, for as long as it stays."""
-    if wants_websocket(request):
-        texts = [each for value in request.all("port") for each in value.split(",")]
-        ports = [port for port in map(_port, texts) if port is not None]
-        if len(ports) != len(texts):
-            raise HttpError(400, f"invalid port: expected numbers from 1 to {_PORT_MAX}")
-        socket = await WebSocket.accept(request, (_TUNNEL, *_COMMAND_PROTOCOLS))
-        if socket.protocol == _TUNNEL:
+def forward_ports(request: Request, connect: Connect) -> Upgrade:
+    """Connects a client with ports of a pod, for as long as it stays; HttpError."""
+    if request.head.upgrade != "websocket":
+        _expect_spdy(request)
+        return Upgrade(_SPDY, {"X-Stream-Protocol-Version": _PORT_PROTOCOL}, lambda pipe: _forward(pipe, connect))
+    texts = [each for value in request.all("port") for each in value.split(",")]
+    ports = [port for port in map(_port, texts) if port is not None]
+    if len(ports) != len(texts):
+        raise HttpError(400, f"invalid port: expected numbers from 1 to {_PORT_MAX}")
+    offers = request.header("sec-websocket-protocol")
+    protocol = _chosen((_TUNNEL, *_COMMAND_PROTOCOLS), offers, required=False)
+
+    async def converse(connection: Connection) -> None:
+        socket = WebSocket(connection)
+        if protocol == _TUNNEL:
             await _forward(_SocketPipe(socket), connect)
         else:
             await _forward_channels(socket, ports, connect)
-        return
-    if not request.header("upgrade").lower().startswith("spdy/3.1"):
-        raise HttpError(400, "unable to upgrade: expected a WebSocket or SPDY/3.1")
-    await request.upgrade("SPDY/3.1", {"X-Stream-Protocol-Version": _PORT_PROTOCOL})
-    await _forward(StreamPipe(request.reader, request.writer), connect)
+
+    return Upgrade("websocket", handshake(request.head, protocol), converse)
 
 
 async def _forward(pipe: Pipe, connect: Connect) -> None:
@@ -338,9 +359,10 @@ async def _forward_one(session: SpdySession, data: SpdyStream, errors: SpdyStrea
     except (ConnectionError, TimeoutError):
         pass
     finally:
+        # First the port: who ends this task twice ends it at the next pause.
+        await streams.close()
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
-        await streams.close()
         session.forget(data)
         session.forget(errors)
 
@@ -357,26 +379,26 @@ async def _forward_channels(socket: WebSocket, ports: list[int], connect: Connec
             await _quietly(socket.send(bytes((2 * position + 1,)) + str(error).encode()))
 
     tasks = []
-    for position, port in enumerate(ports[:127]):
-        for channel in (2 * position, 2 * position + 1):
-            await socket.send(bytes((channel,)) + struct.pack("<H", port))
-        try:
-            opened[position] = await connect(port)
-        except RuntimeFailure as error:
-            await socket.send(bytes((2 * position + 1,)) + str(error).encode())
-            continue
-        tasks.append(asyncio.ensure_future(tell(position, opened[position])))
     try:
+        for position, port in enumerate(ports[:127]):
+            for channel in (2 * position, 2 * position + 1):
+                await socket.send(bytes((channel,)) + struct.pack("<H", port))
+            try:
+                opened[position] = await connect(port)
+            except RuntimeFailure as error:
+                await socket.send(bytes((2 * position + 1,)) + str(error).encode())
+                continue
+            tasks.append(asyncio.ensure_future(tell(position, opened[position])))
         async for message in socket.messages():
             streams = opened.get(message[0] // 2) if message else None
             if streams is not None and len(message) > 1:
                 await streams.write(message[1:])
     finally:
+        for streams in opened.values():
+            await streams.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for streams in opened.values():
-            await streams.close()
 
 
 async def _quietly(doing: Awaitable[None]) -> None:

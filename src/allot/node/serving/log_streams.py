@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from allot.core.lifecycle.times import seconds_of
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request, Response
 from allot.node.logs import LogOptions, read_log
-from allot.node.serving.http import HttpError, Request
 
 # As long as a number of 64 bits can be at all.
 _DIGITS_MAX = 18
 
 
-async def stream_log(
-    request: Request, path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]
-) -> None:
+def stream_log(path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]) -> Response:
     """The part of a log that is asked for; is_running: whether more may come."""
+    return Response(_pieces(path, options, is_running), "text/plain")
+
+
+async def _pieces(path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
     try:
-        pieces = read_log(path, options, is_running)
-        await request.start_stream("text/plain")
-        async for piece in pieces:
-            await request.piece(piece)
+        async for piece in read_log(path, options, is_running):
+            yield piece
     except OSError as error:
-        if isinstance(error, ConnectionError | TimeoutError):
-            raise
-        await request.piece(f"failed to read the log: {(error.strerror or str(error)).lower()}\n".encode())
-    await request.piece(b"")
+        yield f"failed to read the log: {(error.strerror or str(error)).lower()}\n".encode()
 
 
 def log_options(request: Request, now: float) -> LogOptions:

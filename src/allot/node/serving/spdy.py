@@ -19,7 +19,6 @@ _DATA_BYTES_MAX = 32 * 1024
 _HEADERS_BYTES_MAX = 256 * 1024
 _STREAMS_MAX = 1000
 _WAITING_MAX = 64
-_WRITE_S = 60.0
 
 # The words with which header compression begins (SPDY draft 3.1, section 2.6.10.1).
 _WORDS = [
@@ -101,28 +100,10 @@ class Pipe(Protocol):
     """Where frames come from and go to: a connection, or something tunneled through another protocol."""
 
     async def read_exactly(self, count: int) -> bytes:
-        """So many bytes; IncompleteReadError at the end."""
+        """So many bytes; ConnectionError at the end."""
 
     async def write(self, data: bytes) -> None:
         """Bytes, waiting while they are not read."""
-
-
-class StreamPipe:
-    """A connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def read_exactly(self, count: int) -> bytes:
-        """From the connection."""
-        return await self._reader.readexactly(count)
-
-    async def write(self, data: bytes) -> None:
-        """To the connection."""
-        self._writer.write(data)
-        async with asyncio.timeout(_WRITE_S):
-            await self._writer.drain()
 
 
 class SpdyStream:
@@ -175,7 +156,7 @@ class SpdySession:
         try:
             while True:
                 await self._frame()
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, BadFrame, zlib.error, struct.error):
+        except (ConnectionError, TimeoutError, BadFrame, zlib.error, struct.error):
             pass
         finally:
             self.opened.put_nowait(None)

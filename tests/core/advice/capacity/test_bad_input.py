@@ -99,7 +99,7 @@ def test_damaged_dumps_are_counted_and_planned_with_or_refused(first: int) -> No
             claim_tree(world, found)
         for pool in published_pools(world):
             for entry in pool.entries:
-                device_tree(world, entry)
+                device_tree(world, pool, entry)
         node_tree(world, "n1")
         manifest = _manifest() if dice.random() < 0.5 else _damaged(_manifest(), dice)
         try:

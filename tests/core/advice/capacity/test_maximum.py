@@ -216,7 +216,13 @@ def _taken(
 # --- the same case as objects ---
 
 
-def _planned(case: Case) -> Any:
+def _planned(case: Case, *quotas: Any) -> Any:
+    cluster, templates, pods = _planned_parts(case, *quotas)
+    return world.plan(cluster, *templates, *pods)
+
+
+def _planned_parts(case: Case, *quotas: Any) -> tuple[Any, list[Any], list[Any]]:
+    """The cluster, and templates and pods of the manifest."""
     objects: list[Any] = [world.device_class()]
     for node, cpu in enumerate(case.cpus):
         objects.append(world.node(f"n{node}", cpu=str(cpu)))
@@ -237,7 +243,7 @@ def _planned(case: Case) -> Any:
         world.pod(f"p{number}", cpu=str(pod.cpu) if pod.cpu else "", templates=(f"t{number}",))
         for number, pod in enumerate(case.pods)
     ]
-    return world.plan(world.snapshot(*objects), *templates, *pods)
+    return world.snapshot(*objects, *quotas), templates, pods
 
 
 def _published(device: Device) -> dict[str, Any]:
@@ -288,3 +294,76 @@ def test_the_cases_are_not_trivial() -> None:
     assert sum(most > 1 for most, _ in found) > 40
     assert sum(most == 0 for most, _ in found) > 20
     assert sum(most > 0 and len(set(case.pods)) > 1 for most, case in found) > 10
+
+
+# --- quotas ---
+
+_NAMES = (
+    "pods",
+    "requests.cpu",
+    "count/resourceclaims.resource.k8s.io",
+    "gpu.deviceclass.resource.k8s.io/devices",
+    "services",
+)
+
+
+def _charged(case: Case, name: str) -> int:
+    """What a copy takes of something that a quota limits."""
+    devices = sum(request.count for pod in case.pods for request in pod.requests)
+    amounts = (len(case.pods), sum(pod.cpu for pod in case.pods), len(case.pods), devices, 0)
+    return dict(zip(_NAMES, amounts, strict=True))[name]
+
+
+def _held(case: Case, name: str) -> int:
+    """What is taken already, by the claims that there are."""
+    return len(case.held) if name in _NAMES[2:4] else 0
+
+
+def _allowed(case: Case, hard: dict[str, int], used: dict[str, int]) -> int:
+    """Copies one after another, as long as nothing is above its bound."""
+    left = {name: hard[name] - used[name] for name in hard}
+    for copies in itertools.count():
+        for name in left:
+            left[name] -= _charged(case, name)
+        if any(amount < 0 for name, amount in left.items() if _charged(case, name)) or copies > 100:
+            return copies
+    raise AssertionError("counting ends")
+
+
+def _quota(name: str, hard: dict[str, int], used: dict[str, int] | None) -> dict[str, Any]:
+    limits = {key: str(value) for key, value in hard.items()}
+    status = {} if used is None else {"hard": limits, "used": {key: str(value) for key, value in used.items()}}
+    metadata = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": limits},
+        "status": status,
+    }
+
+
+@pytest.mark.parametrize("first", range(0, 120, 40))
+def test_with_quotas_the_maximum_is_what_search_and_counting_find(first: int) -> None:
+    limited = 0
+    for seed in range(first, first + 40):
+        case = _case(seed)
+        dice = random.Random(seed)
+        allowed = 1000
+        quotas = []
+        for number in range(dice.choice((1, 1, 2))):
+            names = dice.sample(_NAMES, k=dice.randint(1, 3))
+            if not all(pod.cpu for pod in case.pods) and "requests.cpu" in names:
+                names = ["pods"]
+            hard = {name: dice.randint(0, 6) for name in names}
+            # Counted from what is there, or as the quota's status says.
+            used = {name: dice.randint(0, 3) for name in names} if dice.random() < 0.5 else None
+            quotas.append(_quota(f"q{number}", hard, used))
+            allowed = min(allowed, _allowed(case, hard, used or {name: _held(case, name) for name in names}))
+        outcome, most = _planned(case, *quotas), _search(case)
+        assert outcome.maximum.is_exact, f"seed {seed}: {outcome.maximum}"
+        assert outcome.maximum.copies == min(most, allowed), f"seed {seed}: {case} {quotas}"
+        assert outcome.scheduled <= outcome.maximum.copies, f"seed {seed}"
+        assert outcome.is_blocked_by_quota is (outcome.scheduled == allowed), f"seed {seed}"
+        limited += allowed < most
+    assert limited > 5

@@ -13,8 +13,8 @@ from allot.core.advice.planning.changes import (
     drained,
     nodes_like,
     nodes_named,
+    with_assumed_capacity,
     with_objects,
-    with_room,
     without_nodes,
 )
 from allot.core.advice.planning.copies import NoTemplate
@@ -401,10 +401,10 @@ def test_nodes_that_say_nothing_about_their_size_have_room() -> None:
     bare = node("n0")
     del bare["status"]
     cluster = snapshot(device_class(), bare, slices("n0", gpus(2)))
-    roomy, silent = with_room(cluster)
+    roomy, silent = with_assumed_capacity(cluster)
     assert silent == 1
     assert plan(roomy, *_train(cpu="2")).scheduled == 2
-    assert with_room(_cluster(1))[1] == 0
+    assert with_assumed_capacity(_cluster(1))[1] == 0
 
 
 # --- nodes that are not there yet ---

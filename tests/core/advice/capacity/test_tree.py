@@ -113,7 +113,7 @@ def test_constraints_configuration_and_alternatives_are_told() -> None:
     tree = claim_tree(found, found.all(api.ResourceClaim)[0])
     asked, constraint, configured = tree.children
     assert asked.facts == {"asks for": "2 of x or 1 of y", "chosen": "a"}
-    assert asked.children[0].problem == "the device is not published any more"
+    assert asked.children[0].problem == "the device is no longer published"
     assert constraint.facts == {"must be": "the same", "for": "all requests"}
     assert configured.facts["parameters"] == '{"kind":"Sharing"}'
 
@@ -132,7 +132,8 @@ def test_what_a_driver_says_against_a_device_is_told() -> None:
 def test_a_device_leads_to_its_holders_and_watchers() -> None:
     watcher = held("watcher", "n1", "gpu-0", adminAccess=True)
     found = situation(slices("n1", gpus(1)), held("c", "n1", "gpu-0", pods=("p",)), watcher)
-    tree = device_tree(found, published_pools(found)[0].entries[0])
+    pool = published_pools(found)[0]
+    tree = device_tree(found, pool, pool.entries[0])
     assert [(branch.name, dict(branch.facts)) for branch in tree.children] == [
         ("default/c", {"holds": "all of it"}),
         ("default/watcher", {"access": "admin"}),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from allot.core.advice.planning.manifest import read_manifest
-from allot.core.advice.planning.outcome import Outcome, outcome_of
+from allot.core.advice.planning.outcome import PlanResult, outcome_of
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model.meta import APIStruct
@@ -128,7 +128,7 @@ def situation(*objects: Object | list[Object], taken_at: float | None = None) ->
     return WhatIfCluster(snapshot(*objects, taken_at=taken_at))
 
 
-def plan(cluster: Snapshot, *manifest: Object, limit: int = 1000, more: Iterable[APIStruct] = ()) -> Outcome:
+def plan(cluster: Snapshot, *manifest: Object, limit: int = 1000, more: Iterable[APIStruct] = ()) -> PlanResult:
     """How many copies of a manifest fit."""
     read = read_manifest(manifest, cluster)
     everything = Snapshot((*cluster.objects, *read.context, *more), cluster.taken_at)

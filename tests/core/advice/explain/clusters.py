@@ -102,7 +102,9 @@ def holding(node_name: str, *devices: str, users: tuple[str, ...] = (), since: s
 
 def pod(name: str, *, cpu: str = "1", status: Object | None = None, **spec: Any) -> Object:
     """A pod that waits."""
-    container = {"name": "main", "image": "train", "resources": {"requests": {"cpu": cpu}}}
+    claims = [{"name": entry["name"]} for entry in spec.get("resourceClaims", [])]
+    resources = {"requests": {"cpu": cpu}, **({"claims": claims} if claims else {})}
+    container = {"name": "main", "image": "train", "resources": resources}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -62,7 +62,7 @@ def test_a_template_that_does_not_exist_with_one_that_is_similar() -> None:
 def test_a_template_in_another_namespace_can_be_copied() -> None:
     found = explained(GPU_NODE, template("single", asks(), namespace="ml"), from_template("train", "single"))
     assert "there is one in namespace ml" in found.cause
-    assert found.changes[0].text == "create ResourceClaimTemplate default/single, a copy of it"
+    assert found.changes[0].text == "copy ResourceClaimTemplate ml/single to namespace default"
 
 
 def test_a_claim_that_does_not_exist() -> None:
@@ -74,7 +74,7 @@ def test_a_claim_that_does_not_exist() -> None:
 
 def test_a_template_named_as_a_claim() -> None:
     found = explained(GPU_NODE, template("single", asks()), wanting("train", "single"))
-    assert "it belongs into resourceClaimTemplateName" in found.cause
+    assert "it belongs in resourceClaimTemplateName" in found.cause
     assert found.changes[0].verified
 
 
@@ -127,7 +127,7 @@ def test_admin_access_needs_a_label() -> None:
 def test_a_claim_that_the_controller_has_not_made_yet() -> None:
     found = explained(GPU_NODE, template("single", asks()), from_template("train", "single"))
     assert found.reason is Reason.CLAIM_NOT_CREATED
-    assert "has not been made yet" in found.cause
+    assert "has not been created yet" in found.cause
 
 
 def test_a_class_that_does_not_exist() -> None:
@@ -188,7 +188,7 @@ def test_devices_that_cannot_be_prepared(message: str, cause: str) -> None:
 
 def test_a_pod_on_a_node_that_is_gone() -> None:
     found = explained(node("n"), pod("train", nodeName="gone"))
-    assert "bound to node gone, which the cluster does not have" in found.cause
+    assert "node gone no longer exists" in found.cause
 
 
 # --- claims, and what is not there ---

@@ -49,8 +49,8 @@ def test_a_gang_with_one_device_too_few_tells_how_many_could_be_placed() -> None
     found = Explainer(cluster).group("default", "gang")
     assert found.reason is Reason.GANG
     assert "only 3 of the 4 pods that it needs at once can be placed" in found.cause
-    assert "claim default/held (pod default/notebook) and 3 of the gang's own pods" in found.cause
-    assert found.changes[0].text == "wait for or delete pod default/notebook on node n"
+    assert "pod default/notebook and 3 of the gang's own pods" in found.cause
+    assert found.changes[0].text == "delete pod default/notebook on node n, or wait until it ends"
 
 
 def test_a_pod_of_a_gang_waits_for_its_gang() -> None:
@@ -63,7 +63,7 @@ def test_a_pod_of_a_gang_waits_for_its_gang() -> None:
 def test_a_gang_with_too_few_pods_waits_for_them() -> None:
     found = Explainer(snapshot(node("n"), gang(3), members(2))).group("default", "gang")
     assert found.reason is Reason.GROUP_INCOMPLETE
-    assert "needs 3 pods to start, but only 2 of them exist" in found.cause
+    assert "needs 3 pods to start, but only 2 exist" in found.cause
 
 
 def test_a_group_that_does_not_exist() -> None:
@@ -95,14 +95,88 @@ def test_a_member_that_has_ended_does_not_count_as_the_scheduler_does_not_count_
     assert asked.closed.status.reasons == ("waiting for minCount pods from a gang to appear in scheduling queue",)
     for found in (Explainer(cluster).group("default", "gang"), Explainer(cluster).pod("default", "worker-0")):
         assert found.reason is Reason.GROUP_INCOMPLETE
-        assert "needs 3 pods to start, but only 2 of them exist: 1 more have ended or are being deleted" in found.cause
-    assert [change.text for change in found.changes if change.verified] == ["lower minCount to 2"]
+        assert "needs 3 pods to start, but only 2 exist: pod ended has ended" in found.cause
+    assert [change.text for change in found.changes if change.verified] == [
+        "create pod ended again",
+        "lower minCount to 2",
+    ]
 
 
 def test_a_gang_is_held_back_by_the_pod_that_the_scheduler_names() -> None:
     gated = pod("gated", schedulingGates=[{"name": "quota"}], schedulingGroup={"podGroupName": "gang"})
     cluster = snapshot(node("n"), pool("n", gpus(4)), device_class(), gang(2), members(2), gated)
     explainer = Explainer(cluster)
-    assert "because of pod gated: it is held back by scheduling gate quota" in explainer.group("default", "gang").cause
+    assert "because of pod gated: it has scheduling gate quota" in explainer.group("default", "gang").cause
     assert "because of pod gated" in explainer.pod("default", "worker-0").cause
     assert explainer.pod("default", "gated").reason is Reason.SCHEDULING_GATE
+
+
+# --- groups of groups, groups of other schedulers ---
+
+
+def composite(minimum: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": "job", "namespace": "default", "uid": "uid-job"},
+        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": minimum}}},
+    }
+
+
+def part(name: str, minimum: int) -> dict[str, Any]:
+    found = gang(minimum)
+    spec = {**found["spec"], "parentCompositePodGroupName": "job"}
+    return {**found, "metadata": {**found["metadata"], "name": name, "uid": f"uid-{name}"}, "spec": spec}
+
+
+def parts(name: str, count: int) -> list[dict[str, Any]]:
+    group = {"schedulingGroup": {"podGroupName": name}}
+    return [each for number in range(count) for each in templated(f"{name}-{number}", asks(), **group)]
+
+
+def test_a_group_of_a_tree_waits_for_the_tree() -> None:
+    cluster = snapshot(
+        node("n"),
+        pool("n", gpus(3)),
+        device_class(),
+        composite(2),
+        part("a", 2),
+        part("b", 2),
+        parts("a", 2),
+        parts("b", 2),
+    )
+    found = Explainer(cluster).group("default", "a")
+    assert found.reason is Reason.GANG
+    assert "decided with the other groups of CompositePodGroup default/job" in found.cause
+    assert "minGroupCount (2) cannot be satisfied: 1 scheduled, 0 remaining" in found.cause
+    assert any("PodGroup default/b: minCount (2) cannot be satisfied" in detail for detail in found.details)
+    assert Explainer(cluster).pod("default", "b-0").reason is Reason.GANG
+
+
+def test_a_tree_that_is_not_complete_is_told_so() -> None:
+    cluster = snapshot(node("n"), device_class(), composite(2), part("a", 1), parts("a", 1))
+    found = Explainer(cluster).group("default", "a")
+    assert found.reason is Reason.GROUP_INCOMPLETE
+    assert "CompositePodGroup default/job has too few groups" in found.cause
+    missing = snapshot(node("n"), device_class(), part("a", 1), parts("a", 1))
+    assert "CompositePodGroup default/job, which does not exist" in Explainer(missing).group("default", "a").cause
+
+
+def test_a_group_of_coscheduling_is_explained_like_others() -> None:
+    group = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "training", "namespace": "default", "uid": "uid-training"},
+        "spec": {"minMember": 3},
+    }
+    pods = [part_ for number in range(3) for part_ in templated(f"worker-{number}", asks())]
+    for each in pods:
+        if each["kind"] == "Pod":
+            each["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "training"}
+    found = Explainer(snapshot(node("n"), pool("n", gpus(2)), device_class(), group, pods)).group("default", "training")
+    assert "only 2 of the 3 pods that it needs at once can be placed" in found.cause
+    assert any("at most 2 of the 3" in detail for detail in found.details)
+    assert any("lower minMember of PodGroup training to 2" in change.text for change in found.changes)
+    two = [each for each in pods if "worker-2" not in each["metadata"]["name"]]
+    few = snapshot(node("n"), pool("n", gpus(2)), device_class(), group, two)
+    assert Explainer(few).group("default", "training").reason is Reason.GROUP_INCOMPLETE

@@ -46,7 +46,7 @@ def test_a_taint_of_a_node_is_tolerated_in_the_pod_first() -> None:
 def test_a_node_that_is_not_ready_has_to_be_repaired() -> None:
     taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
     found = explained(node("gpu", taints=[taint]), pool("gpu", gpus(1)), device_class(), templated("train", asks()))
-    assert found.changes[0].text.startswith("get node gpu into order")
+    assert found.changes[0].text.startswith("bring node gpu back")
 
 
 def test_a_node_selector_that_leads_away_from_the_devices_is_told_with_both_values() -> None:
@@ -82,12 +82,12 @@ def test_cpu_that_is_short_where_devices_are_free_is_told_with_numbers() -> None
         templated("train", asks(), cpu="4"),
     )
     assert found.reason is Reason.RESOURCES
-    assert "has 2 of cpu free, but the pod needs 4" in found.cause
+    assert "has 2 cpu free, but the pod needs 4" in found.cause
     assert found.nearest is not None
     assert found.nearest.reasons == ("cpu: 2 free, 4 needed",)
     assert [change.text for change in found.changes] == [
-        "ask for no more than cpu 2",
-        "wait for or delete pod default/other on node gpu",
+        "ask for at most 2 cpu in the pod",
+        "delete pod default/other on node gpu, or wait until it ends",
         "add one node like gpu",
     ]
 
@@ -136,7 +136,7 @@ def test_an_extended_resource_that_nobody_offers_can_be_served_by_a_class() -> N
     container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     found = explained(node("gpu"), pool("gpu", gpus(1)), device_class(), pod("train", containers=[container]))
     assert found.reason is Reason.RESOURCE_UNKNOWN
-    assert "no DeviceClass has extendedResourceName nvidia.com/gpu" in found.cause
+    assert "it asks for nvidia.com/gpu, which no node offers (no device plugin) and no DeviceClass names" in found.cause
     assert found.changes[0].patches[0].patch[0]["path"] == "/spec/extendedResourceName"
 
 
@@ -153,7 +153,7 @@ def test_a_shared_claim_binds_the_pod_to_its_node() -> None:
     )
     assert found.reason in (Reason.PINNED, Reason.RESOURCES)
     assert "claim default/shared is allocated" in found.cause
-    assert "has 0 of cpu free, but the pod needs 1" in found.cause
+    assert "has 0 cpu free, but the pod needs 1" in found.cause
     assert found.changes[0].verified
 
 
@@ -166,7 +166,7 @@ def test_a_claim_on_a_node_that_is_gone_can_be_released() -> None:
         wanting("train", "mine"),
     )
     assert found.reason is Reason.PINNED
-    assert "node gone does not exist any more" in found.cause
+    assert "node gone no longer exists" in found.cause
     assert found.changes[0].node == "b"
 
 
@@ -183,7 +183,7 @@ def test_a_pod_that_runs_is_told_where_and_what_other_nodes_would_say() -> None:
     )
     assert found.cause == "default/train runs on node a with device gpu.nvidia.com/a/gpu-0"
     assert {group.nodes: group.reasons for group in found.nodes} == {
-        ("b",): ("would do as well",),
+        ("b",): ("would fit as well",),
         ("c",): ("has no devices of class gpu",),
     }
 
@@ -191,7 +191,7 @@ def test_a_pod_that_runs_is_told_where_and_what_other_nodes_would_say() -> None:
 def test_a_pod_that_fits_is_said_to_fit() -> None:
     found = explained(node("a"), pool("a", gpus(1)), device_class(), templated("train", asks()))
     assert found.reason is Reason.FITS
-    assert "it fits on node a" in found.cause
+    assert "would be placed on node a when the scheduler gets to it" in found.cause
 
 
 def test_pods_of_lower_priority_are_named() -> None:

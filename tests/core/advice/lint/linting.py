@@ -7,7 +7,7 @@ from textwrap import dedent
 from allot.cli.linting.config_checks import CONFIG_CHECKS
 from allot.cli.linting.knowledge import profiles_snapshot
 from allot.cli.linting.server_answers import ServerAnswers
-from allot.core.advice.lint.finding import Finding, apply_edits
+from allot.core.advice.lint.finding import Finding, apply_fixes
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.linter import lint
 from allot.core.advice.lint.source import subjects
@@ -56,8 +56,7 @@ def the(text: str, rule: str, knowledge: Knowledge = NOTHING) -> Finding:
 def fixed(text: str, knowledge: Knowledge = NOTHING) -> str:
     """The text with all safe fixes."""
     text = dedent(text)
-    edits = [edit for finding in findings(text, knowledge) if finding.fix for edit in finding.fix.edits]
-    return apply_edits(text, edits)[0]
+    return apply_fixes(text, [finding.fix for finding in findings(text, knowledge) if finding.fix])[0]
 
 
 def claim(expression: str, *, class_name: str = "gpu.nvidia.com", extra: str = "") -> str:

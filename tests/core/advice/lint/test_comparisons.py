@@ -82,15 +82,15 @@ spec:
 def test_devices_that_change_sides_are_named() -> None:
     text = claim('device.attributes["gpu.example.com"].memory >= "16Gi"', class_name="x")
     found = the(text, "text-compared-as-size", cluster(_TEXT_SIZES))
-    assert "left out although they would do: gpu.example.com/n1/large" in found.message
-    assert "taken although they would not do: gpu.example.com/n1/small" in found.message
+    assert "left out although they fit: gpu.example.com/n1/large" in found.message
+    assert "taken although they do not fit: gpu.example.com/n1/small" in found.message
     assert found.fix is not None
     assert 'quantity(device.attributes["gpu.example.com"].memory).compareTo(quantity("16Gi")) >= 0' in found.fix.text
 
 
 def test_devices_of_a_profile_that_would_do_are_named() -> None:
     found = the(_gpu(">=", "16Gi"), "text-compared-as-size", hardware("h100"))
-    assert "left out although they would do: gpu.nvidia.com/h100/gpu-0" in found.message
+    assert "left out although they fit: gpu.nvidia.com/h100/gpu-0" in found.message
 
 
 def test_devices_on_which_the_expression_fails_are_not_taken() -> None:
@@ -124,3 +124,40 @@ def test_a_value_that_is_almost_that_of_a_known_device_is_taken_for_misspelt() -
 @pytest.mark.parametrize("value", ["NVIDIA H100 80GB HBM3", "Tesla T4"])
 def test_values_that_known_devices_have_or_other_devices_could_have_are_fine(value: str) -> None:
     assert not by_rule(_gpu("==", value, "productName"), "unknown-value", hardware("h100"))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.attributes["gpu.nvidia.com"].productName == "NVIDIA-H100"',
+        'device.attributes["gpu.nvidia.com"].productName in ["NVIDIA H100 80GB HMB3", "Tesla T4"]',
+    ],
+)
+def test_parts_of_values_and_members_of_lists_are_taken_for_misspelt_too(expression: str) -> None:
+    found = the(claim(expression), "unknown-value", hardware("h100"))
+    assert found.fix is not None
+    assert found.fix.text == 'did you mean "NVIDIA H100 80GB HBM3"?'
+
+
+def test_against_a_cluster_a_value_that_no_device_has_is_told_with_those_that_there_are() -> None:
+    text = claim('device.attributes["gpu.example.com"].memory == "1Ti"', class_name="x")
+    found = the(text, "unknown-value", cluster(_TEXT_SIZES))
+    assert found.fix is not None
+    assert found.fix.text == "there is 141Gi, 24Gi, 8Gi"
+
+
+def test_a_value_in_an_alternative_need_not_be_there() -> None:
+    alternatives = """\
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceClaim
+        metadata: {name: c}
+        spec:
+          devices:
+            requests:
+            - name: gpu
+              firstAvailable:
+              - {name: best, deviceClassName: x, selectors: [{cel: {expression: 'device.attributes["gpu.example.com"].memory == "1Ti"'}}]}
+              - {name: other, deviceClassName: x}
+        """
+    assert not by_rule(alternatives, "unknown-value", cluster(_TEXT_SIZES))
+    assert by_rule(alternatives.replace("1Ti", "141gi"), "unknown-value", cluster(_TEXT_SIZES))

@@ -96,7 +96,7 @@ _TEXTS = st.text(alphabet="abc:-–—{}[]\"'“”\u00a0\t\n |>&*!#%@,.0", max_
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_TEXTS)
 def test_any_text_gives_findings_and_no_failure(text: str) -> None:
     for finding in lint([read_source(text.encode(), "f.yaml")], NOTHING, SERVER):
@@ -125,7 +125,7 @@ _KINDS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_KINDS, _VALUES)
 def test_objects_of_any_form_give_findings_and_no_failure(kind: tuple[str, str], spec: object) -> None:
     text = json.dumps({"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "x"}, "spec": spec})

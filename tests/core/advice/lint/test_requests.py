@@ -7,7 +7,7 @@ from textwrap import dedent, indent
 import pytest
 
 from allot.core.advice.lint.finding import Severity
-from core.advice.lint.linting import by_rule, cluster, findings, hardware, the
+from core.advice.lint.linting import by_rule, cluster, findings, fixed, hardware, the
 
 _CONFIG = """\
 config:
@@ -172,3 +172,36 @@ def test_admin_access_depends_on_the_label_of_the_namespace() -> None:
     assert not by_rule(_claim(_ADMIN) + _NAMESPACE % _LABEL, "admin-access")
     known = cluster((_NAMESPACE % _LABEL).removeprefix("---\n"))
     assert not by_rule(_claim(_ADMIN), "admin-access", known)
+
+
+def test_a_constraint_or_config_on_a_request_that_is_not_there_is_told_with_the_nearest() -> None:
+    text = """\
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceClaim
+        metadata: {name: c}
+        spec:
+          devices:
+            requests:
+            - {name: gpu, exactly: {deviceClassName: gpu.nvidia.com, count: 2}}
+            - {name: nic, firstAvailable: [{name: fast, deviceClassName: dranet}, {name: slow, deviceClassName: dranet}]}
+            constraints:
+            - {requests: [gpus, nic/fats], matchAttribute: resource.kubernetes.io/pcieRoot}
+        """
+    fixes = [found.fix.text for found in by_rule(text, "invalid-value") if found.fix is not None]
+    assert fixes == ['did you mean "gpu"?', 'did you mean "nic/fast"?']
+
+
+def test_a_misspelt_attribute_of_kubernetes_own_is_told_without_devices_and_fixed() -> None:
+    text = """\
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceClaim
+        metadata: {name: c}
+        spec:
+          devices:
+            requests:
+            - {name: gpu, exactly: {deviceClassName: gpu.nvidia.com, count: 2}}
+            constraints:
+            - matchAttribute: "resource.kubernetes.io/pcieroot"
+        """
+    assert the(text, "constraint-attribute").severity is Severity.WARNING
+    assert 'matchAttribute: "resource.kubernetes.io/pcieRoot"' in fixed(text)

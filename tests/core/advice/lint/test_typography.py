@@ -29,7 +29,7 @@ def test_a_document_that_is_no_yaml_does_not_hide_the_others() -> None:
         ("a:\n\tb: 1\n", "line 2 is indented with a tab"),
         ("a: b: {{ .Values.x }}\n", "unfilled template"),
         ("```yaml\na: b: c\n```\n", "Markdown"),
-        ("a: “b: c”: d\n", "quotes of print"),
+        ("a: “b: c”: d\n", "typographic quotes"),
     ],
 )
 def test_the_likely_cause_is_told(text: str, cause: str) -> None:

@@ -115,6 +115,17 @@ def test_bindings_name_the_group_of_roles_and_users() -> None:
 
 # --- rules ---
 
+EXTERNAL: Object = {
+    "type": "External",
+    "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": "1"}},
+}
+
+
+def scaler(**spec: object) -> Object:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}
+    return named(spec={"scaleTargetRef": target, "maxReplicas": 3, **spec})
+
+
 PVC_SPEC: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
@@ -184,7 +195,20 @@ PVC_SPEC: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": 
          ['spec.schedule: Invalid value: "* * *": expected exactly 5 fields, found 3: [* * *]']),
         ("autoscaling", "HorizontalPodAutoscaler", named(spec={"scaleTargetRef": {"kind": "D", "name": "x"}}),
          ["spec.maxReplicas: Required value: must be set and greater than 0",
-          "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`"]),
+          "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
+          'spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group']),
+        ("autoscaling", "HorizontalPodAutoscaler", scaler(minReplicas=-1),
+         ["spec.minReplicas: Invalid value: -1: must be greater than or equal to 0"]),
+        ("autoscaling", "HorizontalPodAutoscaler", scaler(minReplicas=0),
+         ["spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas"]),
+        ("autoscaling", "HorizontalPodAutoscaler", scaler(minReplicas=0, metrics=[EXTERNAL]), []),
+        ("autoscaling", "HorizontalPodAutoscaler",
+         scaler(scaleTargetRef={"apiVersion": "a/b/c", "kind": "D", "name": "x"}),
+         ['spec.scaleTargetRef.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c']),
+        ("autoscaling", "HorizontalPodAutoscaler",
+         scaler(scaleTargetRef={"kind": "ReplicationController", "name": "x"}), []),
+        ("autoscaling", "HorizontalPodAutoscaler", scaler(behavior={"scaleDown": {"tolerance": "-1"}}),
+         ['spec.behavior.scaleDown.tolerance: Invalid value: "-1": must be greater than or equal to 0']),
         ("policy", "PodDisruptionBudget", named(spec={"minAvailable": "x%"}),
          ["spec.minAvailable: Invalid value: \"x%\": a valid percent string must be a numeric string followed by an "
           "ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"]),

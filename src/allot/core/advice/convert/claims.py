@@ -60,7 +60,7 @@ def _with_status(value: dict[str, Any], found: Object) -> dict[str, Any]:
     status = mapping(value["status"])
     handles = mapping(status.get("allocation")).keys() & {"resourceHandles", "resourceHandle", "shareable"}
     if handles or "driverName" in status:
-        why = "an allocation of before 1.31 cannot be expressed; the claim is allocated anew"
+        why = "allocations from before 1.31 have no equivalent; the claim is allocated again"
         found.book.change(("status",), "status", None, why, rule=RULE)
         found.book.warning(("status",), f"status was dropped: {why}", rule=RULE)
         return without(value, "status")
@@ -109,7 +109,7 @@ class _Claim:
         for key in ("requests", "config"):
             if key in spec and key not in devices:
                 moved[key] = spec[key]
-                why = "it belongs into devices"
+                why = "it belongs in devices"
                 self._changed((key,), key, f"devices.{key}", why, Confidence.LIKELY)
         return moved
 
@@ -262,7 +262,7 @@ class _Claim:
             named = f"{text(reference.get('kind')) or 'parameters'} {text(reference.get('name'))}"
             self.book.error(
                 (*self.path, "parametersRef"),
-                f"{named} is not in the input, and what it asks for belongs into the claim now",
+                f"{named} is not in the input, and what it asks for belongs in the claim now",
                 rule=RULE,
                 hint="give the file with the parameters too",
             )
@@ -372,7 +372,7 @@ class _Claim:
             ]
             if path == ("constraints",) and kept:
                 self._changed(
-                    path, "constraints", "devices.constraints", "constraints belong into devices", Confidence.LIKELY
+                    path, "constraints", "devices.constraints", "constraints belong in devices", Confidence.LIKELY
                 )
         nodes = spec.get("nodeSelector")
         if nodes is not None:
@@ -436,7 +436,7 @@ class _Claim:
             elif key == "shareable" and value is not False:
                 self._changed((key,), {key: value}, None, "every claim can be shared", Confidence.CERTAIN)
             else:
-                message = f"{key}: {shown(value)} is no field of a claim and may restrict what it gets"
+                message = f"{key}: {shown(value)} is not a field of a claim, and may restrict what it gets"
                 self._error((key,), message, "a claim has devices.requests, devices.constraints and devices.config")
 
     # --- notes ---

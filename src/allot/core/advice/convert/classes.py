@@ -97,7 +97,7 @@ class _Class:
             case _:
                 self.book.error(
                     path,
-                    f"{key}: {shown(value)} is no field of a class, and may restrict what it stands for",
+                    f"{key}: {shown(value)} is not a field of a class, and may restrict what it stands for",
                     rule=RULE,
                     hint="a DeviceClass has spec.selectors, spec.config and spec.extendedResourceName",
                 )
@@ -137,11 +137,22 @@ class _Class:
         if not terms:
             self.book.error(path, f"{path[-1]} is {shown(value)}: expected nodeSelectorTerms", rule=RULE)
             return
+        if path[-1] == "suitableNodes" and not self._has_controller():
+            why = "it was for claims that a driver's controller allocates, and without one it had no effect"
+            self.book.change(path, {"suitableNodes": value}, None, why, rule=RULE)
+            return
         self.around.requirements.append(
             NodeRequirement(
                 owner=self.found, path=path, terms=terms, kind="DeviceClass", namespace="", name=self.found.name
             )
         )
+
+    def _has_controller(self) -> bool:
+        """Whether a driver's controller allocates claims of the class. Before 1.31 that was so unless the class had structured
+        parameters; in 1.31 the claims say it."""
+        if self.found.kind == "ResourceClass":
+            return not any(key == "structuredParameters" and value is True for _, key, value in self.fields)
+        return self.around.has_controller(self.found.name)
 
     def _parameters(self, path: Path, reference: dict[str, Any]) -> None:
         parameters = self.around.referenced(reference, self.found.namespace)

@@ -14,10 +14,11 @@ from allot.core.advice.convert.device_plugins import migrate
 from allot.core.advice.convert.gangs import convert_gangs, convert_groups
 from allot.core.advice.convert.misplaced import mend_quotes, move_names
 from allot.core.advice.convert.objects import RESOURCE_GROUP, Object, members, text, without
-from allot.core.advice.convert.pods import convert_pods, pod_specs, require_nodes
+from allot.core.advice.convert.pods import convert_pods, require_nodes
 from allot.core.advice.convert.slices import convert_slice
 from allot.core.advice.convert.surroundings import CLAIM_PARAMETERS, CLASS_PARAMETERS, Surroundings
 from allot.core.advice.convert.taint_rules import convert_taint_rule
+from allot.core.advice.pod_templates import pod_spec_paths
 
 _GONE = frozenset(("PodSchedulingContext", "PodScheduling"))
 _VENDOR_PARAMETERS = ("ClaimParameters", "ClassParameters")
@@ -130,7 +131,7 @@ def _assembled(value: Any, index: int, objects: list[Object]) -> list[ConvertedD
 
 
 def _is_ours(found: Object) -> bool:
-    return found.group == RESOURCE_GROUP or any(True for _ in pod_specs(found.present))
+    return found.group == RESOURCE_GROUP or any(True for _ in pod_spec_paths(found.present))
 
 
 def _convert(found: Object, around: Surroundings) -> None:

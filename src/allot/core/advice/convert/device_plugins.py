@@ -17,8 +17,8 @@ from allot.core.advice.convert.changes import Confidence, shown
 from allot.core.advice.convert.drivers import Driver, driver_of_extended_resource
 from allot.core.advice.convert.expressions import member, quoted
 from allot.core.advice.convert.objects import RESOURCE_V1, Object, at, mapping, members, put, text, without
-from allot.core.advice.convert.pods import pod_specs
 from allot.core.advice.places import Path
+from allot.core.advice.pod_templates import CONTAINERS, pod_spec_paths
 from allot.core.quantity import Quantity, QuantityError
 
 RULE = "device-plugin"
@@ -48,13 +48,38 @@ def migrate(objects: Sequence[Object]) -> None:
 
 
 def _migrate(found: Object, taken: set[tuple[str, str]]) -> None:
-    for path in pod_specs(found.present):
+    for path in pod_spec_paths(found.present):
         spec = at(found.present, path)
+        _name_remaining(found, path, spec)
         migration = _Migration(found, path, spec, taken)
         changed = migration.run()
         if changed is not None:
             found.value = put(found.present, path, changed)
             found.needs += migration.templates
+
+
+def _name_remaining(found: Object, path: Path, spec: dict[str, Any]) -> None:
+    """Says which devices stay those of a device plugin."""
+    for key in CONTAINERS:
+        for index, container in enumerate(members(spec.get(key))):
+            resources = mapping(mapping(container).get("resources"))
+            limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
+            for name in dict.fromkeys((*limits, *requests)):
+                if not _is_plugin_resource(name) or driver_of_extended_resource(name) is not None or name in _PARTS:
+                    continue
+                where = "limits" if name in limits else "requests"
+                given = shown(limits.get(name, requests.get(name)))
+                found.book.warning(
+                    (*path, key, index, "resources", where, name),
+                    f"{name}: {given} still needs its device plugin: no DRA driver for it is known",
+                    rule=RULE,
+                )
+
+
+def _is_plugin_resource(name: str) -> bool:
+    """Whether a resource has a name of its own domain, which only device plugins give."""
+    domain, slash, _ = name.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 class _Migration:

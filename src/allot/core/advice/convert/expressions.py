@@ -62,7 +62,7 @@ def translate(text: str, driver_name: str | None, *, was_1_30: bool = False) -> 
     changes: list[Note] = []
     if has_typographic_quotes(text) and not _parses(text) and _parses(with_plain_quotes(text)):
         text = with_plain_quotes(text)
-        changes.append(Note("quotes of print are no quotes in CEL", Confidence.CERTAIN))
+        changes.append(Note("typographic quotes are not quotes in CEL", Confidence.CERTAIN))
     try:
         parsed = parse(text)
     except CelCompileError as error:

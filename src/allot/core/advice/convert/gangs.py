@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from allot.core.advice.convert.changes import Confidence, shown
-from allot.core.advice.convert.objects import Object, at, mapping, put, without
-from allot.core.advice.convert.pods import pod_specs
+from allot.core.advice.convert.objects import Object, at, mapping, put, text, without
 from allot.core.advice.places import Path
+from allot.core.advice.pod_templates import pod_spec_paths
 
 RULE = "pod-group"
 GROUP = "scheduling.k8s.io"
+_PRIORITY = "priorityClassName"
 API_VERSION = "scheduling.k8s.io/v1beta1"
 _OLD_VERSIONS = frozenset((f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2", f"{GROUP}/v1alpha3"))
 _DISRUPTION: dict[str, dict[str, Any]] = {"Pod": {"single": {}}, "PodGroup": {"all": {}}}
@@ -136,6 +137,8 @@ def convert_gangs(objects: Sequence[Object], *, wanted: bool) -> None:
         for found in objects:
             if found.value is not None:
                 _convert_members(found)
+        for group in groups:
+            _share_priority(group, objects)
 
 
 def _convert_group(found: Object, dialect: _Dialect) -> None:
@@ -158,9 +161,34 @@ def _convert_group(found: Object, dialect: _Dialect) -> None:
     found.value = {"apiVersion": API_VERSION, "kind": "PodGroup", **kept, "spec": made}
 
 
+def _share_priority(group: Object, objects: Sequence[Object]) -> None:
+    """The pods of a group have its priority, or it has theirs: scheduling.k8s.io schedules no group of which they differ."""
+    if group.api_version == API_VERSION or group.present.get("apiVersion") != API_VERSION:
+        return
+    pods = [
+        (found, path)
+        for found in objects
+        if found.value is not None and found.namespace == group.namespace
+        for path in pod_spec_paths(found.present)
+        if at(found.present, (*path, "schedulingGroup", "podGroupName")) == group.name
+    ]
+    everyone: list[tuple[Object, Path]] = [(group, ("spec",)), *pods]
+    named = sorted({text(at(found.present, (*path, _PRIORITY))) for found, path in everyone} - {""})
+    if len(named) > 1:
+        message = f"the group and its pods have different priority classes: {', '.join(named)}"
+        group.book.error(("spec", _PRIORITY), message, rule=RULE, hint="give all of them the same priorityClassName")
+        return
+    why = "a group and its pods have to have the same priority"
+    for found, path in everyone if named and pods else ():
+        if _PRIORITY not in at(found.present, path):
+            found.value = put(found.present, (*path, _PRIORITY), named[0])
+            added = {_PRIORITY: named[0]}
+            found.book.change(path, None, added, why, rule=RULE, confidence=Confidence.LIKELY)
+
+
 def _convert_members(found: Object) -> None:
     """Pods that name their group by a label or annotation name it in their spec."""
-    for path in pod_specs(found.present):
+    for path in pod_spec_paths(found.present):
         if path[-1:] != ("spec",):
             continue
         metadata = mapping(at(found.present, (*path[:-1], "metadata")))

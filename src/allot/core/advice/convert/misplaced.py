@@ -46,6 +46,6 @@ def _mended(value: Any, path: Path, found: Object) -> Any:
         return value
     # Quotes inside stay as they are unless they are of print too, as in a quoted expression.
     new = with_plain_quotes(value)[1:-1]
-    why = "quotes of print are no quotes in YAML, but part of the text"
+    why = "typographic quotes are part of the text in YAML"
     found.book.change(path, value, new, why, rule="typographic-quotes", confidence=Confidence.LIKELY)
     return new

@@ -29,6 +29,8 @@ _OPERATORS = {
     "GreaterThan": ">",
     "GreaterThanOrEqualTo": ">=",
 }
+# Also as authors write them.
+_JOINTS = {"andExpression": " && ", "andExpressions": " && ", "orExpression": " || ", "orExpressions": " || "}
 _NESTING_MAX = 20
 _SMALLEST_BYTES = 1024 * 1024
 
@@ -204,7 +206,7 @@ class _Reading:
             return None
         parts: list[str | None] = []
         for key, value in tree.items():
-            if key in ("andExpression", "orExpression"):
+            if key in _JOINTS:
                 parts.append(self._joined(key, value, (*path, key), depth))
             else:
                 parts.append(self._property(key, value, (*path, key)))
@@ -218,7 +220,7 @@ class _Reading:
             return None
         parts = [self._tree(item, (*path, index), depth + 1) for index, item in enumerate(value)]
         known = [part for part in parts if part is not None]
-        return _all(known, " && " if key == "andExpression" else " || ") if len(known) == len(parts) else None
+        return _all(known, _JOINTS[key]) if len(known) == len(parts) else None
 
     def _property(self, key: str, value: Any, path: Path) -> str | None:
         if key == "migEnabled" and value is False:

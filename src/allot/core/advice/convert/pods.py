@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from allot.core.advice.convert.changes import Confidence, shown
 from allot.core.advice.convert.objects import RESOURCE_GROUP, Object, at, mapping, members, put, text, without
 from allot.core.advice.convert.surroundings import NodeRequirement, Surroundings, classes_of
 from allot.core.advice.places import Path
+from allot.core.advice.pod_templates import CONTAINERS, pod_spec_paths
 
 RULE = "pod-claims"
-CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 # What the field is called, and what authors call it.
 _REFERENCES = {
     "resourceClaimName": "resourceClaimName",
@@ -23,29 +22,13 @@ _REFERENCES = {
 }
 # Mappings around the reference that there were, and until when.
 _WRAPPERS = {"source": "1.31", "claim": "1.26"}
-_NOT_LOOKED_INTO = frozenset(("data", "stringData", "binaryData", "status", "managedFields"))
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _AFFINITY: Path = ("affinity", "nodeAffinity", _REQUIRED)
 
 
-def pod_specs(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where in an object specs of pods are: in pods, in templates of controllers, also of custom ones."""
-    if isinstance(value, dict):
-        containers = value.get("containers")
-        if isinstance(containers, list) and all(isinstance(item, dict) for item in containers):
-            yield path
-            return
-        for key, item in value.items():
-            if key not in _NOT_LOOKED_INTO:
-                yield from pod_specs(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from pod_specs(item, (*path, index))
-
-
 def convert_pods(found: Object) -> None:
     """How the pods of an object name their claims."""
-    for path in pod_specs(found.present):
+    for path in pod_spec_paths(found.present):
         spec = at(found.present, path)
         changed = _with_claims(spec, path, found)
         if changed != spec:
@@ -136,7 +119,7 @@ def require_nodes(around: Surroundings) -> None:
             (found, path)
             for found in around.objects
             if found.value is not None
-            for path in pod_specs(found.present)
+            for path in pod_spec_paths(found.present)
             if _uses(requirement, found, path, around)
         ]
         field = requirement.path[-1]

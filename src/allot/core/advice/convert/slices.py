@@ -101,7 +101,7 @@ def _convert_instances(found: Object) -> None:
     value = found.present
     for key, item in value.items():
         if key not in ("apiVersion", "kind", "metadata", "nodeName", "driverName", "namedResources"):
-            found.book.error((key,), f"{key}: {shown(item)} is no field of a slice of 1.30", rule=RULE)
+            found.book.error((key,), f"{key}: {shown(item)} is not a field of a 1.30 slice", rule=RULE)
     for key in ("driverName", "nodeName"):
         if not isinstance(value.get(key), str | None):
             found.book.error((key,), f"{key} is {shown(value[key])}: expected a text", rule=RULE)
@@ -156,7 +156,7 @@ def _instance(instance: dict[str, Any], path: Path, driver: str, names: set[str]
             list_name = _LISTS[kinds[0]]
             attributes[key] = {list_name: mapping(attribute[kinds[0]]).get(list_name)}
         else:
-            found.book.error(where, f"{shown(attribute)}: {kinds[0]} is no type of attribute", rule=RULE)
+            found.book.error(where, f"{shown(attribute)}: {kinds[0]} is not a type of attribute", rule=RULE)
         if key != written:
             found.book.change((*where, "name"), written, key, "an attribute's name is an identifier", rule=RULE)
     device: dict[str, Any] = {"name": name}

@@ -43,6 +43,8 @@ class Surroundings:
         self._parameters: dict[_Key, Object] = {}
         self._generated: dict[_Key, Object] = {}
         self._folded: set[int] = set()
+        # Classes of claims that name a controller.
+        self._controlled: set[str] = set()
         for found in objects:
             self._note(found)
 
@@ -53,6 +55,10 @@ class Surroundings:
                 self._drivers[found.name] = driver
         # Any kind may be parameters; that one is, is known when something refers to it.
         self._parameters[found.group, found.kind, found.namespace, found.name] = found
+        for path in (("spec",), ("spec", "spec")) if found.group == RESOURCE_GROUP else ():
+            spec = mapping(at(found.given, path))
+            if spec.get("controller"):
+                self._controlled.update(_given_classes(spec))
         source = mapping(found.given.get("generatedFrom"))
         if found.kind in (CLAIM_PARAMETERS, CLASS_PARAMETERS) and source:
             key = _reference(source, text(source.get("namespace")) or found.namespace)
@@ -74,9 +80,20 @@ class Surroundings:
                 self._folded.add(id(found))
         return generated or own
 
+    def has_controller(self, class_name: str) -> bool:
+        """Whether a claim or template of the input names a controller, and asks for devices of the class."""
+        return class_name in self._controlled
+
     def is_folded(self, found: Object) -> bool:
         """Whether parameters became part of something."""
         return id(found) in self._folded
+
+
+def _given_classes(spec: dict[str, Any]) -> Iterable[str]:
+    """The classes that a claim of 1.31 or later names, in the form of any of these versions."""
+    for request in map(mapping, members(at(spec, ("devices", "requests")))):
+        yield text(request.get("deviceClassName"))
+    yield from classes_of(spec)
 
 
 def _reference(reference: dict[str, Any], namespace: str) -> _Key:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allot.core.advice.what_if import Journal, WhatIfCluster, as_json
-from allot.core.lifecycle.actions import Action, Answers, Create, Emit, LookUp, Retry
+from allot.core.lifecycle.actions import Action, Answers, Apply, Create, Emit, LookUp, Retry
 from allot.core.lifecycle.claim_owners import claim_name, is_made_for, owner_uids, owning_pod
 from allot.core.lifecycle.templates import reconcile_pod, reconcile_pod_group
 from allot.core.model import core_v1, observed_v1
@@ -19,7 +19,7 @@ from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup, PodGroupResourceClaimStatus
 from allot.core.quota.charge import Refusal, Request, charge, quota_of
 from allot.core.quota.claims import device_classes
-from allot.core.quota.usage import CLAIMS, Surroundings
+from allot.core.quota.usage import CLAIMS, QuotaContext
 from allot.core.validation.claim import check_admin_access
 
 Owner = core_v1.Pod | PodGroup
@@ -107,7 +107,9 @@ def _made(what_if: WhatIfCluster, owner: Owner, journal: Journal) -> str:
             if refused:
                 return refused
             what_if.put(replace(claim, metadata=replace(claim.metadata, uid=f"new-{claim.metadata.name}")), journal)
-            names[claim.metadata.annotations[api.POD_CLAIM_NAME_ANNOTATION]] = claim.metadata.name
+        if isinstance(action, Apply):
+            statuses = action.fields["status"]["resourceClaimStatuses"]
+            names = {status["name"]: status["resourceClaimName"] for status in statuses}
     if names:
         what_if.put(_recorded(owner, names), journal)
     return ""
@@ -133,7 +135,7 @@ def creation_refusal(what_if: WhatIfCluster, claim: api.ResourceClaim) -> str:
     quotas = [quota for quota in what_if.all(observed_v1.ResourceQuota) if quota.metadata.namespace == namespace]
     if not quotas:
         return ""
-    around = Surroundings(now="", classes=device_classes([encode(class_) for class_ in what_if.all(api.DeviceClass)]))
+    around = QuotaContext(now="", classes=device_classes([encode(class_) for class_ in what_if.all(api.DeviceClass)]))
     for quota in quotas:
         refused = charge(quota_of(_with_status(quota)), Request(kind=CLAIMS, object=encode(claim)), around)
         if isinstance(refused, Refusal):

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.gangs import explain_gang
-from allot.core.advice.explain.pods import FINISHED, explain_pod, said
+from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.pods import explain_pod, is_stuck, said
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, top_owner, wrong_workloads
+from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
 from allot.core.advice.snapshot import Snapshot
-from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.advice.what_if import WhatIfCluster, full_name, meta
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.core.lifecycle.claim_owners import claim_name, group_name
+from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
+
+_WITH_GANG = "waits with its gang: "
+_PLURALS = (("is ", "are "), (_WITH_GANG, "wait with their gang: "))
+
+
+def _of_many(line: str) -> str:
+    """What is said of one pod, said of several."""
+    for one, many in _PLURALS:
+        if line.startswith(one):
+            return many + line.removeprefix(one)
+    return line
 
 
 class NotFound(Exception):
@@ -34,6 +51,7 @@ class Explainer:
 
     def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES) -> None:
         self._what_if = WhatIfCluster(snapshot, gates)
+        self._scene = Scene(self._what_if, self._pod_of_workload)
 
     def pod(self, namespace: str, name: str, *, briefly: bool = False) -> Explanation:
         """Why a pod waits, or where it is. A pod of a gang waits for its gang. briefly: only the cause."""
@@ -41,15 +59,16 @@ class Explainer:
         pod = what_if.get(core_v1.Pod, name, namespace)
         if pod is None:
             raise self._not_found("pod", core_v1.Pod, namespace, name)
-        group = what_if.get(PodGroup, group_name(pod), namespace)
+        group = what_if.group_of(pod)
         waits = not pod.spec.node_name and pod.status.phase not in FINISHED
         if group is not None and waits and before_scheduling(what_if, pod) is None:
-            return replace(explain_gang(what_if, group, briefly=briefly), kind="Pod", name=name)
+            found = explain_gang(what_if, group, briefly=briefly)
+            return replace(found, kind="Pod", name=name, cause=f"{namespace}/{name} {_WITH_GANG}{found.cause}")
         return explain_pod(what_if, pod, briefly=briefly)
 
     def group(self, namespace: str, name: str) -> Explanation:
         """Why a gang waits."""
-        group = self._what_if.get(PodGroup, name, namespace)
+        group = self._what_if.group_named(namespace, name)
         if group is None:
             raise self._not_found("podgroup", PodGroup, namespace, name)
         return explain_gang(self._what_if, group, briefly=False)
@@ -74,6 +93,21 @@ class Explainer:
         )
         return said("ResourceClaim", claim, State.PENDING, Reason.UNUSED, cause)
 
+    def workload(self, word: str, namespace: str, name: str) -> Explanation:
+        """Why a workload, a volume claim or a service is not as wanted. word: one of `workloads.answer.BY_WORD`."""
+        kind = BY_WORD[word]
+        object_ = self._what_if.get(kind.type, name, namespace)
+        if object_ is None:
+            raise self._not_found(kind.words[0], kind.type, namespace, name)
+        return explain_workload(self._scene, kind, object_, briefly=False)
+
+    def wrong_workloads(self, namespace: str | None) -> Iterator[Explanation]:
+        """Every workload that is not as wanted, only its cause. None: of all namespaces."""
+        return wrong_workloads(self._scene, namespace)
+
+    def _pod_of_workload(self, pod: core_v1.Pod, briefly: bool) -> Explanation:
+        return self.pod(pod.metadata.namespace, pod.metadata.name, briefly=briefly)
+
     def _allocated(self, claim: api.ResourceClaim, allocation: api.AllocationResult) -> Explanation:
         devices = [f"{each.driver}/{each.pool}/{each.device}" for each in allocation.devices.results]
         users = [full_name(pod) for pod in users_of(self._what_if, claim)]
@@ -81,20 +115,45 @@ class Explainer:
         cause = f"claim {full_name(claim)} is allocated: {named('device', devices)}{used}"
         return said("ResourceClaim", claim, State.PLACED, Reason.PLACED, cause)
 
+    def overview(self, namespace: str | None) -> Iterator[str]:
+        """A line for every workload that is not as wanted, and for every pod of none that does not run; for all of a gang, or with
+        the same cause, one line with their names."""
+        told = set()
+        for found in self.wrong_workloads(namespace):
+            told.add((found.kind, f"{found.namespace}/{found.name}"))
+            yield found.cause
+        gangs: dict[tuple[str, str], str] = {}
+        names: dict[str, list[str]] = {}
+        for of, name in self.pending(namespace):
+            pod = self._what_if.get(core_v1.Pod, name, of)
+            assert pod is not None, "pods that are pending are there"
+            owner = top_owner(self._scene, pod)
+            if (type(owner).__name__, full_name(owner)) in told:
+                continue
+            gang = (of, self._what_if.cluster.membership.key(pod))
+            line = gangs.get(gang) if gang[1] else None
+            if line is None:
+                line = self.pod(of, name, briefly=True).cause.removeprefix(f"{of}/{name} ")
+            if line.startswith(_WITH_GANG):
+                gangs[gang] = line
+            names.setdefault(line, []).append(f"{of}/{name}")
+        for line, pods in names.items():
+            yield f"{listed(pods)} {_of_many(line) if len(pods) > 1 else line}"
+
     def pending(self, namespace: str | None) -> list[tuple[str, str]]:
         """Pods that do not run, by namespace and name. None: of all namespaces."""
         return sorted(
             (pod.metadata.namespace, pod.metadata.name)
             for pod in self._what_if.all(core_v1.Pod)
-            if namespace in (None, pod.metadata.namespace) and pod.status.phase not in (*FINISHED, "Running")
+            if namespace in (None, pod.metadata.namespace)
+            and pod.status.phase not in FINISHED
+            and (pod.status.phase != "Running" or is_stuck(pod))
         )
 
-    def _not_found(
-        self, word: str, type_: type[core_v1.Pod | api.ResourceClaim | PodGroup], namespace: str, name: str
-    ) -> NotFound:
-        objects = self._what_if.all(type_)
-        here = [found.metadata.name for found in objects if found.metadata.namespace == namespace]
-        elsewhere = sorted({found.metadata.namespace for found in objects if found.metadata.name == name})
+    def _not_found(self, word: str, type_: type[APIStruct], namespace: str, name: str) -> NotFound:
+        known = [meta(found) for found in self._what_if.all(type_)]
+        here = [each.name for each in known if each.namespace == namespace]
+        elsewhere = sorted({each.namespace for each in known if each.name == name})
         hint = ""
         if elsewhere:
             hint = f"there is one in namespace {listed(elsewhere)}: -n {elsewhere[0]}"

@@ -37,11 +37,21 @@ def helpful(
     helped: dict[int, int] = {}
     for candidate in sorted(diagnosis.candidates, key=lambda each: each.rank):
         key = msgspec.json.encode(candidate.patches)
-        if key in tried or helped.get(candidate.rank, 0) >= _PER_RANK_MAX:
+        if (
+            key in tried
+            or any(each.text == candidate.text for each in found)
+            or helped.get(candidate.rank, 0) >= _PER_RANK_MAX
+        ):
             continue
         if len(found) >= CHANGES_MAX or len(tried) >= tries:
             break
         tried.add(key)
+        if any(
+            set(map(msgspec.json.encode, less.patches)) < set(map(msgspec.json.encode, candidate.patches))
+            for less in found
+        ):
+            # A part of it is enough.
+            continue
         among = {*some, *_touched(what_if, candidate.patches)} if is_large else None
         outcome = would_help(what_if, subject, candidate.patches, among)
         if outcome is None or not outcome.schedulable:

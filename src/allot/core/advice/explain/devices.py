@@ -187,11 +187,20 @@ class DeviceSurvey:
         only being tried out do not count."""
         held: dict[str, int] = {}
         for tally in wanted.found.of(*TAKEN):
+            # A device that draws on what others hold of it is none that they have.
+            has = tally.reason.obstacle is Obstacle.IN_USE
             for name, count in tally.claims.items():
-                held[name] = held.get(name, 0) + count
+                held[name] = held.get(name, 0) + (count if has else 0)
+        held = {name: count or self._count(name) for name, count in held.items()}
         held = {name: count for name, count in held.items() if not is_in_flight(self.what_if, name)}
         first = nsmallest(_HOLDERS_MAX, held, key=lambda name: (self._since(name) or _NEVER, name))
         return tuple(self._holder(name, held[name]) for name in first)
+
+    def _count(self, name: str) -> int:
+        """How many devices a claim has."""
+        claim = find_claim(self.what_if, name)
+        allocation = claim.status.allocation if claim is not None else None
+        return len(allocation.devices.results) if allocation is not None else 0
 
     def _since(self, name: str) -> str:
         claim = find_claim(self.what_if, name)

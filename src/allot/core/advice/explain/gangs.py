@@ -2,83 +2,226 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes.early import before_scheduling
+from allot.core.advice.explain.causes.early import before_scheduling, minimum_path, unequal_priority
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.refused import refused
+from allot.core.advice.explain.causes.unread import undecided
 from allot.core.advice.explain.causes.waiting import fits
 from allot.core.advice.explain.changes import helpful
-from allot.core.advice.explain.diagnosis import Diagnosis
-from allot.core.advice.explain.pods import FINISHED
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, gang_subject, try_out
+from allot.core.advice.explain.wording import named
 from allot.core.advice.what_if import WhatIfCluster, full_name
-from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling import Placement, minimum_of
+from allot.core.scheduling import ForeignGroup, Placement, Tree, minimum_of, topology_key
+
+# Of a gang with many pods and domains, some of the domains are tried: as many as make so many pods, but a few at least.
+_PODS_TRIED_MAX = 2000
+_DOMAINS_MIN = 4
 
 
 def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> Explanation:
     """Why a gang waits. briefly: only the cause."""
-    namespace, name = group.metadata.namespace, group.metadata.name
     members = [
-        pod
-        for pod in what_if.all(core_v1.Pod)
-        if pod.metadata.namespace == namespace and group_name(pod) == name and pod.status.phase not in FINISHED
+        pod for pod in what_if.all(core_v1.Pod) if what_if.group_of(pod) is group and pod.status.phase not in FINISHED
     ]
     waiting = [pod for pod in members if not pod.spec.node_name]
     if not waiting:
         return _said(
             group, State.PLACED, Reason.PLACED, f"gang {full_name(group)}: all {len(members)} pods have a node"
         )
+    of_one = what_if.machine.unit_of(full_name(waiting[0]))
+    if of_one is not None and of_one.tree is not None:
+        return _explain_tree(what_if, group, of_one.tree, waiting[0], briefly=briefly)
     subject = gang_subject(group, waiting)
     unit = what_if.machine.unit_of(subject.key)
     for pod in unit.pods if unit is not None else waiting:
         early = before_scheduling(what_if, pod)
         if early is not None:
-            cause = f"gang {full_name(group)} is pending because of pod {pod.metadata.name}: {early.text}"
+            # What is wrong with the group is not one pod's fault.
+            whose = "" if early.text.startswith("PodGroup ") else f" of pod {pod.metadata.name}:"
+            cause = f"gang {full_name(group)} is pending because{whose} {early.text}"
             first = _said(group, State.PENDING, early.reason, cause)
             return first if briefly else replace(first, changes=helpful(what_if, subject, early), details=early.details)
+    assert unit is not None, "pods that are waiting and not held back are tried"
+    scheduled = [member.pod for member in what_if.cluster.members(group)]
+    unequal = None if isinstance(group, ForeignGroup) else unequal_priority(group, [*unit.pods, *scheduled])
+    if unequal is not None:
+        cause = f"gang {full_name(group)} is pending because {unequal.text}"
+        first = _said(group, State.PENDING, unequal.reason, cause)
+        return first if briefly else replace(first, changes=helpful(what_if, subject, unequal))
+    unread = undecided(what_if, waiting[0], fits=False)
+    if unread is not None:
+        cause = f"gang {full_name(group)} is pending: {unread.text}"
+        return replace(_said(group, State.PENDING, unread.reason, cause), details=unread.details)
     outcome = try_out(what_if, subject)
     if outcome.schedulable:
-        why = fits(outcome.node_of(subject))
-        return _said(group, State.PENDING, why.reason, f"gang {full_name(group)} is pending because {why.text}")
-    assert unit is not None, "pods that are waiting and not held back are tried"
+        why = fits(f"gang {full_name(group)}", outcome.node_of(subject))
+        return replace(_said(group, State.PENDING, why.reason, why.text), details=why.details)
     return _refused(what_if, group, unit.pods, subject, briefly)
 
 
-def _refused(
-    what_if: WhatIfCluster, group: PodGroup, waiting: Sequence[core_v1.Pod], subject: Subject, briefly: bool
+def _explain_tree(
+    what_if: WhatIfCluster, group: PodGroup, tree: Tree, pod: core_v1.Pod, *, briefly: bool
 ) -> Explanation:
-    """As many pods as can be are placed; the first that cannot be tells why."""
+    """Why a group that is decided with others waits: what the scheduler says of all of them."""
+    early = before_scheduling(what_if, pod)
+    if early is not None:
+        cause = f"gang {full_name(group)} is pending because {early.text}"
+        return replace(_said(group, State.PENDING, early.reason, cause), details=early.details)
+    whole = f"it is decided with the other groups of CompositePodGroup {full_name(tree.group)}"
+    asked = what_if.machine.ask(full_name(pod), what_if.now)
+    decision = asked.decision if asked is not None else None
+    if decision is None or decision.placements:
+        nodes = [each.node for each in decision.placements] if decision is not None else []
+        why = fits(f"gang {full_name(group)}", nodes[0] if nodes else "")
+        return replace(_said(group, State.PENDING, why.reason, why.text), details=(*why.details, whole))
+    root = decision.group
+    text = root.message if root is not None else decision.refusals[0].message
+    below = [each for each in decision.groups_below if each.status == "False" and each.message != text]
+    details = [f"PodGroup {full_name(each.group)}: {each.message}" for each in below]
+    details += [root.explanation] if root is not None and root.explanation else []
+    cause = f"gang {full_name(group)} is pending because {whole}, and {text}"
+    found = _said(group, State.PENDING, Reason.GANG, cause)
+    failed = [each.group for each in below if isinstance(each.group, PodGroup)]
+    first = next((each for each in failed if each is group), failed[0] if failed else group)
+    pods = [each.pod for each in decision.refusals if what_if.group_of(each.pod) is first]
+    done = _pass(what_if, first, pods) if pods else None
+    if done is None or done.diagnosis is None:
+        return replace(found, details=tuple(details))
+    cause = f"{cause}: {done.diagnosis.text}"
+    found = replace(found, cause=cause, details=(*done.diagnosis.details, *details))
+    if briefly:
+        return found
+    subject = Subject(full_name(pod), tuple((each.metadata.namespace, each.metadata.name) for each in pods))
+    diagnosis = replace(done.diagnosis, reason=Reason.GANG)
+    return replace(found, changes=helpful(what_if, subject, diagnosis))
+
+
+class _Tried(NamedTuple):
+    """A pass over a gang's pods: how many have a node then, and what the first that has none says."""
+
+    placed: int
+    diagnosis: Diagnosis | None
+    placing: Placing | None
+    report: Explanation | None
+
+
+def _pass(
+    what_if: WhatIfCluster,
+    group: PodGroup,
+    waiting: Sequence[core_v1.Pod],
+    among: Collection[str] | None = None,
+    *,
+    briefly: bool = True,
+) -> _Tried:
+    """As many pods as can be are placed; the first that cannot be tells why. among: the only nodes to look at."""
     diagnosis: Diagnosis | None = None
     placing: Placing | None = None
-    found = _said(group, State.PENDING, Reason.GANG, "")
+    report: Explanation | None = None
     with what_if.cluster.trying() as tried:
         for pod in waiting:
-            result = what_if.machine.consider_member(pod, group, what_if.now)
+            result = what_if.machine.consider_member(pod, group, what_if.now, among)
             if isinstance(result, Placement):
                 what_if.cluster.assume(result)
                 tried.append(result)
             elif diagnosis is None:
                 diagnosis, placing = refused(what_if, pod, result)
                 if placing is not None and not briefly:
-                    found = replace(found, requests=placing.requests(), nodes=placing.groups(), nearest=placing.miss())
-        placed = what_if.cluster.scheduled_count(group)
-    if diagnosis is None:
-        diagnosis = Diagnosis(
-            reason=Reason.GANG, text="the scheduler's single pass over them ends before all are placed"
-        )
-    cause = (
-        f"gang {full_name(group)} is pending because only {placed} of the {minimum_of(group)} pods that it needs at once can be "
-        f"placed: {diagnosis.text}"
+                    report = replace(
+                        _said(group, State.PENDING, Reason.GANG, ""),
+                        requests=placing.requests(),
+                        nodes=placing.groups(),
+                        nearest=placing.miss(),
+                    )
+        return _Tried(what_if.cluster.scheduled_count(group), diagnosis, placing, report)
+
+
+def _refused(
+    what_if: WhatIfCluster, group: PodGroup, waiting: Sequence[core_v1.Pod], subject: Subject, briefly: bool
+) -> Explanation:
+    key = topology_key(group) if what_if.settings.topology_placements else ""
+    needed = minimum_of(group)
+    if key:
+        done, text = _in_one_domain(what_if, group, waiting, key)
+        candidates = [_without_domain(group, key)]
+    else:
+        done = _pass(what_if, group, waiting, briefly=briefly)
+        assert done.diagnosis is not None, "a gang that is refused has a pod without a node"
+        some = f"only {done.placed}" if done.placed else "none"
+        text = f"{some} of the {needed} pods that it needs at once can be placed: {done.diagnosis.text}"
+        candidates = []
+    cause = f"gang {full_name(group)} is pending because {text}"
+    found = replace(
+        done.report or _said(group, State.PENDING, Reason.GANG, ""),
+        cause=cause,
+        details=done.diagnosis.details if done.diagnosis is not None else (),
+        node_count=len(what_if.cluster.nodes),
     )
-    found = replace(found, cause=cause, details=diagnosis.details, node_count=len(what_if.cluster.nodes))
-    return found if briefly else replace(found, changes=helpful(what_if, subject, diagnosis))
+    if briefly:
+        return found
+    found = replace(found, details=(*found.details, *_proof(what_if, subject)))
+    candidates += done.diagnosis.candidates if done.diagnosis is not None else ()
+    if done.placed:
+        candidates.append(_smaller(group, done.placed))
+    advice = done.diagnosis.advice if done.diagnosis is not None else ()
+    diagnosis = Diagnosis(reason=Reason.GANG, text=text, candidates=tuple(candidates), advice=advice)
+    return replace(found, changes=helpful(what_if, subject, diagnosis))
+
+
+def _proof(what_if: WhatIfCluster, subject: Subject) -> tuple[str, ...]:
+    """What the scheduler's search for all pods at once says: that there is no arrangement, or that it does not know."""
+    asked = what_if.machine.ask(subject.key, what_if.now)
+    if asked is None or asked.decision is None or asked.decision.group is None:
+        return ()
+    return (asked.decision.group.explanation,) if asked.decision.group.explanation else ()
+
+
+def _in_one_domain(
+    what_if: WhatIfCluster, group: PodGroup, waiting: Sequence[core_v1.Pod], key: str
+) -> tuple[_Tried, str]:
+    """A gang whose nodes must share a label: the pass in the domain that has most room."""
+    domains: dict[str, list[str]] = {}
+    for name, info in what_if.cluster.nodes.items():
+        if key in info.labels:
+            domains.setdefault(info.labels[key], []).append(name)
+    rule = f"its pods need nodes with the same {key}"
+    if not domains:
+        return _Tried(0, None, None, None), f"{rule}, and no node has that label"
+    number = max(_DOMAINS_MIN, _PODS_TRIED_MAX // len(waiting))
+    some = sorted(domains)[:number]
+    passes = {value: _pass(what_if, group, waiting, frozenset(domains[value])) for value in some}
+    best = max(passes, key=lambda value: passes[value].placed)
+    done = passes[best]
+    return done, (
+        f"{rule}, and no value of it has room for {minimum_of(group)} of them: {best} has the most, for {done.placed} "
+        f"({named('node', domains[best])})"
+    )
+
+
+def _without_domain(group: PodGroup, key: str) -> Candidate:
+    namespace, name = group.metadata.namespace, group.metadata.name
+    operation = {"op": "remove", "path": "/spec/schedulingConstraints"}
+    patch = patch_of("PodGroup", name, operation, namespace=namespace, recreate=True)
+    return Candidate(
+        rank=Rank.DROP, text=f"drop the topology constraint on {key} from PodGroup {name}", patches=(patch,)
+    )
+
+
+def _smaller(group: PodGroup, number: int) -> Candidate:
+    namespace, name = group.metadata.namespace, group.metadata.name
+    path, field = minimum_path(group)
+    operation = {"op": "replace", "path": path, "value": number}
+    patch = patch_of("PodGroup", name, operation, namespace=namespace)
+    return Candidate(rank=Rank.ADMIN, text=f"lower {field} of PodGroup {name} to {number}", patches=(patch,))
 
 
 def _said(group: PodGroup, state: State, reason: Reason, cause: str) -> Explanation:

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allot.core.advice.explain.report import NodeGroup, Reason
+from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling import (
     DYNAMIC_RESOURCES,
     NOT_AVAILABLE,
+    SCHEDULE_ANYWAY,
     ClaimFit,
     NodeInfo,
     Profile,
@@ -33,6 +35,15 @@ from allot.core.selectors import tolerates
 
 # What a cordon adds to a node besides spec.unschedulable.
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
+NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+# What is the matter with a node, and what to do about it.
+TROUBLE = {
+    "node.kubernetes.io/disk-pressure": ("disk pressure", "free disk space on node {}"),
+    "node.kubernetes.io/memory-pressure": ("memory pressure", "free memory on node {}"),
+    "node.kubernetes.io/pid-pressure": ("PID pressure", "end processes on node {}"),
+    "node.kubernetes.io/network-unavailable": ("no network", "set up the network of node {}"),
+}
+_INSUFFICIENT = "Insufficient "
 _BLOCKING = ("NoSchedule", "NoExecute")
 _SHOWN_MAX = 5
 
@@ -53,6 +64,8 @@ class Shortage(msgspec.Struct, frozen=True):
     allocatable: str
     # Even an empty node has not enough.
     never: bool
+    # Less than half of what is wanted.
+    much: bool
 
 
 class NodeChecks:
@@ -87,32 +100,60 @@ class NodeChecks:
         if info.taints:
             cordoned = any(check.reason is Reason.CORDONED for check in checks)
             taints = [taint for taint in untolerated(profile, info) if not (cordoned and taint.key == CORDON_TAINT)]
-            if taints:
-                shown = ", ".join(taint_text(taint) for taint in taints)
-                checks.append(Check(Reason.NODE_TAINT, f"has taint {shown}, which the pod does not tolerate"))
+            checks += _taint_checks(taints, info)
         if node_affinity.refusal(profile, info) is not None:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
-            checks.append(Check(Reason.PORTS, "has a host port that the pod wants in use"))
+            ports = sorted({port for _, _, port in profile.host_ports})
+            checks.append(Check(Reason.PORTS, f"has {named('host port', map(str, ports))} in use"))
         status = node_resources_fit.refusal(profile, info, self._what_if.settings, cluster.devices)
         if status is not None:
             lacking = " and ".join(reason.removeprefix("Insufficient ") for reason in status.reasons)
-            text = "has too many pods" if lacking == "Too many pods" else f"has not enough {lacking}"
+            full = f"has all the pods that it takes ({len(info.pods)})"
+            text = full if lacking == "Too many pods" else f"has not enough {lacking}"
             checks.append(Check(Reason.RESOURCES, text))
         if profile.volume_claims or profile.disks:
             status = cluster.volumes.refusal(profile, info, self._what_if.settings.disabled_filters)
             if status is not None:
                 text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
-                checks.append(Check(Reason.VOLUME, f"volumes: {text}"))
+                checks.append(Check(Reason.VOLUME, f"cannot use the pod's volumes ({text})"))
         status = self._topology.refusal(info)
         if status is not None:
-            text = "; ".join(reason.removeprefix("node(s) ") for reason in status.reasons)
-            checks.append(Check(Reason.NEIGHBOURS, f"does not go with other pods: {text}"))
+            checks.append(Check(Reason.NEIGHBOURS, self._neighbours(status)))
         if self._fit is not None:
             device = self._devices(info, self._fit)
             if device is not None:
                 checks.append(device)
-        return checks
+        return checks or self._refused(info)
+
+    def _refused(self, info: NodeInfo) -> list[Check]:
+        """What the decision itself said of a node with which nothing else is wrong: rules that look at all nodes at once."""
+        status = self._refusals.get(info.name)
+        if status is None:
+            return []
+        reason = Reason.VOLUME if status.plugin.startswith("Volume") else Reason.SEVERAL
+        return [Check(reason, f"was refused ({'; '.join(text.removeprefix('node(s) ') for text in status.reasons)})")]
+
+    def _neighbours(self, status: Status) -> str:
+        """What other pods have to do with it, in the words of the rule that is broken."""
+        texts = []
+        for reason in status.reasons:
+            if "topology spread" in reason:
+                shown = [f"on {each.topology_key} (maxSkew {each.max_skew})" for each in hard_spreads(self._pod)]
+                text = f"would break the pod's {named('topology spread constraint', shown)}"
+                texts.append(f"{text}, as it lacks that label" if "missing required label" in reason else text)
+            elif "existing pods anti-affinity" in reason:
+                texts.append("would break the anti-affinity of pods that are there")
+            elif "anti-affinity" in reason:
+                affinity = self._pod.spec.affinity
+                anti = affinity.pod_anti_affinity if affinity is not None else None
+                terms = anti.required_during_scheduling_ignored_during_execution if anti is not None else ()
+                texts.append(f"would break the pod's anti-affinity on {listed(term.topology_key for term in terms)}")
+            elif "pod affinity" in reason:
+                texts.append("has none of the pods beside it that the pod's affinity requires")
+            else:
+                texts.append(reason.removeprefix("node(s) "))
+        return "; ".join(texts)
 
     def _devices(self, info: NodeInfo, fit: ClaimFit) -> Check | None:
         status = self._refusals.get(info.name)
@@ -125,7 +166,34 @@ class NodeChecks:
         reason = Reason.SELECTOR_ERROR if status.verdict is Verdict.ERROR else Reason.NO_DEVICES
         if status == NOT_AVAILABLE:
             return Check(Reason.PINNED, "cannot use the devices that the pod's claims have")
+        if all(text.startswith(_INSUFFICIENT) for text in status.reasons):
+            # Node resources that devices stand for (DRANodeAllocatableResources).
+            lacking = " and ".join(text.removeprefix(_INSUFFICIENT) for text in status.reasons)
+            return Check(Reason.RESOURCES, f"has not enough {lacking} for the devices that the pod claims")
         return Check(reason, "; ".join(status.reasons))
+
+
+def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo) -> list[Check]:
+    """Taints of nodes that do not report, of nodes that are short of something, and those that somebody has set."""
+    checks = []
+    away = [taint for taint in taints if taint.key in NOT_READY]
+    if away:
+        said = next(
+            (each.message for each in info.node.status.conditions if each.type == "Ready" and each.status != "True"), ""
+        )
+        checks.append(Check(Reason.NODE_NOT_READY, f"is not ready ({said.rstrip('.')})" if said else "is not ready"))
+    short = list(dict.fromkeys(taint.key for taint in taints if taint.key in TROUBLE))
+    checks += [Check(Reason.NODE_TAINT, f"has {TROUBLE[key][0]} (taint {key})") for key in short]
+    others = [taint for taint in taints if taint.key not in NOT_READY and taint.key not in TROUBLE]
+    if others:
+        shown = ", ".join(taint_text(taint) for taint in others)
+        checks.append(Check(Reason.NODE_TAINT, f"has taint {shown}, which the pod does not tolerate"))
+    return checks
+
+
+def hard_spreads(pod: core_v1.Pod) -> list[core_v1.TopologySpreadConstraint]:
+    """A pod's spread constraints that keep it waiting."""
+    return [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable != SCHEDULE_ANYWAY]
 
 
 def untolerated(profile: Profile, info: NodeInfo) -> list[core_v1.Taint]:
@@ -152,7 +220,14 @@ def shortages(profile: Profile, info: NodeInfo) -> list[Shortage]:
     for name, wanted in sorted(profile.scalars.items()):
         amounts.append((name, wanted, info.allocatable_scalars.get(name, 0), info.scalars.get(name, 0)))
     return [
-        Shortage(name, amount(name, wanted), amount(name, max(there - used, 0)), amount(name, there), wanted > there)
+        Shortage(
+            name,
+            amount(name, wanted),
+            amount(name, max(there - used, 0)),
+            amount(name, there),
+            never=wanted > there,
+            much=2 * (there - used) < wanted,
+        )
         for name, wanted, there, used in amounts
         if wanted > there - used and wanted > 0
     ]
@@ -162,7 +237,7 @@ def amount(resource: str, value: int) -> str:
     """An amount of a resource, as the scheduler counts it, in the usual spelling."""
     if resource == "cpu":
         return str(Quantity.from_nano(value * 10**6))
-    if resource in ("memory", "ephemeral-storage"):
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
         return str(Quantity.from_nano(value * 10**9, Format.BINARY_SI))
     return str(value)
 

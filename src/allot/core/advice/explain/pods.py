@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
+from allot.core.advice.explain.aftermath import settle
+from allot.core.advice.explain.causes.containers import ended, unused_claims, use_advice
 from allot.core.advice.explain.causes.early import before_scheduling
-from allot.core.advice.explain.causes.late import after_scheduling, devices_of
+from allot.core.advice.explain.causes.late import after_scheduling, devices_of, not_serving, trouble
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.refused import refused
+from allot.core.advice.explain.causes.unread import is_unfounded, undecided
 from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_ready
 from allot.core.advice.explain.changes import helpful
-from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
+from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
-from allot.core.advice.explain.trial import pod_subject, try_out
+from allot.core.advice.explain.trial import pod_subject, try_out, would_help
 from allot.core.advice.explain.wording import named
-from allot.core.advice.what_if import Journal, WhatIfCluster, full_name
+from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling import ClaimFit, Failure
 
-FINISHED = ("Succeeded", "Failed")
-_AS_GOOD = "would do as well"
+_STUCK = ("BackOff", "Error")
+_SMALL_NODES_MAX = 100
+# Of each of two changes that are tried together.
+_TOGETHER_MAX = 6
+_AS_GOOD = "would fit as well"
 
 
 def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Explanation:
     """Why a pod is where it is in its life. briefly: only the cause."""
     if pod.status.phase in FINISHED:
-        return said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} has ended ({pod.status.phase})")
+        return said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(pod)}")
     if not pod.spec.node_name:
         return _pending(what_if, pod, briefly)
-    return _placed(what_if, pod, briefly) if pod.status.phase == "Running" else _starting(what_if, pod)
+    if pod.status.phase != "Running" or is_stuck(pod):
+        return _starting(what_if, pod)
+    return _placed(what_if, pod, briefly)
+
+
+def is_stuck(pod: core_v1.Pod) -> bool:
+    """Whether a container of a pod that counts as running waits for something other than its turn."""
+    return any(
+        status.state is not None and status.state.waiting is not None and status.state.waiting.reason.endswith(_STUCK)
+        for status in pod.status.container_statuses
+    )
 
 
 def said(kind: str, object_: core_v1.Pod | api.ResourceClaim, state: State, reason: Reason, cause: str) -> Explanation:
@@ -41,32 +60,107 @@ def said(kind: str, object_: core_v1.Pod | api.ResourceClaim, state: State, reas
     )
 
 
+class Diagnosed(NamedTuple):
+    """Why a pod waits; and what was found out about all nodes, if they were looked at."""
+
+    diagnosis: Diagnosis
+    placing: Placing | None = None
+
+
+def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diagnosed:
+    """Why a pod that has no node waits. briefly: without questions that take long."""
+    subject = pod_subject(pod)
+    early = before_scheduling(what_if, pod)
+    if early is not None and not is_unfounded(what_if, early):
+        return Diagnosed(early)
+    unread = undecided(what_if, pod, fits=False)
+    if unread is not None:
+        return Diagnosed(unread)
+    outcome = try_out(what_if, subject)
+    # Devices that have to become ready matter only to a pod that has its place otherwise.
+    waits = not_ready(what_if, pod) if outcome.placements else None
+    if waits is not None:
+        return Diagnosed(waits)
+    unread = undecided(what_if, pod, fits=outcome.schedulable)
+    if unread is not None:
+        return Diagnosed(unread)
+    if outcome.schedulable:
+        node = outcome.node_of(subject)
+        refused_before = bool(_scheduler_said(pod)) and not briefly
+        return Diagnosed(
+            (missing_gate(what_if, subject, node) if refused_before else None) or fits(full_name(pod), node)
+        )
+    assert outcome.failure is not None, "a pod that is not placed has a reason"
+    return Diagnosed(*refused(what_if, pod, outcome.failure))
+
+
 def _pending(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanation:
     subject = pod_subject(pod)
-    diagnosis: Diagnosis | None = before_scheduling(what_if, pod) or not_ready(what_if, pod)
-    placing: Placing | None = None
-    if diagnosis is None:
-        outcome = try_out(what_if, subject)
-        if outcome.schedulable:
-            node = outcome.node_of(subject)
-            refused_before = bool(_scheduler_said(pod)) and not briefly
-            diagnosis = (missing_gate(what_if, subject, node) if refused_before else None) or fits(node)
-        else:
-            assert outcome.failure is not None, "a pod that is not placed has a reason"
-            diagnosis, placing = refused(what_if, pod, outcome.failure)
-    first = said("Pod", pod, State.PENDING, diagnosis.reason, f"{full_name(pod)} is pending because {diagnosis.text}")
+    diagnosis, placing = diagnose(what_if, pod, briefly=briefly)
+    text = f"{full_name(pod)} is pending because {diagnosis.text}"
+    if diagnosis.reason is Reason.FITS:
+        text = diagnosis.text
+    elif diagnosis.reason is Reason.UNREAD:
+        text = f"{full_name(pod)} is pending: {diagnosis.text}"
+    first = said("Pod", pod, State.PENDING, diagnosis.reason, text)
     if briefly:
         return first
+    changes = helpful(what_if, subject, diagnosis, placing.near if placing is not None else ())
+    if not any(change.verified for change in changes):
+        pair = _two_changes(what_if, pod, diagnosis)
+        if pair is not None:
+            change, second = pair
+            first = replace(first, cause=f"{first.cause}; and then because {second}")
+            changes = (change, *changes)
     return replace(
         first,
         details=diagnosis.details,
-        changes=helpful(what_if, subject, diagnosis, placing.near if placing is not None else ()),
+        changes=changes,
         requests=placing.requests() if placing is not None else (),
         nodes=placing.groups() if placing is not None else (),
         node_count=len(what_if.cluster.nodes),
         nearest=placing.miss() if placing is not None else None,
         scheduler_said=_scheduler_said(pod),
     )
+
+
+def _two_changes(what_if: WhatIfCluster, pod: core_v1.Pod, diagnosis: Diagnosis) -> tuple[Change, str] | None:
+    """Two things may be wrong, and each change alone does not help: after the first, why does the pod wait then? Asked of small
+    clusters only."""
+    if len(what_if.cluster.nodes) > _SMALL_NODES_MAX or pod.spec.scheduling_group is not None:
+        return None
+    subject = pod_subject(pod)
+
+    def after(changed: WhatIfCluster, journal: Journal) -> None:
+        settle(changed, journal, list(subject.pods))
+
+    for one in _firsts(diagnosis):
+        try:
+            with what_if.changed(one.patches, after) as changed:
+                still = changed.get(core_v1.Pod, pod.metadata.name, pod.metadata.namespace)
+                if still is None:
+                    continue
+                then = diagnose(changed, still, briefly=True).diagnosis
+                for other in _firsts(then) if then.text != diagnosis.text else ():
+                    outcome = would_help(changed, subject, other.patches)
+                    if outcome is not None and outcome.schedulable:
+                        return (
+                            Change(
+                                text=f"{one.text}, and {other.text}",
+                                verified=True,
+                                node=outcome.node_of(subject),
+                                patches=(*one.patches, *other.patches),
+                            ),
+                            then.text,
+                        )
+        except CannotChange:
+            continue
+    return None
+
+
+def _firsts(diagnosis: Diagnosis) -> list[Candidate]:
+    ranked = sorted(diagnosis.candidates, key=lambda each: each.rank)
+    return [each for each in ranked if each.rank < Rank.ADD_NODE][:_TOGETHER_MAX]
 
 
 def _scheduler_said(pod: core_v1.Pod) -> str:
@@ -78,7 +172,8 @@ def _scheduler_said(pod: core_v1.Pod) -> str:
 
 def _starting(what_if: WhatIfCluster, pod: core_v1.Pod) -> Explanation:
     diagnosis = after_scheduling(what_if, pod)
-    cause = f"{full_name(pod)} is pending because {diagnosis.text}"
+    state = "not running" if pod.status.phase == "Running" else "pending"
+    cause = f"{full_name(pod)} is {state} because {diagnosis.text}"
     return replace(
         said("Pod", pod, State.STARTING, diagnosis.reason, cause),
         details=diagnosis.details,
@@ -92,9 +187,22 @@ def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanat
     """A pod that runs; and why not elsewhere, as far as that can still be known: what other nodes would say now."""
     devices = devices_of(what_if, pod)
     has = f" with {named('device', [each.device for each in devices])}" if devices else ""
-    cause = f"{full_name(pod)} runs on node {pod.spec.node_name}{has}"
+    wrong = trouble(what_if, pod)
+    but = f", but {wrong.text}" if wrong is not None else ""
+    advice = wrong.advice if wrong is not None else ()
+    unused = unused_claims(pod)
+    unready = not_serving(what_if, pod)
+    if unready and not but:
+        has += f", but is not ready: {unready}"
+        log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
+        advice = (f"see what it logs ({log}), and whether its readiness probe is right",)
+    if unused and not but:
+        has += f", but no container uses its {named('claim', unused)}"
+        advice = (use_advice(pod, unused),)
+    cause = f"{full_name(pod)} runs on node {pod.spec.node_name}{but or has}"
     return replace(
-        said("Pod", pod, State.PLACED, Reason.PLACED, cause),
+        said("Pod", pod, State.PLACED, wrong.reason if wrong is not None else Reason.PLACED, cause),
+        changes=tuple(Change(text=text) for text in advice),
         nodes=() if briefly else _elsewhere(what_if, pod),
         node_count=len(what_if.cluster.nodes),
         node=pod.spec.node_name,

@@ -17,6 +17,9 @@ class State(StrEnum):
     STARTING = "Starting"
     PLACED = "Placed"
     ENDED = "Ended"
+    # Of workloads: whether there is what was asked for.
+    AS_WANTED = "AsWanted"
+    NOT_AS_WANTED = "NotAsWanted"
 
 
 class Reason(StrEnum):
@@ -28,6 +31,7 @@ class Reason(StrEnum):
     NO_SUCH_SCHEDULER = "NoSuchScheduler"
     GROUP_MISSING = "PodGroupMissing"
     GROUP_INCOMPLETE = "PodGroupIncomplete"
+    GROUP_PRIORITY = "PodGroupPriority"
     TEMPLATE_MISSING = "TemplateMissing"
     CLAIM_MISSING = "ClaimMissing"
     CLAIM_NOT_CREATED = "ClaimNotCreated"
@@ -43,6 +47,7 @@ class Reason(StrEnum):
     NO_NODES = "NoNodes"
     NO_DRIVER = "NoDriver"
     NO_DEVICES = "NoDevices"
+    NOT_REACHABLE = "NotReachable"
     NOT_IN_CLASS = "NoDeviceInClass"
     SELECTOR = "Selector"
     SELECTOR_ERROR = "SelectorError"
@@ -60,6 +65,7 @@ class Reason(StrEnum):
     BINDING_CONDITIONS = "BindingConditions"
     CORDONED = "NodeCordoned"
     NODE_TAINT = "NodeTaint"
+    NODE_NOT_READY = "NodeNotReady"
     AFFINITY = "NodeAffinity"
     RESOURCES = "NodeResources"
     PORTS = "HostPorts"
@@ -68,9 +74,44 @@ class Reason(StrEnum):
     GANG = "Gang"
     # After the scheduler.
     PREPARE = "Prepare"
+    NOT_ALLOCATED = "ClaimNotAllocated"
+    DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    IMAGE = "Image"
+    CRASH = "ContainerCrashes"
+    OUT_OF_MEMORY = "OutOfMemory"
     STARTING = "Starting"
+    NOT_READY = "NotReady"
+    # Workloads. Where a pod of theirs is the cause, theirs is the pod's.
+    AS_WANTED = "AsWanted"
+    PROGRESSING = "Progressing"
+    NOT_OBSERVED = "NotObserved"
+    SELECTOR_MISMATCH = "SelectorMismatch"
+    PODS_NOT_CREATED = "PodsNotCreated"
+    ROLLOUT_STUCK = "RolloutStuck"
+    PAUSED = "Paused"
+    ORDERED = "WaitsForOrdinal"
+    NO_NODE_MATCHES = "NoNodeMatches"
+    JOB_FAILED = "JobFailed"
+    BACK_OFF = "JobBackOff"
+    SUSPENDED = "Suspended"
+    SCHEDULE_INVALID = "ScheduleInvalid"
+    SCHEDULE_MISSED = "ScheduleMissed"
+    STILL_RUNNING = "StillRunning"
+    TARGET_MISSING = "TargetMissing"
+    METRIC_MISSING = "MetricMissing"
+    AT_MAXIMUM = "AtMaximum"
+    STORAGE_CLASS_MISSING = "StorageClassMissing"
+    NOT_PROVISIONED = "NotProvisioned"
+    NO_VOLUME = "NoVolume"
+    VOLUME_LOST = "VolumeLost"
+    WAITS_FOR_CONSUMER = "WaitsForConsumer"
+    NO_POD_SELECTED = "NoPodSelected"
+    NO_READY_POD = "NoReadyPod"
+    PORT_MISSING = "PortMissing"
     # Nothing is in the way.
     FITS = "Fits"
+    # What decides could not be read.
+    UNREAD = "Unread"
     UNUSED = "Unused"
     PLACED = "Placed"
     ENDED = "Ended"
@@ -122,13 +163,15 @@ class RequestReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     claim: str
     request: str
     device_class: str
+    # Of a request that nobody wrote: the extended resource that it stands for.
+    resource: str = ""
     # How many devices; of a request for all of them: 0.
-    needed: int
+    needed: int = 0
     # Published in the cluster, and of these in the class.
-    published: int
-    devices: int
+    published: int = 0
+    devices: int = 0
     # On nodes that the pod may not have for other reasons, too.
-    free: int
+    free: int = 0
     free_nodes: int = 0
     # The node that has most of the free ones, and how many.
     most_free_node: str = ""

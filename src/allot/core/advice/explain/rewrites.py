@@ -37,7 +37,8 @@ from allot.core.semver import Semver, SemverError
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])")
 # gpu.nvidia.com is not what is meant by gpu.amd.com, and is by nvidia.com.
-_DRIVER_LIKENESS_MIN = 0.75
+DRIVER_LIKENESS_MIN = 0.75
+_OTHER_VALUES_MAX = 3
 _NUMBERS = re.compile(r"v?[0-9]+(\.[0-9]+){1,2}")
 
 
@@ -64,6 +65,7 @@ def rewrites(expression: str, published: Published, devices: Sequence[DeviceEntr
         *_names(parsed, published),
         *_guards(parsed, devices),
         *_lowered(parsed, published),
+        *_other_values(parsed, published),
         *_without_parts(parsed),
     ]
     unique: dict[str, Rewrite] = {}
@@ -95,13 +97,19 @@ def _no_such_driver(name: str) -> str:
     return f"selects driver {quoted(name)}, but no driver of that name has published devices"
 
 
+def similar_driver(name: str, published: Published) -> str | None:
+    """Another driver that has devices and may have been meant."""
+    others = [driver for driver in published.drivers if driver != name]
+    return nearest(name, others, likeness_min=DRIVER_LIKENESS_MIN)
+
+
 def _drivers(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
     """Only a name that is similar was perhaps meant: devices of another driver are other devices."""
     for literal, name in _unknown_drivers(parsed, published):
-        driver = nearest(name, published.drivers, likeness_min=_DRIVER_LIKENESS_MIN)
+        driver = similar_driver(name, published)
         if driver is not None:
             expression = _with(parsed, literal, quoted(driver))
-            yield Rewrite(expression=expression, text=f"name driver {quoted(driver)}", problem=_no_such_driver(name))
+            yield Rewrite(expression=expression, text=f"select driver {quoted(driver)}", problem=_no_such_driver(name))
 
 
 def _unknown_drivers(parsed: Parsed, published: Published) -> Iterator[tuple[Literal, str]]:
@@ -123,10 +131,12 @@ def _unknown_drivers(parsed: Parsed, published: Published) -> Iterator[tuple[Lit
 def _comparisons_fixed(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
     for found in comparisons(parsed.root):
         place, value = found.place, found.value
-        if not isinstance(value, str) or found.wrapped:
-            continue
         values = published.values(place)
         kinds = set(values.values())
+        if found.wrapped and kinds == {"string"}:
+            yield from _converted(parsed, found, values)
+        if not isinstance(value, str) or found.wrapped:
+            continue
         capacity = Place(CAPACITY, place.domain, place.name)
         is_size, is_version = _SIZE.fullmatch(value) is not None, _NUMBERS.fullmatch(value) is not None
         if is_size and (place.kind == CAPACITY or published.values(capacity)):
@@ -159,6 +169,26 @@ def _comparisons_fixed(parsed: Parsed, published: Published) -> Iterator[Rewrite
             yield Rewrite(expression=_with(parsed, found.node, new), text="compare numbers", problem=problem)
         elif found.relation == "==" and kinds == {"string"} and value not in values:
             yield from _values_meant(parsed, found, values)
+
+
+def _converted(parsed: Parsed, found: Comparison, values: dict[object, str]) -> Iterator[Rewrite]:
+    """A text that is compared as if it were a version or a quantity, made one."""
+    what, read = ("version", Semver.parse) if found.wrapped == "semver" else ("quantity", Quantity.parse)
+    try:
+        for value in values:
+            read(str(value))
+        lenient = ""
+    except (QuantityError, SemverError):
+        if found.wrapped != "semver":
+            return
+        lenient = ", true"
+    there = f"{found.wrapped}({_bare(found, parsed)}{lenient})"
+    new = f"{there}.compareTo({found.wrapped}({quoted(str(found.value))}{lenient})) {found.relation} 0"
+    yield Rewrite(
+        expression=_with(parsed, found.node, new),
+        text=f"make a {what} of {found.place.name}",
+        problem=f"compares {found.place.name} as a {what}, but devices publish it as text ({_some({str(each) for each in values})})",
+    )
 
 
 def _values_meant(parsed: Parsed, found: Comparison, values: dict[object, str]) -> Iterator[Rewrite]:
@@ -276,7 +306,7 @@ def _guards(parsed: Parsed, devices: Sequence[DeviceEntry]) -> Iterator[Rewrite]
     word = "attribute" if place.kind == ATTRIBUTES else "capacity"
     yield Rewrite(
         expression=" && ".join([*guards, body]),
-        text=f"ask first whether there is {'an' if word[0] == 'a' else 'a'} {word} {place.name}",
+        text=f"check first that there is {'an' if word[0] == 'a' else 'a'} {word} {place.name}",
         problem=f"reads {word} {place.name}, which device {device} does not have",
     )
 
@@ -329,6 +359,30 @@ def _relaxed(parsed: Parsed, found: Comparison, text: str, relation: str, wrappe
     )
 
 
+def _other_values(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
+    """Another value that devices have, where those with the one that is asked for will not do; the next smaller ones first."""
+    for found in comparisons(parsed.root):
+        values = published.values(found.place)
+        if found.relation != "==" or found.wrapped or found.value not in values or set(values.values()) != {"string"}:
+            continue
+        value = str(found.value)
+        texts = sorted({str(each) for each in values} - {value}, key=_natural)
+        below = [text for text in texts if _natural(text) < _natural(value)]
+        above = [text for text in texts if _natural(text) > _natural(value)]
+        for text in [*reversed(below), *above][:_OTHER_VALUES_MAX]:
+            new = f"{_bare(found, parsed)} == {quoted(text)}"
+            yield Rewrite(
+                expression=_with(parsed, found.node, new),
+                text=f"ask for {found.place.name} {quoted(text)} instead of {quoted(value)}",
+                rank=Rank.DROP,
+            )
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A key that sorts `2g` before `10g`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
 def _without_parts(parsed: Parsed) -> Iterator[Rewrite]:
     """Conditions left out, one at a time."""
     parts: list[Expr] = []
@@ -348,4 +402,4 @@ def _without_parts(parsed: Parsed) -> Iterator[Rewrite]:
             f"({text})" if isinstance(o, Call) and o.function in ("_||_", "_?_:_") else text
             for text, o in zip(texts, rest, strict=True)
         ]
-        yield Rewrite(expression=" && ".join(texts), text=f"leave out {unparse(part, parsed)}", rank=Rank.DROP)
+        yield Rewrite(expression=" && ".join(texts), text=f"drop {unparse(part, parsed)}", rank=Rank.DROP)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allot.core.advice.explain.report import Change, Explanation, Holder, NodeGroup, RequestReport, State
-from allot.core.advice.explain.wording import count, duration, listed
+from allot.core.advice.explain.report import (
+    Change,
+    Explanation,
+    Holder,
+    NearestMiss,
+    NodeGroup,
+    Reason,
+    RequestReport,
+    State,
+)
+from allot.core.advice.explain.wording import count, duration, listed, of_several
 from allot.core.explain import numbered
 
 _GROUPS_MAX = 8
 _REMOVED_MAX = 6
+_NAMES_MAX = 3
+# Nothing of these can be tried out, or nothing needs to be.
+_NOT_TRIED = (Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED)
 
 
 def lines(found: Explanation) -> Iterator[str]:
@@ -18,10 +30,13 @@ def lines(found: Explanation) -> Iterator[str]:
     for detail in found.details:
         yield f"  {detail}"
     yield from _changes(found.changes)
+    if found.state is State.PENDING and found.reason not in _NOT_TRIED and not found.changes:
+        yield ""
+        yield "No small change to the objects of this cluster helps."
     for request in found.requests:
         yield from _request(request)
     yield from _nodes(found)
-    if found.nearest is not None:
+    if found.nearest is not None and _is_news(found, found.nearest):
         yield ""
         device = f", device {found.nearest.device}" if found.nearest.device else ""
         yield f"Nearest miss: node {found.nearest.node}{device}"
@@ -37,12 +52,17 @@ def lines(found: Explanation) -> Iterator[str]:
         yield f"The scheduler said: {found.scheduler_said}"
 
 
+def _is_news(found: Explanation, nearest: NearestMiss) -> bool:
+    """Whether the nearest miss says more than its group of nodes: numbers of its own."""
+    return all(nearest.reasons != group.reasons for group in found.nodes)
+
+
 def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
     verified = [change for change in changes if change.verified]
     others = [change for change in changes if not change.verified]
     if verified:
         yield ""
-        yield "What would help (each was tried out on this snapshot, and led to a placement), the smallest change first:"
+        yield "What helps, smallest change first (each was tried out on this snapshot and led to a placement):"
         for number, change in enumerate(verified, 1):
             where = f"   -> node {change.node}" if change.node else ""
             yield f"  {number}. {change.text}{where}"
@@ -58,9 +78,13 @@ def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
 def _request(request: RequestReport) -> Iterator[str]:
     needed = "all devices" if not request.needed else count(request.needed, "device")
     yield ""
-    yield f'Request "{request.request}" of claim {request.claim} needs {needed} of class {request.device_class}:'
+    what = request.resource or f'Request "{request.request}" of claim {request.claim}'
+    yield f"{what} needs {needed} of class {request.device_class}:"
     verb = "is" if request.devices == 1 else "are"
-    yield f"  {request.devices} of {count(request.published, 'device')} in the cluster {verb} in the class"
+    if request.published:
+        yield f"  {request.devices} of {count(request.published, 'device')} in the cluster {verb} in the class"
+    else:
+        yield "  no node of the cluster has any devices"
     for removed in request.removed[:_REMOVED_MAX]:
         more_nodes = removed.node_count - len(removed.nodes)
         where = f" ({', '.join(removed.nodes)}{f' and {more_nodes} more nodes' if more_nodes else ''})"
@@ -69,11 +93,9 @@ def _request(request: RequestReport) -> Iterator[str]:
     if more > 0:
         yield f"  and {more} more reasons"
     if request.free:
-        most = (
-            f", most of them ({request.most_free}) on node {request.most_free_node}"
-            if request.free_nodes > 1
-            else f" on node {request.most_free_node}"
-        )
+        most = f" on node {request.most_free_node}"
+        if request.free_nodes > 1:
+            most = f" on {request.free_nodes} nodes, at most {request.most_free} on one (node {request.most_free_node})"
         yield f"  {request.free} {'is' if request.free == 1 else 'are'} free{most}"
     if request.together:
         yield f"  but not together: {request.together}"
@@ -88,7 +110,8 @@ def _holder(holder: Holder) -> str:
 
 
 def _nodes(found: Explanation) -> Iterator[str]:
-    if not found.nodes:
+    # What is the same for all nodes has been said by then.
+    if not found.nodes or (len(found.nodes) == 1 and found.state is State.PENDING):
         return
     yield ""
     yield f"{'Other nodes' if found.state is State.PLACED else 'Nodes'} ({found.node_count} in the cluster):"
@@ -100,5 +123,11 @@ def _nodes(found: Explanation) -> Iterator[str]:
 
 
 def _group(group: NodeGroup) -> str:
-    names = ", ".join(group.nodes[:3]) + (", ..." if group.count > 3 else "")
-    return f"{group.count} ({names}): {'; '.join(group.reasons) or 'nothing is wrong with it'}"
+    more = group.count - len(group.nodes[:_NAMES_MAX])
+    names = ", ".join(group.nodes[:_NAMES_MAX]) + (f" and {more} more" if more else "")
+    reasons = (
+        ["; ".join(map(of_several, reason.split("; "))) for reason in group.reasons]
+        if group.count > 1
+        else group.reasons
+    )
+    return f"{group.count} ({names}): {'; '.join(reasons) or 'nothing is wrong with it'}"

@@ -12,7 +12,17 @@ from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling import Binding, Failure, Placement, Status, Verdict, binding_state, group_key, has_conditions
+from allot.core.scheduling import (
+    Binding,
+    Failure,
+    Placement,
+    Status,
+    Verdict,
+    binding_state,
+    group_key,
+    group_name_of,
+    has_conditions,
+)
 
 DEFAULT_SCHEDULER = "default-scheduler"
 PodKey = tuple[str, str]
@@ -33,11 +43,11 @@ def pod_subject(pod: core_v1.Pod) -> Subject:
 
 def gang_subject(group: PodGroup, waiting: Iterable[core_v1.Pod]) -> Subject:
     """A gang, and its pods that have no node."""
-    namespace, name = group.metadata.namespace, group.metadata.name
-    return Subject(group_key(f"{namespace}/{name}"), tuple((namespace, pod.metadata.name) for pod in waiting))
+    namespace = group.metadata.namespace
+    return Subject(group_key(group_name_of(group)), tuple((namespace, pod.metadata.name) for pod in waiting))
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the decision is. Placements that are not enough for a gang are there all the same."""
 
     schedulable: bool
@@ -70,32 +80,38 @@ def unready(what_if: WhatIfCluster, pod: core_v1.Pod) -> api.ResourceClaim | Non
     return None
 
 
-def try_out(what_if: WhatIfCluster, subject: Subject, among: Collection[str] | None = None) -> Outcome:
+def try_out(what_if: WhatIfCluster, subject: Subject, among: Collection[str] | None = None) -> TrialResult:
     """What the scheduler would say now. among: the only nodes to look at for a lone pod."""
     asked = what_if.machine.ask(subject.key, what_if.now, among)
     if asked is None:
-        return Outcome(schedulable=False)
+        return TrialResult(schedulable=False)
     known = known_schedulers(what_if)
     for pod in asked.unit.pods:
         if pod.spec.scheduler_name not in known:
             text = f"no scheduler is called {pod.spec.scheduler_name}"
             status = Status(verdict=Verdict.UNRESOLVABLE, plugin="", reasons=(text,))
-            return Outcome(schedulable=False, failure=Failure(status=status, early=True))
+            return TrialResult(schedulable=False, failure=Failure(status=status, early=True))
     if asked.closed is not None:
-        return Outcome(schedulable=False, failure=Failure(status=asked.closed.status, early=True))
+        return TrialResult(schedulable=False, failure=Failure(status=asked.closed.status, early=True))
     schedulable = what_if.machine.has_enough(asked)
     if asked.unit.group is None and schedulable:
         schedulable = unready(what_if, asked.unit.pods[0]) is None
-    return Outcome(schedulable=schedulable, placements=asked.placements, failure=asked.failure)
+    return TrialResult(schedulable=schedulable, placements=asked.placements, failure=asked.failure)
 
 
 def would_help(
     what_if: WhatIfCluster, subject: Subject, patches: tuple[Patch, ...], among: Collection[str] | None = None
-) -> Outcome | None:
+) -> TrialResult | None:
     """The decision after changes; None if they cannot be made. among: the only nodes to look at for a lone pod."""
 
+    made = [
+        (str(patch.object["metadata"]["namespace"]), str(patch.object["metadata"]["name"]))
+        for patch in patches
+        if patch.object is not None and patch.object.get("kind") == "Pod"
+    ]
+
     def after(changed: WhatIfCluster, journal: Journal) -> None:
-        settle(changed, journal, list(subject.pods))
+        settle(changed, journal, [*subject.pods, *made])
 
     try:
         with what_if.changed(patches, after) as changed:

@@ -37,6 +37,15 @@ def named(word: str, names: Iterable[str]) -> str:
     return f"{word if len(known) == 1 else plural(word)} {listed(known)}"
 
 
+_VERBS = {"is": "are", "has": "have", "does": "do", "lacks": "lack"}
+
+
+def of_several(text: str) -> str:
+    """What is said of one thing, said of several: `has taint x` becomes `have taint x`."""
+    verb, space, rest = text.partition(" ")
+    return f"{_VERBS.get(verb, verb)}{space}{rest}"
+
+
 def duration(seconds: int) -> str:
     """`3h12m`, as kubectl writes ages."""
     parts = []

@@ -14,11 +14,12 @@ import msgspec
 from allot.core.advice.convert.objects import mapping
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.places import Path
+from allot.core.advice.pod_templates import named_containers, pod_spec_paths, pods_made
 from allot.core.model.plain import plain_text
 
 GROUP = "resource.k8s.io"
+_SHARING = ("TimeSlicing", "MPS")
 CLAIM, TEMPLATE, CLASS = "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"
-_DEPTH_MAX = 40
 
 
 class Selector(msgspec.Struct, frozen=True):
@@ -69,6 +70,12 @@ class Config(msgspec.Struct, frozen=True):
     requests: tuple[str, ...]
     path: Path
 
+    @property
+    def sharing_strategy(self) -> str:
+        """How the driver shares the device among its users; empty if it says nothing about that."""
+        strategy = mapping(mapping(self.parameters).get("sharing")).get("strategy")
+        return strategy if strategy in _SHARING else ""
+
 
 class Claim(msgspec.Struct, frozen=True):
     """A claim or template."""
@@ -110,6 +117,13 @@ class PodSpec(msgspec.Struct, frozen=True):
         for field in ("initContainers", "containers"):
             for index, each in mappings(self.spec.get(field)):
                 yield each, (*self.path, field, index)
+        for field, each in named_containers(self.spec):
+            yield {"name": field, **each}, (*self.path, field)
+
+    @property
+    def pods(self) -> int:
+        """How many such pods run side by side, as far as the object says it."""
+        return pods_made(self.subject.value, self.path)
 
     def claims_of(self, container: dict[str, Any], path: Path) -> Iterator[tuple[dict[str, Any], Path]]:
         """What a container uses of the pod's claims, with paths."""
@@ -147,19 +161,9 @@ def class_configs(subject: Subject) -> tuple[Config, ...]:
 
 
 def pod_specs(subject: Subject) -> Iterator[PodSpec]:
-    """The specs of pods in an object of any kind: whatever is called `spec` and has containers."""
-    pending: list[tuple[Any, Path]] = [(subject.value, ())]
-    while pending:
-        value, path = pending.pop()
-        if len(path) > _DEPTH_MAX:
-            continue
-        if isinstance(value, dict):
-            if path[-1:] == ("spec",) and isinstance(value.get("containers"), list):
-                yield PodSpec(subject, value, path)
-                continue
-            pending += [(item, (*path, key)) for key, item in reversed(value.items()) if isinstance(item, dict | list)]
-        elif isinstance(value, list):
-            pending += [(item, (*path, index)) for index, item in reversed(tuple(enumerate(value)))]
+    """The specs of pods in an object of any kind."""
+    for path in pod_spec_paths(subject.value):
+        yield PodSpec(subject, subject.at(path), path)
 
 
 def _request(value: dict[str, Any], path: Path) -> Request:

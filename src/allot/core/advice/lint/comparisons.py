@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from allot.core.advice.convert.drivers import Type, driver_named
 from allot.core.advice.convert.expressions import version_text
 from allot.core.advice.lint.context import Context
-from allot.core.advice.lint.expressions import ATTRIBUTES, CAPACITY, Comparison, read_expression
+from allot.core.advice.lint.expressions import ATTRIBUTES, CAPACITY, IN, Comparison, read_expression
 from allot.core.advice.lint.finding import Fix, Severity
 from allot.core.advice.lint.selectors import Located, compile_problem, expression_fix, located, right_expression
-from allot.core.advice.nearest import nearest
+from allot.core.advice.lint.text_values import span_of
+from allot.core.advice.nearest import listed, nearest
 from allot.core.cel.device import DeviceView
 from allot.core.cel.selector import EvaluationError, compile_selector
 from allot.core.quantity import Quantity, QuantityError
@@ -29,6 +30,8 @@ _NUMBER = re.compile(r"[0-9]+")
 _EXAMPLE_SIZES = (8, 141, 24, 9, 80, 40, 192, 16, 4, 2, 1, 1000)
 _EXAMPLE_VERSIONS = ("9.0", "12.4", "10.0", "7.5", "8.9", "100.0", "2.0")
 _DEVICES_SHOWN_MAX = 3
+# How much of a known value a part of it has to be, in letters and digits.
+_PART_LENGTH_MIN = 4
 # How like a known value another one has to be to count as misspelt.
 _SLIP = 0.85
 
@@ -46,7 +49,7 @@ def check(context: Context) -> None:
 def _check_comparison(context: Context, selector: Located, comparison: Comparison) -> None:
     if comparison.read.kind == CAPACITY and comparison.relation == "==":
         _check_equality(context, selector, comparison)
-    if comparison.read.kind == ATTRIBUTES and comparison.relation == "==":
+    if comparison.read.kind == ATTRIBUTES and comparison.relation in ("==", IN):
         _check_value(context, selector, comparison)
     what = comparison.orders_text
     if not what:
@@ -97,11 +100,12 @@ def _right(selector: Located, comparison: Comparison, kind: str, what: str) -> s
 
 
 def _by_conversion(selector: Located, comparison: Comparison, kind: str, what: str) -> str | None:
-    """With what is read turned into what it is meant to be; where the text of the comparison stands once and as it is."""
+    """With what is read turned into what it is meant to be; where the comparison stands once."""
     text, literal = comparison.text, comparison.literal
     assert isinstance(literal, str)
     left, relation, quoted = text.rpartition(f" {comparison.relation} ")
-    if selector.expression.count(text) != 1 or quoted[1:-1] != literal or not relation:
+    span = span_of(text, selector.expression)
+    if span is None or quoted[1:-1] != literal or not relation:
         return None
     if what == "version":
         version = version_text(literal)
@@ -113,7 +117,8 @@ def _by_conversion(selector: Located, comparison: Comparison, kind: str, what: s
         new = (
             f'quantity({left}).compareTo(quantity("{literal}")) {comparison.relation} 0' if _quantity(literal) else None
         )
-    right = selector.expression.replace(text, new) if new is not None else None
+    expression = selector.expression
+    right = f"{expression[: span[0]]}{new}{expression[span[1] :]}" if new is not None else None
     return right if right is not None and compile_problem(right) is None else None
 
 
@@ -137,7 +142,7 @@ def _examples(comparison: Comparison, what: str) -> str:
         f'"{value}" {comparison.relation} "{literal}" is {"true" if passes else "false"}'
         for passes, value in sorted(wrong.items(), reverse=True)
     ]
-    return " and ".join(said) or "the order is that of the alphabet"
+    return " and ".join(said) or "the order is alphabetical"
 
 
 def _example_values(literal: str, what: str) -> list[tuple[str, int]]:
@@ -179,9 +184,9 @@ def _changed_sides(context: Context, selector: Located, right: str | None) -> st
             wrongly_in.append(device.name)
     said = []
     if wrongly_out:
-        said.append(f"left out although they would do: {_shown(wrongly_out)}")
+        said.append(f"left out although they fit: {_shown(wrongly_out)}")
     if wrongly_in:
-        said.append(f"taken although they would not do: {_shown(wrongly_in)}")
+        said.append(f"taken although they do not fit: {_shown(wrongly_in)}")
     return "; ".join(said)
 
 
@@ -217,10 +222,25 @@ def _check_value(context: Context, selector: Located, comparison: Comparison) ->
     values = {value for value in _known_values(context, selector, comparison) if isinstance(value, str)}
     if not isinstance(wanted, str) or wanted in values:
         return
-    meant = nearest(wanted, values, likeness_min=_SLIP)
-    if meant is not None:
-        text = f'no known device has {comparison.read.name} "{wanted}"'
-        context.report(selector.subject, "unknown-value", selector.path, text, f'did you mean "{meant}"?')
+    meant = nearest(wanted, values, likeness_min=_SLIP) or _only_one_like(wanted, values)
+    is_one_of_several = comparison.relation == IN or "firstAvailable" in selector.path
+    if meant is None and (not context.knowledge.is_cluster or not values or is_one_of_several):
+        # Hardware profiles are examples: other devices may have it. What is one of several need not be there.
+        return
+    text = f'no known device has {comparison.read.name} "{wanted}"'
+    fix = f'did you mean "{meant}"?' if meant is not None else f"there is {listed(values)}"
+    context.report(selector.subject, "unknown-value", selector.path, text, fix)
+
+
+def _only_one_like(wanted: str, values: Iterable[str]) -> str | None:
+    """The only value of which this is a part, whatever stands between the words: `NVIDIA-H100` of `NVIDIA H100 80GB HBM3`."""
+    part = _letters(wanted)
+    found = [value for value in values if part in _letters(value)] if len(part) >= _PART_LENGTH_MIN else []
+    return found[0] if len(found) == 1 else None
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 def _check_equality(context: Context, selector: Located, comparison: Comparison) -> None:

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from allot.core.advice.lint.claims import PodSpec, pod_specs
 from allot.core.advice.lint.finding import Finding, Fix, Severity
 from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.lint.rules import BY_NAME
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.places import Path
+from allot.core.model.plain import plain_text
 from allot.core.schema import Schema
 from allot.core.validation.fields import FieldError
 
@@ -77,6 +79,37 @@ class Context:
                 given = subject.at(("metadata", "labels"))
                 labels[subject.name] = given if isinstance(given, dict) else {}
         return labels
+
+    @cached_property
+    def pods(self) -> tuple[PodSpec, ...]:
+        """The specs of pods in all objects."""
+        return tuple(spec for subject in self.subjects for spec in pod_specs(subject))
+
+    @cached_property
+    def pods_by_template(self) -> Mapping[tuple[str, str], Sequence[tuple[PodSpec, str]]]:
+        """Pods with what they call the claim, by namespace and name of the claim template."""
+        found: dict[tuple[str, str], list[tuple[PodSpec, str]]] = {}
+        for spec in self.pods:
+            for entry, _ in spec.claims:
+                template, name = plain_text(entry.get("resourceClaimTemplateName")), plain_text(entry.get("name"))
+                if template:
+                    found.setdefault((spec.subject.home, template), []).append((spec, name))
+        return found
+
+    def priority(self, name: str) -> int | None:
+        """The value of a priority class of the input or the cluster; None if it is not known."""
+        return self._priorities.get(name)
+
+    @cached_property
+    def _priorities(self) -> dict[str, int]:
+        found = dict(self.knowledge.priorities)
+        for subject in self.subjects:
+            value = subject.value.get("value")
+            if (subject.group, subject.kind) == ("scheduling.k8s.io", "PriorityClass") and type(value) is int:
+                found[subject.name] = value
+                if subject.value.get("globalDefault") is True:
+                    found[""] = value
+        return found
 
     def named(self, kind: str, namespace: str | None = None) -> dict[str, Subject]:
         """Objects of resource.k8s.io in the input, by name."""

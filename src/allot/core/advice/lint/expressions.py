@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allot.core.cel.syntax.ast import Call, Comprehension, Expr, Ident, Literal, Parsed, Select
+from allot.core.cel.syntax.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, Parsed, Select
 from allot.core.cel.syntax.builder import children
 from allot.core.cel.syntax.errors import CelCompileError
 from allot.core.cel.syntax.parser import parse
@@ -18,6 +18,7 @@ from allot.core.cel.syntax.unparse import unparse
 
 ATTRIBUTES, CAPACITY = "attributes", "capacity"
 RELATIONS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">=", "_==_": "==", "_!=_": "!="}
+IN = "in"
 ORDERS = frozenset(("<", "<=", ">", ">="))
 _SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:(?:[KMGTPE]i?|k)B?)?")
 _VERSION = re.compile(r"v?[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[-+].*)?")
@@ -89,6 +90,8 @@ def read_expression(text: str) -> Reading | None:
         if isinstance(node, Call) and node.function in RELATIONS and len(node.args) == 2:
             comparisons += _comparisons(node, bound, parsed)
             drivers |= dict.fromkeys(_drivers(node))
+        elif isinstance(node, Call) and node.function == "@in" and len(node.args) == 2:
+            comparisons += _memberships(node, bound, parsed)
     return Reading(tuple(reads.values()), tuple(comparisons), tuple(drivers))
 
 
@@ -113,6 +116,18 @@ def _comparisons(node: Call, bound: _Bound, parsed: Parsed) -> Iterator[Comparis
         if read is not None and literal is not None:
             yield Comparison(read, seen, literal, unparse(node, parsed), is_quantity)
             return
+
+
+def _memberships(node: Call, bound: _Bound, parsed: Parsed) -> Iterator[Comparison]:
+    """What is read and looked for in a list of literals, once for each of them."""
+    one, among = node.args
+    read = _read(_without_default(one), bound, parsed)
+    if read is None or not isinstance(among, ListExpr):
+        return
+    for element in among.elements:
+        literal, is_quantity = _literal(element)
+        if literal is not None:
+            yield Comparison(read, IN, literal, unparse(node, parsed), is_quantity)
 
 
 def _drivers(node: Call) -> Iterator[str]:

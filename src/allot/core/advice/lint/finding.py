@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -20,7 +22,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-class Edit(msgspec.Struct, frozen=True):
+class Edit(msgspec.Struct, frozen=True, order=True):
     """A change of a text: what is between two offsets becomes something else."""
 
     start: int
@@ -55,6 +57,30 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def order(self) -> tuple[str, int, int, int, str, str]:
         """As they are shown."""
         return self.source, self.line, self.column, self.severity.rank, self.rule, self.message
+
+
+def apply_fixes(text: str, fixes: Iterable[Fix]) -> tuple[str, int]:
+    """The text with the fixes, and how many were made: of those that overlap only the first one, and each as a whole."""
+    taken: list[tuple[int, int]] = []
+    edits: list[Edit] = []
+    made = 0
+    for wanted in sorted(dict.fromkeys(fix.edits for fix in fixes if fix.edits)):
+        spans = [(edit.start, edit.end) for edit in wanted]
+        if all(_is_free(taken, span) for span in spans):
+            for span in spans:
+                insort(taken, span)
+            edits += wanted
+            made += 1
+    return apply_edits(text, edits)[0], made
+
+
+def _is_free(taken: list[tuple[int, int]], span: tuple[int, int]) -> bool:
+    """Whether no other change is where this one is to be."""
+    index = bisect_left(taken, span)
+    before, after = taken[index - 1 : index], taken[index : index + 1]
+    return all(end <= span[0] and (start, end) != span for start, end in before) and all(
+        start >= span[1] and (start, end) != span for start, end in after
+    )
 
 
 def apply_edits(text: str, edits: list[Edit]) -> tuple[str, int]:

@@ -15,8 +15,9 @@ from allot.core.advice.snapshot import Snapshot
 from allot.core.allocation.devices import attribute_value, view_of
 from allot.core.cel.device import DeviceView, split_name
 from allot.core.cel.selector import EvaluationError
-from allot.core.model import core_v1
+from allot.core.model import core_v1, scheduling_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.meta import APIStruct
 
 # What is wrong with a driver's parameters; empty if nothing is.
 ConfigCheck = Callable[[Any], str]
@@ -94,6 +95,10 @@ class Knowledge:
         known.is_cluster, known.is_given = self.is_cluster, self.is_given
         return known
 
+    def has(self, type_: type[APIStruct], name: str, namespace: str) -> bool:
+        """Whether there is an object."""
+        return self._snapshot.find(type_, name, namespace) is not None
+
     @cached_property
     def slices(self) -> list[api.ResourceSlice]:
         """All slices."""
@@ -130,6 +135,15 @@ class Knowledge:
         return {
             (each.metadata.namespace, each.metadata.name): each for each in self._snapshot.of(api.ResourceClaimTemplate)
         }
+
+    @cached_property
+    def priorities(self) -> dict[str, int]:
+        """Values of priority classes by name; that of pods without one under the empty name. Empty unless a cluster is known."""
+        if not self.is_cluster:
+            return {}
+        classes = self._snapshot.of(scheduling_v1.PriorityClass)
+        default = next((each.value for each in classes if each.global_default), 0)
+        return {"": default, **{each.metadata.name: each.value for each in classes}}
 
     @property
     def has_devices(self) -> bool:

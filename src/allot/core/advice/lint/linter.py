@@ -6,7 +6,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from allot.core.advice.lint import comparisons, evaluation, names, pods, requests, satisfiable, selectors, server
+from allot.core.advice.lint import (
+    comparisons,
+    evaluation,
+    names,
+    pods,
+    requests,
+    rollouts,
+    satisfiable,
+    selectors,
+    server,
+)
 from allot.core.advice.lint.context import Context, Server
 from allot.core.advice.lint.finding import Finding, Severity
 from allot.core.advice.lint.knowledge import Knowledge
@@ -32,6 +42,7 @@ _TOPICS: tuple[Callable[[Context], None], ...] = (
     requests.check,
     satisfiable.check,
     pods.check,
+    rollouts.check,
 )
 
 
@@ -80,14 +91,14 @@ def _missing(value: object) -> tuple[str, Severity]:
     """Why a document is no object. Values of charts and settings of programs are YAML too, so that is no mistake by itself."""
     error = BY_NAME["not-an-object"].severity
     if not isinstance(value, dict):
-        text = "the document is no mapping: expected a Kubernetes object with apiVersion and kind"
+        text = "the document is not a mapping: expected a Kubernetes object with apiVersion and kind"
         return ("" if value is None else text), error
     for field in _IDENTITY:
         if not isinstance(value.get(field), str | None):
             return f"{field} is {json.dumps(value[field], default=str)}: expected text", error
     absent = [field for field in _IDENTITY if not value.get(field)]
     if len(absent) == len(_IDENTITY):
-        return "passed over: no Kubernetes object, as it has neither apiVersion nor kind", Severity.NOTE
+        return "ignored: not a Kubernetes object, as it has neither apiVersion nor kind", Severity.NOTE
     return (f"{absent[0]} is missing: expected a Kubernetes object" if absent else ""), error
 
 

@@ -14,7 +14,6 @@ from allot.core.advice.lint.claims import (
     PodSpec,
     claims,
     class_configs,
-    pod_specs,
 )
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.finding import Severity
@@ -42,8 +41,8 @@ def check(context: Context) -> None:
                 for leaf in request.leaves:
                     if leaf.device_class:
                         _check_class(context, subject, (*leaf.wanted_path, "deviceClassName"), leaf.device_class)
-        for spec in pod_specs(subject):
-            _check_pod(context, spec)
+    for spec in context.pods:
+        _check_pod(context, spec)
 
 
 def _check_twice(context: Context, subject: Subject, seen: dict[tuple[str, str, str, str], Subject]) -> None:

@@ -34,12 +34,12 @@ class OldForms:
 
     def changes(self, subject: Subject) -> list[tuple[Path, Change]]:
         """Changes of one object, with paths in it."""
-        found = self._changes.get(self._numbers[id(subject.document)], ())
+        found = self._changes.get(self._numbers.get(id(subject.document), -1), ())
         return [(path, change) for change in found for path in _within(subject, change.path)]
 
     def problems(self, subject: Subject) -> list[tuple[Path, Problem]]:
         """What cannot be converted of one object, with paths in it."""
-        found = self._problems.get(self._numbers[id(subject.document)], ())
+        found = self._problems.get(self._numbers.get(id(subject.document), -1), ())
         return [(path, problem) for problem in found for path in _within(subject, problem.path)]
 
     def advice(self, subject: Subject, path: Path) -> str:

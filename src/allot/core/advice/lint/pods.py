@@ -2,60 +2,87 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from allot.core.advice.convert.drivers import driver_of_extended_resource
 from allot.core.advice.convert.objects import mapping
-from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, claims, pod_specs
+from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, claims
 from allot.core.advice.lint.context import Context
+from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.selectors import driver_of
 from allot.core.advice.lint.source import Subject
+from allot.core.model import resource_v1 as api
 from allot.core.model.plain import plain_text
+from allot.core.model.scheduling_v1 import GROUP as SCHEDULING_GROUP
+
+_GROUP_PRIORITY = ("spec", "priorityClassName")
+_GROUP_MINIMUM = ("spec", "schedulingPolicy", "gang", "minCount")
+_ANY_NUMBER = 2**31
 
 
 def check(context: Context) -> None:
     """Every pod, and every claim and template that pods could use."""
+    for spec in context.pods:
+        _check_pod(context, spec)
+        _check_replicas(context, spec)
+    _check_groups(context)
+    if context.pods:
+        _check_unused(context)
+
+
+# --- claims that nobody uses ---
+
+
+def _check_unused(context: Context) -> None:
     used: set[tuple[str, str, str]] = set()
-    has_pods = False
+    mentions: list[str] = []
     for subject in context.subjects:
-        for spec in pod_specs(subject):
-            has_pods = True
-            _check_pod(context, spec)
-            for entry, _ in spec.claims:
-                used.add((CLAIM, subject.home, plain_text(entry.get("resourceClaimName"))))
-                used.add((TEMPLATE, subject.home, plain_text(entry.get("resourceClaimTemplateName"))))
-                # The wrapper of old versions, whatever it calls them.
-                for name in mapping(entry.get("source")).values():
-                    used |= {(CLAIM, subject.home, plain_text(name)), (TEMPLATE, subject.home, plain_text(name))}
-        used |= _used_by_group(subject)
-    for subject in context.subjects if has_pods else ():
+        if subject.group != GROUP:
+            used |= _used_by(subject, mentions)
+    text = "\n".join(mentions)
+    for subject in context.subjects:
         is_claim = subject.group == GROUP and subject.kind in (CLAIM, TEMPLATE) and "spec" in subject.value
-        if is_claim and subject.name and (subject.kind, subject.home, subject.name) not in used:
+        if not is_claim or not subject.name or (subject.kind, subject.home, subject.name) in used:
+            continue
+        if subject.name not in text:
             context.report(subject, "unused-claim", ("metadata", "name"), f"no pod of the input uses {subject.label}")
 
 
-def _used_by_group(subject: Subject) -> set[tuple[str, str, str]]:
-    """Claims that a PodGroup or Workload names."""
-    if subject.group != "scheduling.k8s.io":
-        return set()
+def _used_by(subject: Subject, mentions: list[str]) -> set[tuple[str, str, str]]:
+    """Claims that an object of any kind names, wherever it does. Texts with manifests inside are added to the mentions."""
     found: set[tuple[str, str, str]] = set()
-    pending = [subject.value.get("spec")]
+    pending: list[Any] = [subject.value]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
             found.add((CLAIM, subject.home, plain_text(value.get("resourceClaimName"))))
             found.add((TEMPLATE, subject.home, plain_text(value.get("resourceClaimTemplateName"))))
+            # The wrapper of old versions, whatever it calls them.
+            for name in mapping(value.get("source")).values():
+                found |= {(CLAIM, subject.home, plain_text(name)), (TEMPLATE, subject.home, plain_text(name))}
             pending += value.values()
         elif isinstance(value, list):
             pending += value
+        elif isinstance(value, str) and "resourceClaim" in value:
+            mentions.append(value)
     return found
 
 
+# --- one pod ---
+
+
 def _check_pod(context: Context, spec: PodSpec) -> None:
+    names = {plain_text(entry.get("name")) for entry, _ in spec.claims}
+    is_misspelt = any(
+        plain_text(use.get("name")) not in names for each, at in spec.containers for use, _ in spec.claims_of(each, at)
+    )
     for entry, path in spec.claims:
         name = plain_text(entry.get("name"))
         users = spec.users_of(name)
-        if name and not users:
+        # A container that names a claim which the pod has not means one that it has.
+        if name and not users and not is_misspelt:
             message = (
-                f'no container uses claim "{name}": devices are allocated for the pod and none of them gets to see them'
+                f'no container uses claim "{name}": devices are allocated for the pod, and no container can see them'
             )
             fix = f"add it to a container: resources: {{claims: [{{name: {name}}}]}}"
             context.report(spec.subject, "unused-pod-claim", path, message, fix)
@@ -63,6 +90,47 @@ def _check_pod(context: Context, spec: PodSpec) -> None:
             message = f'containers {", ".join(users)} use the same devices, those of claim "{name}"'
             context.report(spec.subject, "containers-share-claim", path, message)
     _check_extended_resources(context, spec)
+
+
+def _check_replicas(context: Context, spec: PodSpec) -> None:
+    """Pods that are alike and all name one claim have the same devices."""
+    per_node = spec.subject.kind == "DaemonSet"
+    count = spec.pods
+    if count < 2 and not per_node:
+        return
+    for entry, path in spec.claims:
+        name = plain_text(entry.get("resourceClaimName"))
+        if not name or _is_meant_to_be_shared(context, spec.subject.home, name):
+            continue
+        if per_node:
+            message = f'the pods of all nodes name ResourceClaim "{name}", whose devices are those of one node: on others they wait'
+        else:
+            message = f'{count} pods share the devices of ResourceClaim "{name}": none has a device of its own'
+        severity = None
+        if count > api.RESERVED_FOR_MAX:
+            message += f", and a claim is for {api.RESERVED_FOR_MAX} pods at most"
+            severity = Severity.ERROR
+        fix = "name a ResourceClaimTemplate by resourceClaimTemplateName, so that each pod gets a claim of its own"
+        context.report(
+            spec.subject, "replicas-share-claim", (*path, "resourceClaimName"), message, fix, severity=severity
+        )
+
+
+def _is_meant_to_be_shared(context: Context, namespace: str, name: str) -> bool:
+    """Whether a claim says how its users share the devices, or only watches them."""
+    subject = context.named(CLAIM, namespace).get(name)
+    for claim in claims(subject) if subject is not None else ():
+        if any(config.sharing_strategy for config in claim.configs):
+            return True
+        leaves = [leaf for request in claim.requests for leaf in request.leaves]
+        if leaves and all(leaf.wanted.get("adminAccess") is True for leaf in leaves):
+            return True
+    known = context.knowledge.claims.get((namespace, name))
+    return known is not None and any(
+        b'"strategy"' in config.opaque.parameters.data
+        for config in known.spec.devices.config
+        if config.opaque is not None and config.opaque.parameters is not None
+    )
 
 
 def _check_extended_resources(context: Context, spec: PodSpec) -> None:
@@ -92,3 +160,54 @@ def _claimed_drivers(context: Context, spec: PodSpec) -> set[str]:
                 for request in claim.requests:
                     found |= {driver_of(context, leaf.device_class) or "" for leaf in request.leaves}
     return found - {""}
+
+
+# --- groups ---
+
+
+def _check_groups(context: Context) -> None:
+    """Pods of a group have to have its priority: otherwise none of them is scheduled."""
+    groups = {
+        (subject.home, subject.name): subject
+        for subject in context.subjects
+        if (subject.group, subject.kind) == (SCHEDULING_GROUP, "PodGroup")
+    }
+    made: dict[tuple[str, str], int] = {}
+    for spec in context.pods:
+        name = plain_text(mapping(spec.spec.get("schedulingGroup")).get("podGroupName"))
+        group = groups.get((spec.subject.home, name))
+        if group is None:
+            continue
+        # Of a DaemonSet nobody knows here how many there will be.
+        count = _ANY_NUMBER if spec.subject.kind == "DaemonSet" else max(1, spec.pods)
+        made[spec.subject.home, name] = made.get((spec.subject.home, name), 0) + count
+        path = (*spec.path, "priorityClassName")
+        own, of_group = plain_text(spec.spec.get("priorityClassName")), plain_text(group.at(_GROUP_PRIORITY))
+        values = context.priority(own), context.priority(of_group)
+        if own == of_group or (None not in values and values[0] == values[1]):
+            continue
+        message = (
+            f"the pod has {_priority_text(own)}, its PodGroup {name} has {_priority_text(of_group)}: "
+            "a group whose pods have another priority is not scheduled"
+        )
+        severity = Severity.ERROR if None not in values else None
+        fix = f"priorityClassName: {of_group}" if of_group else f"give PodGroup {name} priorityClassName: {own}"
+        context.report(spec.subject, "group-priority", path, message, fix, severity=severity)
+    for key, count in made.items():
+        _check_minimum(context, groups[key], count)
+
+
+def _check_minimum(context: Context, group: Subject, pods: int) -> None:
+    """A gang that needs more pods at once than there are waits for ever. pods: that the input makes for it."""
+    minimum = group.at(_GROUP_MINIMUM)
+    if not isinstance(minimum, int) or pods >= minimum:
+        return
+    message = (
+        f"the group needs {minimum} pods at once, and the input makes {pods} that name it: "
+        "without others none of them starts"
+    )
+    context.report(group, "group-minimum", _GROUP_MINIMUM, message, f"minCount: {pods}, or {minimum - pods} more pods")
+
+
+def _priority_text(name: str) -> str:
+    return f"priority class {name}" if name else "no priority class"

@@ -13,19 +13,20 @@ from allot.core.advice.lint.claims import (
     Request,
     claims,
     class_configs,
-    pod_specs,
 )
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.expressions import ATTRIBUTES
-from allot.core.advice.lint.finding import Severity
+from allot.core.advice.lint.finding import Fix, Severity
+from allot.core.advice.lint.knowledge import STANDARD_ATTRIBUTES, STANDARD_DOMAIN
 from allot.core.advice.lint.selectors import is_known
 from allot.core.advice.lint.source import Subject
-from allot.core.advice.nearest import did_you_mean
+from allot.core.advice.nearest import did_you_mean, nearest
 from allot.core.cel.device import split_name
 from allot.core.model.plain import plain_text
 from allot.core.model.resource_v1 import ADMIN_ACCESS_LABEL
 
-_SHARING = ("TimeSlicing", "MPS")
+# How like an attribute of Kubernetes' own another one has to be to count as misspelt.
+_SLIP = 0.8
 # Of attributes that requests compute, which devices do not have.
 _DERIVED_DOMAIN = "derived"
 
@@ -131,7 +132,7 @@ def _check_admin_access(context: Context, claim: Claim, request: Request) -> Non
     fix = f'label the namespace: {ADMIN_ACCESS_LABEL}: "true"'
     known = labels is not None
     message = f"admin access is only for namespaces with the label {ADMIN_ACCESS_LABEL}, " + (
-        f"which {namespace} has not" if known else f"and whether {namespace} has it is not known"
+        f"and {namespace} lacks it" if known else f"and whether {namespace} has it is not known"
     )
     severity = Severity.ERROR if known else Severity.NOTE
     context.report(
@@ -163,14 +164,19 @@ def _check_constraints(context: Context, claim: Claim) -> None:
 
 def _check_constraint_attribute(context: Context, claim: Claim, attribute: str, path: Any) -> None:
     knowledge = context.knowledge
-    if not knowledge.has_devices:
-        return
     domain, name = split_name(attribute, "")
     if domain == _DERIVED_DOMAIN:
         return
-    if is_known(context, ATTRIBUTES, domain, name):
-        return
     field = "matchAttribute" if claim.subject.at((*path, "matchAttribute")) else "distinctAttribute"
+    if domain == STANDARD_DOMAIN and name not in STANDARD_ATTRIBUTES:
+        meant = nearest(name, STANDARD_ATTRIBUTES, likeness_min=_SLIP)
+        if meant is not None:
+            message = f'Kubernetes has no attribute "{attribute}"'
+            fix = Fix(f'write "{domain}/{meant}"', claim.subject.text_edit((*path, field), f"{domain}/{meant}"))
+            context.report(claim.subject, "constraint-attribute", (*path, field), message, fix)
+            return
+    if not knowledge.has_devices or is_known(context, ATTRIBUTES, domain, name):
+        return
     message = f'no known device has attribute "{attribute}", so that nothing satisfies the constraint'
     known = [f"{where}/{each}" for where, each_names in knowledge.words.attributes.items() for each in each_names]
     context.report(claim.subject, "constraint-attribute", (*path, field), message, did_you_mean(attribute, known))
@@ -183,8 +189,8 @@ def _check_sharing(context: Context, claim: Claim) -> None:
     if not claim.is_template:
         return
     for config in claim.configs:
-        strategy = mapping(mapping(config.parameters).get("sharing")).get("strategy")
-        if strategy not in _SHARING or _is_shared_in_pods(context, claim):
+        strategy = config.sharing_strategy
+        if not strategy or _is_shared_in_pods(context, claim):
             continue
         message = f"{strategy} in a template does not share a device among pods: each pod gets a claim, and so a device, of its own"
         fix = "make it a ResourceClaim that the pods name by resourceClaimName"
@@ -193,14 +199,5 @@ def _check_sharing(context: Context, claim: Claim) -> None:
 
 def _is_shared_in_pods(context: Context, claim: Claim) -> bool:
     """Whether the pods of the input share it among their containers."""
-    shared = False
-    for subject in context.subjects:
-        if subject.home != claim.subject.home:
-            continue
-        for spec in pod_specs(subject):
-            for entry, _ in spec.claims:
-                if entry.get("resourceClaimTemplateName") == claim.subject.name:
-                    if len(spec.users_of(plain_text(entry.get("name")))) < 2:
-                        return False
-                    shared = True
-    return shared
+    users = context.pods_by_template.get((claim.subject.home, claim.subject.name), ())
+    return bool(users) and all(len(spec.users_of(name)) > 1 for spec, name in users)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec, pod_specs
+from allot.core.advice.lint.claims import CLAIM, GROUP, TEMPLATE, PodSpec
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.places import Path
@@ -39,11 +39,10 @@ def check(context: Context) -> None:
             continue
         if trial.report(subject, ("spec",), (claim,)):
             satisfiable[subject.kind, subject.home, subject.name] = claim
-    for subject in context.subjects:
-        for spec in pod_specs(subject):
-            together = _claims_of(spec, satisfiable)
-            if together is not None and len(together) > 1:
-                trial.report(subject, (*spec.path, "resourceClaims"), together)
+    for spec in context.pods:
+        together = _claims_of(spec, satisfiable)
+        if together is not None and len(together) > 1:
+            trial.report(spec.subject, (*spec.path, "resourceClaims"), together)
 
 
 def _typed(context: Context, subject: Subject) -> api.ResourceClaim | None:
@@ -148,7 +147,7 @@ class _Trial:
         context = self._context
         taints = _taints(reasons)
         if taints:
-            message = f"the devices that would do are tainted: {sentences}"
+            message = f"the devices that fit are tainted: {sentences}"
             context.report(
                 subject, "missing-toleration", path, message, "add tolerations to the request", severity=context.certain
             )

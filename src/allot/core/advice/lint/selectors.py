@@ -105,7 +105,7 @@ def compile_problem(expression: str) -> str | None:
 def _report_problem(context: Context, selector: Located, problem: str) -> None:
     subject, path = selector.subject, selector.path
     if has_typographic_quotes(selector.expression) and compile_problem(with_plain_quotes(selector.expression)) is None:
-        text = "quotes of print are no quotes in an expression"
+        text = "typographic quotes are not quotes in an expression"
         context.report(subject, "typographic-character", path, text, _quotes_fix(subject, path))
         return
     match = _CEL_PLACE.search(problem)
@@ -125,7 +125,7 @@ def _quotes_fix(subject: Subject, path: Path) -> Fix:
             for index, character in enumerate(raw)
             if has_typographic_quotes(character)
         )
-    return Fix("write the quotes of the keyboard", edits)
+    return Fix("write straight quotes", edits)
 
 
 def right_expression(selector: Located) -> str | None:
@@ -249,5 +249,7 @@ def _check_by_table(context: Context, selector: Located, read: Read, domain: str
         return
     meant = nearest(read.name, kinds[read.kind], likeness_min=_SLIP)
     if meant is not None:
-        text = f'driver {domain} has no {_KINDS[read.kind]} "{read.name}" as far as known: {listed(kinds[read.kind])}'
+        text = (
+            f'driver {domain} has no {_KINDS[read.kind]} "{read.name}", as far as is known: {listed(kinds[read.kind])}'
+        )
         context.report(selector.subject, rule, selector.path, text, f'did you mean "{meant}"?')

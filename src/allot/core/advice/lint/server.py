@@ -8,56 +8,101 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from allot.core.advice.convert.objects import at
+from allot.core.advice.lint.claims import PodSpec, mappings
 from allot.core.advice.lint.context import Context
-from allot.core.advice.lint.finding import Edit, Fix, Severity
+from allot.core.advice.lint.custom_pods import as_pod, at_its_place, claiming_pod
+from allot.core.advice.lint.finding import Edit, Finding, Fix, Severity
 from allot.core.advice.lint.old_forms import OldForms
-from allot.core.advice.lint.source import Subject
+from allot.core.advice.lint.shapes import (
+    belongs,
+    check_shapes,
+    is_level_too_many,
+    moved_into,
+    owner_above,
+    unwrapped,
+)
+from allot.core.advice.lint.source import Subject, path_text
 from allot.core.advice.lint.unserved import CONVERT, check_unserved
 from allot.core.advice.nearest import did_you_mean, nearest
 from allot.core.advice.places import Path
+from allot.core.advice.pod_templates import CONTAINERS
 from allot.core.model.kinds import deprecation_of
 from allot.core.schema import Schema, check_fields, prune
 from allot.core.validation.fields import FORBIDDEN, INVALID, NOT_FOUND, REQUIRED, FieldError
 
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
-_WRONG_TYPE = re.compile(r"cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type (\S+)")
-_GO_TYPES = {"bool": "bool", "number": "int", "string": "str", "object": "dict", "array": "list"}
-_PLAIN_SCALAR = re.compile(r"[A-Za-z0-9.+-]+")
+# Of which `shapes` says more.
+_OF_A_FIELD = "into Go struct field "
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def check(context: Context, forms: OldForms) -> None:
     """Every object."""
+    served = context.server.kinds()
+    known = frozenset(served)
     for subject in context.subjects:
         before = len(context.findings)
-        _check_object(context, forms, subject)
+        if (subject.group, subject.version, subject.kind) in known:
+            _check_object(context, forms, subject)
+        else:
+            check_unserved(context, forms, subject, served)
         if any(finding.severity is Severity.ERROR for finding in context.findings[before:]):
             context.refused.add(id(subject))
+    for spec in context.pods:
+        subject = spec.subject
+        if (subject.group, subject.version, subject.kind) not in known:
+            _check_custom_pod(context, forms, spec)
 
 
 def _check_object(context: Context, forms: OldForms, subject: Subject) -> None:
-    served = context.server.kinds()
-    if (subject.group, subject.version, subject.kind) not in served:
-        check_unserved(context, forms, subject, served)
-        return
     warning = deprecation_of(subject.api_version, subject.kind)
     if warning is not None:
         context.report(subject, "old-api-version", ("apiVersion",), warning, CONVERT)
     schema = context.server.schema(subject.group, subject.version, subject.kind)
-    value = subject.value
-    unknown: tuple[str, ...] = ()
-    if schema is not None:
-        report = check_fields(subject.value, schema)
-        unknown = report.unknown
-        for field in unknown:
-            _report_unknown_field(context, forms, subject, schema, field)
+    if schema is None:
+        _check_values(context, subject, subject.value, ())
+    else:
+        value, spoilt = _checked(context, forms, subject, schema)
+        if value is not None:
+            _check_values(context, subject, value, spoilt)
+
+
+def _checked(
+    context: Context, forms: OldForms, subject: Subject, schema: Schema
+) -> tuple[dict[str, Any] | None, tuple[Path, ...]]:
+    """The object with its known fields, and where unknown ones were; None if something has not the shape of its field."""
+    report = check_fields(subject.value, schema)
+    for field in report.unknown:
+        _report_unknown_field(context, forms, subject, schema, field)
+    if report.wrong:
+        check_shapes(context, subject, schema)
         for text in report.wrong:
-            _report_wrong_type(context, subject, text)
-        if report.wrong:
-            return
-        value = prune(subject.value, schema)
-    _check_values(context, subject, value, tuple(resolved(subject.value, field)[:-1] for field in unknown))
+            if _OF_A_FIELD not in text:
+                context.report(subject, "invalid-value", (), text)
+        return None, ()
+    return prune(subject.value, schema), tuple(resolved(subject.value, field)[:-1] for field in report.unknown)
+
+
+def _check_custom_pod(context: Context, forms: OldForms, spec: PodSpec) -> None:
+    subject, schema = claiming_pod(spec), context.server.schema("", "v1", "Pod")
+    if subject is None or schema is None:
+        return
+    before = len(context.findings)
+    value, spoilt = _checked(context, forms, subject, schema)
+    if value is not None:
+        _check_values(context, subject, as_pod(value), spoilt)
+    context.findings[before:] = [
+        _in_its_object(found, path_text(at_its_place(subject, spec, resolved(subject.value, found.field))))
+        for found in context.findings[before:]
+    ]
+
+
+def _in_its_object(found: Finding, field: str) -> Finding:
+    message = found.message.replace(found.field, field) if found.field else found.message
+    return msgspec.structs.replace(found, severity=Severity.WARNING, field=field, message=message)
 
 
 # --- unknown fields ---
@@ -65,31 +110,61 @@ def _check_object(context: Context, forms: OldForms, subject: Subject) -> None:
 
 def _report_unknown_field(context: Context, forms: OldForms, subject: Subject, schema: Schema, field: str) -> None:
     path = resolved(subject.value, field)
-    name = str(path[-1]) if path else field
     parent = _schema_at(schema, path[:-1])
-    known = tuple(parent.properties) if parent is not None else ()
-    meant = next((each for each in known if each.lower() == name.lower()), None) or nearest(name, known)
     context.report(
         subject,
         "unknown-field",
         path,
         f'unknown field "{field}"',
-        _unknown_field_fix(forms, subject, path, name, meant),
+        _unknown_field_fix(forms, subject, schema, parent, path),
     )
 
 
-def _unknown_field_fix(forms: OldForms, subject: Subject, path: Path, name: str, meant: str | None) -> Fix | None:
+def _unknown_field_fix(
+    forms: OldForms, subject: Subject, schema: Schema, parent: Schema | None, path: Path
+) -> Fix | None:
+    name = str(path[-1]) if path else ""
+    known = tuple(parent.properties) if parent is not None else ()
+    cased = next((each for each in known if each.lower() == name.lower()), None)
+    if cased is not None:
+        return _cased(subject, path, cased)
+    if parent is not None and is_level_too_many(subject, path, parent):
+        return Fix(f"{name} is nested in itself: remove one of the two levels", unwrapped(subject, path))
+    inside = belongs(parent, path) if parent is not None else None
+    if inside is not None and parent is not None:
+        return _moved(subject, parent, path, inside)
     advice = forms.advice(subject, path)
     if advice:
         return Fix(advice)
-    if meant is None:
-        return None
+    above = owner_above(schema, path)
+    if above is not None:
+        return Fix(f"{name} is a field of {path_text(above)}: move it there")
+    meant = nearest(name, known)
+    return Fix(f'did you mean "{meant}"?') if meant is not None else None
+
+
+def _cased(subject: Subject, path: Path, meant: str) -> Fix:
+    """Only upper and lower case differ, so it is clear what was meant."""
     place = subject.exact_place(path)
-    parent = subject.at(path[:-1])
-    # Only the case differs, so it is clear what was meant.
-    if meant.lower() == name.lower() and place is not None and place.key is not None and meant not in (parent or ()):
-        return Fix(f'write "{meant}"', (Edit(*place.key, meant),))
-    return Fix(f'did you mean "{meant}"?')
+    is_free = place is not None and place.key is not None and meant not in (subject.at(path[:-1]) or ())
+    return Fix(f'write "{meant}"', (Edit(*place.key, meant),) if is_free and place and place.key else ())
+
+
+def _moved(subject: Subject, parent: Schema, path: Path, inside: Path) -> Fix:
+    """A field that belongs further down: said of each, done with all that go to the same place at once."""
+    above, wrapper = path[:-1], str(inside[0])
+    beside = [str(name) for name in subject.at(above) or ()]
+    together = [
+        name
+        for name in beside
+        if name not in parent.properties and belongs(parent, (*above, name)) == (*inside[:-1], name)
+    ]
+    if subject.kind == "ResourceClaimTemplate" and inside == ("spec", "devices"):
+        text = "a template has the spec of its claims inside its own spec: move it to spec.spec.devices"
+    else:
+        text = f"move it to {path_text((*above, *inside))}"
+    edits = moved_into(subject, above, together, wrapper) if len(inside) == 2 and together[:1] == [path[-1]] else ()
+    return Fix(text, edits)
 
 
 def _schema_at(schema: Schema, path: Path) -> Schema | None:
@@ -102,48 +177,6 @@ def _schema_at(schema: Schema, path: Path) -> Schema | None:
 
 
 # --- values ---
-
-
-def _report_wrong_type(context: Context, subject: Subject, text: str) -> None:
-    match = _WRONG_TYPE.search(text)
-    if match is None:
-        context.report(subject, "invalid-value", (), text)
-        return
-    given, field, wanted = match.groups()
-    paths = [path for path, value in _all_at(subject.value, field) if _GO_TYPES.get(given) == type(value).__name__]
-    for path in paths or [()]:
-        fix = _quoting(subject, path) if wanted == "string" and given in ("bool", "number") else None
-        context.report(subject, "invalid-value", path, f"{_a(given)} where {_a(wanted)} is expected: {text}", fix)
-
-
-def _a(type_: str) -> str:
-    return f"{'an' if type_[:1] in 'aeio' else 'a'} {type_}"
-
-
-def _all_at(value: Any, field: str) -> list[tuple[Path, Any]]:
-    """Everything that a path without indices, as Go's decoder writes it, may mean."""
-    found: list[tuple[Path, Any]] = [((), value)]
-    for name in field.split("."):
-        inside = [each for path, value in found for each in _members(path, value)]
-        found = [((*path, name), value[name]) for path, value in inside if isinstance(value, dict) and name in value]
-    inside = [each for path, value in found for each in _members(path, value)]
-    # Of the values of a map it names only the map.
-    return inside + [
-        ((*path, key), each) for path, value in inside if isinstance(value, dict) for key, each in value.items()
-    ]
-
-
-def _members(path: Path, value: Any) -> list[tuple[Path, Any]]:
-    return [((*path, index), each) for index, each in enumerate(value)] if isinstance(value, list) else [(path, value)]
-
-
-def _quoting(subject: Subject, path: Path) -> Fix | None:
-    """A word or number that YAML does not take for text."""
-    place = subject.exact_place(path)
-    raw = subject.source.text[slice(*place.value)] if place is not None else ""
-    if place is None or _PLAIN_SCALAR.fullmatch(raw) is None:
-        return None
-    return Fix(f'{raw} is no text to YAML: write "{raw}"', (Edit(*place.value, f'"{raw}"'),))
 
 
 def _check_values(context: Context, subject: Subject, value: dict[str, Any], spoilt: tuple[Path, ...]) -> None:
@@ -180,12 +213,24 @@ def _report_value(context: Context, subject: Subject, path: Path, error: FieldEr
 
 
 def _meant(subject: Subject, path: Path, error: FieldError) -> str:
+    given = _QUOTED.search(error.message)
+    if given is None:
+        return ""
     if error.type == NOT_FOUND and "claims" in path:
-        claims = subject.at((*path[: path.index("containers")], "resourceClaims")) if "containers" in path else None
-        given = _QUOTED.search(error.message)
-        names = [each["name"] for each in claims or () if isinstance(each, dict) and isinstance(each.get("name"), str)]
-        return did_you_mean(given[1], names) if given else ""
+        lists = [name for name in CONTAINERS if name in path]
+        claims = subject.at((*path[: path.index(lists[0])], "resourceClaims")) if lists else None
+        return did_you_mean(given[1], _names(claims))
+    if path[-2:-1] == ("requests",) and path[-4:-3] in (("constraints",), ("config",)):
+        requests = subject.at((*path[:-4], "requests"))
+        names = _names(requests)
+        for _, request in mappings(requests):
+            names += [f"{request.get('name')}/{each}" for each in _names(request.get("firstAvailable"))]
+        return did_you_mean(given[1], names)
     return ""
+
+
+def _names(value: Any) -> list[str]:
+    return [each["name"] for _, each in mappings(value) if isinstance(each.get("name"), str)]
 
 
 # --- paths ---

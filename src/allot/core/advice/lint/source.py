@@ -9,6 +9,7 @@ import msgspec
 
 from allot.core.advice.convert.objects import at
 from allot.core.advice.lint.finding import Edit, Finding, Fix, Severity
+from allot.core.advice.lint.text_values import token_edits
 from allot.core.advice.places import Path, Place, Places, nearest_place
 from allot.core.model.plain import PlainObject, plain_text
 
@@ -99,24 +100,21 @@ class Subject(PlainObject, frozen=True):
             field_line=place.line,
         )
 
+    def text_edit(self, path: Path, new: str) -> tuple[Edit, ...]:
+        """The edit that writes another plain text where one is; none if it was written anywhere else, or over several lines."""
+        place = self.exact_place(path)
+        raw = self.source.text[slice(*place.value)] if place is not None else ""
+        if place is None or not raw or "\n" in raw or raw[0] in "&*!|>":
+            return ()
+        quote = raw[0] if raw[0] in "\"'" else ""
+        return (Edit(*place.value, f"{quote}{new}{quote}"),)
+
     def replacement(self, path: Path, old: str, new: str) -> tuple[Edit, ...]:
-        """The edit that makes one part of a text value another, if that part is plain to see in it; else none."""
+        """The edits that make one expression another, if it can be followed into the text of the source; else none."""
         place = self.exact_place(path)
         if place is None or not old:
             return ()
-        raw = self.source.text[slice(*place.value)]
-        before, after = _escaped(old, raw[:1]), _escaped(new, raw[:1])
-        if raw.count(before) != 1:
-            return ()
-        start = place.value[0] + raw.index(before)
-        return (Edit(start, start + len(before), after),)
-
-
-def _escaped(text: str, style: str) -> str:
-    """The text as it stands in a scalar that begins with this character."""
-    if style == '"':
-        return text.replace("\\", "\\\\").replace('"', '\\"')
-    return text.replace("'", "''") if style == "'" else text
+        return token_edits(self.source.text[slice(*place.value)], place.value[0], old, new)
 
 
 def path_text(path: Path) -> str:

@@ -36,7 +36,7 @@ def check_unserved(context: Context, forms: OldForms, subject: Subject, served: 
     """An object of which the version or kind is not served. Nothing is said about custom resources."""
     group, kind = subject.group, subject.kind
     if kind == "PodGroup" and group in _POD_GROUPS:
-        text = f"{group} PodGroup is that of {_POD_GROUPS[group]}: other schedulers place its pods one by one"
+        text = f"{group} PodGroup belongs to {_POD_GROUPS[group]}: kube-scheduler places its pods one by one"
         context.report(subject, "foreign-pod-group", ("apiVersion",), text, _OWN_POD_GROUP)
         return
     versions = [version for each_group, version, each_kind in served if (each_group, each_kind) == (group, kind)]
@@ -47,7 +47,7 @@ def check_unserved(context: Context, forms: OldForms, subject: Subject, served: 
         report_old_forms(context, forms, subject)
         return
     if group == "resource.k8s.io" and kind in _GONE:
-        text = f"{subject.api_version} {kind} does not exist any more: {_GONE[kind]}"
+        text = f"{subject.api_version} {kind} no longer exists: {_GONE[kind]}"
         context.report(subject, "old-api-version", ("apiVersion",), text, CONVERT, severity=Severity.ERROR)
         report_old_forms(context, forms, subject)
         return

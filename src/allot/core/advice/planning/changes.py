@@ -43,7 +43,7 @@ def with_objects(snapshot: Snapshot, objects: Iterable[APIStruct]) -> Snapshot:
         if _key(node) in added:
             raise ChangeError(f"node {node.metadata.name} is there already")
     kept = (found for found in snapshot.objects if _key(found) not in added)
-    return Snapshot((*kept, *added.values()), snapshot.taken_at)
+    return replace(snapshot, objects=(*kept, *added.values()))
 
 
 def _key(found: APIStruct) -> tuple[type[APIStruct], str, str]:
@@ -51,7 +51,7 @@ def _key(found: APIStruct) -> tuple[type[APIStruct], str, str]:
     return type(found), metadata.namespace, metadata.name
 
 
-def with_room(snapshot: Snapshot) -> tuple[Snapshot, int]:
+def with_assumed_capacity(snapshot: Snapshot) -> tuple[Snapshot, int]:
     """With enough CPU, memory and pods on nodes that say nothing about them, as in dumps of devices; and how many these are."""
     silent = {node.metadata.name for node in snapshot.of(core_v1.Node) if not node.status.allocatable}
     if not silent:
@@ -62,7 +62,7 @@ def with_room(snapshot: Snapshot) -> tuple[Snapshot, int]:
         else found
         for found in snapshot.objects
     )
-    return Snapshot(tuple(objects), snapshot.taken_at), len(silent)
+    return replace(snapshot, objects=tuple(objects)), len(silent)
 
 
 # --- more of a node ---
@@ -128,7 +128,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
                 continue
             found = _released(found, gone)
         kept.append(found)
-    return Snapshot(tuple(kept), snapshot.taken_at)
+    return replace(snapshot, objects=tuple(kept))
 
 
 def drained(snapshot: Snapshot, names: Collection[str]) -> Drained:
@@ -141,7 +141,7 @@ def drained(snapshot: Snapshot, names: Collection[str]) -> Drained:
     ]
     displaced = [replace(pod, spec=replace(pod.spec, node_name=""), status=_waiting(pod)) for pod in moving.values()]
     displaced.sort(key=lambda pod: -(pod.spec.priority or 0))
-    return Drained(Snapshot((*rest, *displaced), snapshot.taken_at), tuple(displaced))
+    return Drained(replace(snapshot, objects=(*rest, *displaced)), tuple(displaced))
 
 
 def _waiting(pod: core_v1.Pod) -> core_v1.PodStatus:

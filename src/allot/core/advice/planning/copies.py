@@ -50,11 +50,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """The copy of that number. NoTemplate if its claims cannot be made."""
         return _Copying(self, number).copied()
 
+    def original(self) -> Copy:
+        """What the manifest itself makes, under its own names. NoTemplate if its claims cannot be made."""
+        return _Copying(self, None).copied()
+
 
 class _Copying:
-    """The making of one copy."""
+    """The making of one copy. number: None for the original."""
 
-    def __init__(self, manifest: Manifest, number: int) -> None:
+    def __init__(self, manifest: Manifest, number: int | None) -> None:
         self._manifest = manifest
         self._number = number
         self._claims: dict[str, api.ResourceClaim] = {}
@@ -74,17 +78,19 @@ class _Copying:
         return Copy(pods=pods, claims=tuple(self._claims.values()), group=group)
 
     def _renamed_group(self, group: PodGroup) -> PodGroup:
-        name = f"{group.metadata.name}-{self._number}"
+        name = self._renamed(group.metadata.name)
         return replace(group, metadata=_metadata(group.metadata.namespace, name, group.metadata))
+
+    def _renamed(self, name: str, *place: int) -> str:
+        return name if self._number is None else "-".join((name, str(self._number), *map(str, place)))
 
     def _name_of_shared(self, entry: str) -> str:
         assert self._group is not None
         return f"{self._group.metadata.name}-{entry}"
 
     def _pod(self, member: core_v1.Pod, place: int) -> core_v1.Pod:
-        metadata = _metadata(
-            member.metadata.namespace, f"{member.metadata.name}-{self._number}-{place}", member.metadata
-        )
+        name = self._renamed(member.metadata.name, place)
+        metadata = _metadata(member.metadata.namespace, name, member.metadata)
         entries: list[core_v1.PodResourceClaim] = []
         statuses: list[core_v1.PodResourceClaimStatus] = []
         for entry in member.spec.resource_claims:
@@ -104,7 +110,7 @@ class _Copying:
         claim = self._manifest.own_claims.get((namespace, entry.resource_claim_name or ""))
         if claim is None:
             return entry
-        name = f"{claim.metadata.name}-{self._number}"
+        name = self._renamed(claim.metadata.name)
         if name not in self._claims:
             metadata = _metadata(namespace, name, claim.metadata)
             self._claims[name] = replace(claim, metadata=metadata, status=api.ResourceClaimStatus())

@@ -15,12 +15,14 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import (
+    DYNAMIC_RESOURCES,
     Claims,
     ClaimStep,
     Cluster,
     Failure,
     ObjectChange,
     Placement,
+    Status,
     Unit,
     controller_of,
     explanation,
@@ -72,8 +74,8 @@ def filled(
             for number in range(limit):
                 copy = manifest.copy(number)
                 copies.append(copy)
-                announce(what_if, copy)
-                blocked = _placed(what_if, copy, placements)
+                create_objects(what_if, copy)
+                blocked = place(what_if, copy, placements)
                 if blocked is not None:
                     break
                 advance()
@@ -82,7 +84,7 @@ def filled(
         finally:
             _restore(what_if.claims, before)
     for copy in copies:
-        withdraw(what_if, copy)
+        delete_objects(what_if, copy)
 
 
 def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
@@ -93,13 +95,13 @@ def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
             claims.put_claim(claim)
 
 
-def announce(what_if: WhatIfCluster, copy: Copy) -> None:
+def create_objects(what_if: WhatIfCluster, copy: Copy) -> None:
     """The claims and the group of a copy are there."""
     for object_ in _objects(copy):
         what_if.machine.apply(ObjectChange(None, object_), 0.0)
 
 
-def withdraw(what_if: WhatIfCluster, copy: Copy) -> None:
+def delete_objects(what_if: WhatIfCluster, copy: Copy) -> None:
     """They are not, after all."""
     for object_ in _objects(copy):
         what_if.machine.apply(ObjectChange(object_, None), 0.0)
@@ -134,7 +136,7 @@ def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
 # --- one copy ---
 
 
-def _placed(what_if: WhatIfCluster, copy: Copy, placements: list[Placement]) -> Blocked | None:
+def place(what_if: WhatIfCluster, copy: Copy, placements: list[Placement]) -> Blocked | None:
     """Why a copy has no place. If it has one, it is in force then."""
     cluster = what_if.cluster
     if copy.group is not None:
@@ -178,6 +180,17 @@ def _placed_gang(what_if: WhatIfCluster, copy: Copy, group: PodGroup, placements
     return None
 
 
+def _nearest_misses(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> str:
+    """What is missing on the node that comes closest, said once of nodes that lack devices and once of others."""
+    lacking: dict[str, Status] = {}
+    others: dict[str, Status] = {}
+    for node, status in failure.refusals.items():
+        (lacking if status.plugin == DYNAMIC_RESOURCES else others)[node] = status
+    profile = cluster.profiles.of(pod)
+    said = (explanation(cluster, profile, replace(failure, refusals=part)) for part in (lacking, others))
+    return "; ".join(dict.fromkeys(sentence for sentence in said if sentence))
+
+
 def blocked_by(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Blocked:
     """What the scheduler and the nodes say."""
     examples: dict[str, list[str]] = {}
@@ -186,9 +199,9 @@ def blocked_by(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Blocked:
             examples.setdefault(reason, []).append(node)
     return Blocked(
         message=refusal_text(len(cluster.nodes), failure),
-        explanation=explanation(cluster, cluster.profiles.of(pod), failure),
+        explanation=_nearest_misses(cluster, pod, failure),
         nodes=tuple(
             NodeReason(reason=reason, count=len(nodes), examples=tuple(sorted(nodes)[:_EXAMPLES_MAX]))
-            for reason, nodes in sorted(examples.items(), key=lambda item: -len(item[1]))
+            for reason, nodes in sorted(examples.items(), key=lambda item: (-len(item[1]), item[0]))
         ),
     )

@@ -68,9 +68,9 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     templates |= {_name(found): found for found in others if isinstance(found, api.ResourceClaimTemplate)}
     # A group in the cluster says that groups are in use there.
     context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass | PodGroup)]
-    notes = [f"passed over, as it plays no part here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
+    notes = [f"ignored, as it does not matter here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
     if not pods:
-        pods, notes = _standing_in(claims, notes)
+        pods, notes = _pod_for_claims(claims, notes)
     elif workload:
         context += claims.values()
         claims = {}
@@ -128,7 +128,7 @@ def _unbound(pod: core_v1.Pod) -> core_v1.Pod:
     return replace(pod, metadata=metadata, spec=spec, status=core_v1.PodStatus())
 
 
-def _standing_in(claims: Mapping[Name, api.ResourceClaim], notes: list[str]) -> tuple[list[core_v1.Pod], list[str]]:
+def _pod_for_claims(claims: Mapping[Name, api.ResourceClaim], notes: list[str]) -> tuple[list[core_v1.Pod], list[str]]:
     """A pod for claims that no pod of the manifest names."""
     if not claims:
         raise ManifestError("nothing to plan with: expected a pod, a workload with a pod template, or a claim")

@@ -23,8 +23,8 @@ from allot.core.advice.planning.connections import (
 )
 from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.domains import domain_bounds
-from allot.core.advice.planning.filling import Filled, announce, withdraw
-from allot.core.advice.planning.rooms import Counts, PodKind, Rooms
+from allot.core.advice.planning.filling import Filled, create_objects, delete_objects
+from allot.core.advice.planning.node_capacity import Counts, NodeCapacity, PodShape
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
@@ -49,11 +49,11 @@ def maximum_of(what_if: WhatIfCluster, manifest: Manifest, found: Filled, limit:
     if found.blocked is None:
         return Maximum(copies=found.copies, is_exact=False, reason=f"more than {limit} were not asked for")
     copy = manifest.copy(0)
-    announce(what_if, copy)
+    create_objects(what_if, copy)
     try:
         bound = _bounded(what_if, copy, manifest, found, limit)
     finally:
-        withdraw(what_if, copy)
+        delete_objects(what_if, copy)
     if bound.copies <= found.copies:
         # What was really placed cannot be too many.
         return Maximum(copies=found.copies, is_exact=True)
@@ -62,52 +62,54 @@ def maximum_of(what_if: WhatIfCluster, manifest: Manifest, found: Filled, limit:
 
 def _bounded(what_if: WhatIfCluster, copy: Copy, manifest: Manifest, found: Filled, limit: int) -> Maximum:
     reason = what_connects_nodes(what_if, copy)
-    kinds, members = _kinds(what_if, copy, manifest, is_separable=not reason)
-    rooms = Rooms(what_if, kinds)
-    placed = _per_node(found, kinds, members)
+    shapes, members = _shapes(what_if, copy, manifest, is_separable=not reason)
+    capacity = NodeCapacity(what_if, shapes)
+    placed = _per_node(found, shapes, members)
     nodes = list(what_if.cluster.nodes.values())
-    wanted = tuple(members.count(kind) // len(kinds[kind].pods) for kind in range(len(kinds)))
+    wanted = tuple(members.count(shape) // len(shapes[shape].pods) for shape in range(len(shapes)))
     copies = min((limit, *cluster_bounds(what_if, copy)))
     all_meet = all_meet_on_one_node(what_if.claims, copy)
-    for kind, count in enumerate(wanted):
-        most = {info.name: rooms.most(info, kind, placed.get((info.name, kind), 0), copies * count) for info in nodes}
+    for shape, count in enumerate(wanted):
+        most = {
+            info.name: capacity.most(info, shape, placed.get((info.name, shape), 0), copies * count) for info in nodes
+        }
         total = max(most.values(), default=0) if all_meet else sum(most.values())
         copies = min(copies, total // count)
         if len(copy.pods) == count:
             copies = min((copies, *(bound // count for bound in domain_bounds(what_if, copy.pods[0], most))))
-    if len(kinds) > 1 and not reason and copies > found.copies:
-        best = _best_combination(rooms, nodes, wanted, copies)
+    if len(shapes) > 1 and not reason and copies > found.copies:
+        best = _best_combination(capacity, nodes, wanted, copies)
         if best is None:
             reason = "there are too many ways to combine different pods on nodes"
         else:
             copies = best
-    if rooms.undecided:
+    if capacity.undecided:
         reason = reason or "the search for devices took too long on some nodes"
     return Maximum(copies=copies, is_exact=not reason, reason=reason)
 
 
-# --- kinds of pods ---
+# --- pods that are alike ---
 
 
-def _kinds(
+def _shapes(
     what_if: WhatIfCluster, copy: Copy, manifest: Manifest, *, is_separable: bool
-) -> tuple[list[PodKind], tuple[int, ...]]:
-    """Kinds of pods, and of which kind each member is."""
+) -> tuple[list[PodShape], tuple[int, ...]]:
+    """Pods that are alike, and like which of them each member is."""
     if meets_on_one_node(what_if.claims, copy):
         pods = copy.pods if is_separable else tuple(_alone(pod) for pod in copy.pods)
-        return [PodKind(pods=pods, claims=copy.claims)], (0,) * len(pods)
-    kinds: list[PodKind] = []
+        return [PodShape(pods=pods, claims=copy.claims)], (0,) * len(pods)
+    shapes: list[PodShape] = []
     seen: list[core_v1.Pod] = []
     members: list[int] = []
     own = own_claims(what_if.claims, copy)
     for member, pod in zip(manifest.members, copy.pods, strict=True):
         number = next((i for i, other in enumerate(seen) if _are_alike(other, member)), None)
         if number is None:
-            number = len(kinds)
+            number = len(shapes)
             seen.append(member)
-            kinds.append(_kind(what_if.claims, pod if is_separable else _alone(pod), own))
+            shapes.append(_shape(what_if.claims, pod if is_separable else _alone(pod), own))
         members.append(number)
-    return kinds, tuple(members)
+    return shapes, tuple(members)
 
 
 def _are_alike(one: core_v1.Pod, other: core_v1.Pod) -> bool:
@@ -119,9 +121,9 @@ def _are_alike(one: core_v1.Pod, other: core_v1.Pod) -> bool:
     )
 
 
-def _kind(claims: Claims, pod: core_v1.Pod, own: set[ClaimID]) -> PodKind:
+def _shape(claims: Claims, pod: core_v1.Pod, own: set[ClaimID]) -> PodShape:
     found = (claims.claim(*id_) for id_ in claims.claims_of(pod) if id_ in own)
-    return PodKind(pods=(pod,), claims=tuple(claim for claim in found if claim is not None))
+    return PodShape(pods=(pod,), claims=tuple(claim for claim in found if claim is not None))
 
 
 def _alone(pod: core_v1.Pod) -> core_v1.Pod:
@@ -132,25 +134,25 @@ def _alone(pod: core_v1.Pod) -> core_v1.Pod:
     return replace(pod, spec=replace(pod.spec, affinity=affinity, topology_spread_constraints=()))
 
 
-def _per_node(found: Filled, kinds: Sequence[PodKind], members: Sequence[int]) -> Mapping[tuple[str, int], int]:
-    """How many of each kind the scheduler placed on each node."""
+def _per_node(found: Filled, shapes: Sequence[PodShape], members: Sequence[int]) -> Mapping[tuple[str, int], int]:
+    """How many of each the scheduler placed on each node."""
     counts: dict[tuple[str, int], int] = {}
     for number, placement in enumerate(found.placements):
         key = (placement.node, members[number % len(members)])
         counts[key] = counts.get(key, 0) + 1
-    return {(node, kind): count // len(kinds[kind].pods) for (node, kind), count in counts.items()}
+    return {(node, shape): count // len(shapes[shape].pods) for (node, shape), count in counts.items()}
 
 
 # --- different pods ---
 
 
-def _best_combination(rooms: Rooms, nodes: Sequence[NodeInfo], wanted: Counts, limit: int) -> int | None:
-    """The most copies of `wanted` pods of each kind, up to a limit; None if there are too many combinations to look at."""
+def _best_combination(capacity: NodeCapacity, nodes: Sequence[NodeInfo], wanted: Counts, limit: int) -> int | None:
+    """The most copies of `wanted` pods of each shape, up to a limit; None if there are too many combinations to look at."""
     most = tuple(count * limit for count in wanted)
     reachable: set[Counts] = {tuple(0 for _ in wanted)}
     looked_at = asked = 0
     for info in nodes:
-        tried = list(islice(_options(rooms, info, most), QUESTIONS_MAX + 1 - asked))
+        tried = list(islice(_options(capacity, info, most), QUESTIONS_MAX + 1 - asked))
         asked += len(tried)
         if asked > QUESTIONS_MAX:
             return None
@@ -167,19 +169,19 @@ def _best_combination(rooms: Rooms, nodes: Sequence[NodeInfo], wanted: Counts, l
     return max(min(have // need for have, need in zip(counts, wanted, strict=True)) for counts in reachable)
 
 
-def _options(rooms: Rooms, info: NodeInfo, most: Counts) -> Iterator[Counts]:
+def _options(capacity: NodeCapacity, info: NodeInfo, most: Counts) -> Iterator[Counts]:
     """What a node can take."""
 
-    def grow(counts: Counts, kind: int) -> Iterator[Counts]:
-        if kind == len(most):
+    def grow(counts: Counts, shape: int) -> Iterator[Counts]:
+        if shape == len(most):
             yield counts
             return
         number = 0
         while True:
-            raised = (*counts[:kind], number, *counts[kind + 1 :])
-            if number > most[kind] or (number and not rooms.fits(info, raised)):
+            raised = (*counts[:shape], number, *counts[shape + 1 :])
+            if number > most[shape] or (number and not capacity.fits(info, raised)):
                 return
-            yield from grow(raised, kind + 1)
+            yield from grow(raised, shape + 1)
             number += 1
 
     return grow(tuple(0 for _ in most), 0)

@@ -9,6 +9,8 @@ import msgspec
 from allot.core.advice.planning.copies import Manifest
 from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled, put_into_force
 from allot.core.advice.planning.maximum import Maximum, maximum_of
+from allot.core.advice.planning.quotas import QuotaLimit, quota_limit
+from allot.core.advice.planning.reach import reach_of
 from allot.core.advice.usage.devices import DeviceUsage, class_usage
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.claim_owners import is_done
@@ -41,7 +43,7 @@ class ClassChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fragmentation_after: float
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PlanResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """scheduled: copies that the scheduler would place now; maximum: that there could be; blocked: why not one more."""
 
     nodes: int
@@ -55,6 +57,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stranded: tuple[Stranded, ...] = ()
     # Pods of the cluster that have no node; what they need is not set aside for them.
     waiting: int = 0
+    # The quota that allows the fewest copies, whether devices suffice for them or not.
+    quota: QuotaLimit | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_blocked_by_quota(self) -> bool:
+        """Whether one more copy would be refused before the scheduler sees it."""
+        return self.quota is not None and self.quota.copies <= self.scheduled
 
 
 def outcome_of(
@@ -63,26 +73,42 @@ def outcome_of(
     limit: int,
     displaced: Sequence[core_v1.Pod] = (),
     advance: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> PlanResult:
     """How many copies fit, up to a limit, after displaced pods have got what they need."""
     with what_if.cluster.trying() as moved:
         stranded = _move(what_if, displaced, moved)
         classes = _classes(what_if, manifest)
-        before = class_usage(what_if, classes)
-        with filled(what_if, manifest, limit, advance) as found:
-            after = class_usage(what_if, classes)
-        return Outcome(
+        reach = reach_of(what_if, manifest.copy(0))
+        before = class_usage(what_if, classes, reach)
+        quota = quota_limit(what_if, manifest.copy(0))
+        allowed = limit if quota.limit is None else min(limit, quota.limit.copies)
+        with filled(what_if, manifest, allowed, advance) as found:
+            after = class_usage(what_if, classes, reach)
+        if quota.limit is not None and found.blocked is None and found.copies == quota.limit.copies < limit:
+            found = msgspec.structs.replace(found, blocked=Blocked(message=quota.limit.message))
+        return PlanResult(
             nodes=len(what_if.cluster.nodes),
             scheduled=found.copies,
             pods_per_copy=len(manifest.members),
-            maximum=maximum_of(what_if, manifest, found, limit),
+            maximum=_as_far_as_read(what_if, maximum_of(what_if, manifest, found, allowed)),
             blocked=found.blocked,
             placement=_shares(found),
             classes=tuple(_change(row, after[name]) for name, row in before.items()),
             moved=len(moved),
             stranded=stranded,
             waiting=_waiting(what_if) - len(displaced),
+            quota=quota.limit,
+            notes=quota.notes,
         )
+
+
+def _as_far_as_read(what_if: WhatIfCluster, maximum: Maximum) -> Maximum:
+    """Who may not read what others have can only be told a bound."""
+    unread = [name for type_, name in ((core_v1.Pod, "pods"), (api.ResourceClaim, "claims")) if type_ in what_if.unread]
+    if not unread:
+        return maximum
+    reason = f"{' and '.join(unread)} of other namespaces could not be read, and what they hold counts as free"
+    return Maximum(copies=maximum.copies, is_exact=False, reason=reason)
 
 
 def _waiting(what_if: WhatIfCluster) -> int:

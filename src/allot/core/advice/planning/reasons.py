@@ -1,20 +1,21 @@
-"""Why not even one copy fits, as `allot explain` would say it of the copy's pods if they were there."""
+"""Why a copy does not fit, as `allot explain` would say it of the copy's pods if they were there."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from allot.core.advice.explain.answer import Explainer
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.planning.changes import with_objects
-from allot.core.advice.planning.copies import Manifest
+from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.snapshot import Snapshot
+from allot.core.model import resource_v1 as api
 
 
 def why_none_fits(snapshot: Snapshot, manifest: Manifest) -> Explanation | None:
     """The cause, and what would help; None if each pod would fit alone."""
     copy = manifest.copy(0)
-    group = () if copy.group is None else (copy.group,)
-    made = (*manifest.templates.values(), *copy.claims, *group, *copy.pods)
-    explainer = Explainer(with_objects(snapshot, made))
+    explainer = _explainer(snapshot, copy, manifest.templates.values())
     if copy.group is not None:
         return explainer.group(copy.group.metadata.namespace, copy.group.metadata.name)
     for number, pod in enumerate(copy.pods):
@@ -24,3 +25,15 @@ def why_none_fits(snapshot: Snapshot, manifest: Manifest) -> Explanation | None:
         if found.reason is not Reason.FITS:
             return found
     return None
+
+
+def cause_of(snapshot: Snapshot, copy: Copy, templates: Iterable[api.ResourceClaimTemplate]) -> str:
+    """The cause alone, of the first pod of a copy; empty if the pod would fit."""
+    pod = copy.pods[0].metadata
+    found = _explainer(snapshot, copy, templates).pod(pod.namespace, pod.name, briefly=True)
+    return found.cause if found.reason is not Reason.FITS else ""
+
+
+def _explainer(snapshot: Snapshot, copy: Copy, templates: Iterable[api.ResourceClaimTemplate]) -> Explainer:
+    group = () if copy.group is None else (copy.group,)
+    return Explainer(with_objects(snapshot, (*templates, *copy.claims, *group, *copy.pods)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -18,6 +18,7 @@ from allot.core.advice.usage.published import (
     published_pools,
     units_of,
 )
+from allot.core.advice.usage.reach import Reach, closed_because
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import ClaimID, DeviceEntry
 from allot.core.allocation.signature import SelectorFailure
@@ -83,6 +84,8 @@ class DevicesReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     units: int = 0
     in_several_rows: int = 0
     incomplete_pools: tuple[str, ...] = ()
+    # Nodes with devices that take no pods, and why.
+    closed_nodes: Mapping[str, str] = {}
 
 
 # Name, driver, units, and what is wrong.
@@ -106,12 +109,22 @@ def device_usage(what_if: WhatIfCluster, by: By = By.CLASS) -> DevicesReport:
         units=sum(1 for pool in pools for _ in units_of(pool, pool.entries)),
         in_several_rows=sum(1 for count in membership.values() if count > 1),
         incomplete_pools=tuple(str(pool.id) for pool in pools if not pool.is_complete),
+        closed_nodes=_closed_nodes(what_if, pools),
     )
 
 
-def class_usage(what_if: WhatIfCluster, names: Collection[str]) -> dict[str, DeviceUsage]:
-    """The rows of some classes."""
-    pools, users = published_pools(what_if), _Users(what_if)
+def _closed_nodes(what_if: WhatIfCluster, pools: Sequence[PublishedPool]) -> dict[str, str]:
+    nodes = what_if.cluster.nodes
+    if not nodes:
+        return {}
+    names = sorted({node_name(entry) for pool in pools for entry in pool.entries} - {""})
+    found = {name: closed_because(nodes[name]) if name in nodes else "not there" for name in names}
+    return {name: reason for name, reason in found.items() if reason}
+
+
+def class_usage(what_if: WhatIfCluster, names: Collection[str], reach: Reach | None = None) -> dict[str, DeviceUsage]:
+    """The rows of some classes, for somebody with this reach."""
+    pools, users = published_pools(what_if, reach), _Users(what_if)
     found = (_class_group(what_if, pools, name) for name in sorted(names) if name in what_if.claims.inventory.classes)
     return {group[0]: _row(*group[:3], users, group[3]) for group in found}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from allot.core.advice.usage.published import State, node_name, published_pools, units_of
+from allot.core.advice.usage.reach import closed_because
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling import NodeInfo
@@ -22,6 +23,8 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str
     schedulable: bool
+    # Why it takes no pods, if so.
+    closed: str = ""
     taints: tuple[str, ...] = ()
     devices: int = 0
     free: int = 0
@@ -52,6 +55,7 @@ def _usage(info: NodeInfo, states: list[State]) -> NodeUsage:
     return NodeUsage(
         name=info.name,
         schedulable=not info.unschedulable,
+        closed=closed_because(info),
         taints=tuple(
             f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             for taint in info.taints

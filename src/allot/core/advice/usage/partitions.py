@@ -12,7 +12,6 @@ import msgspec
 from allot.core.advice.usage.published import (
     PublishedPool,
     Remaining,
-    keeping_off,
     model_of,
     partition_of,
     published_pools,
@@ -74,7 +73,7 @@ class _Counted:
         key = (
             tuple(kinds),
             tuple([entry.state.allocated for entry in pool.entries]),
-            tuple([bool(entry.taints and keeping_off(entry)) for entry in pool.entries]),
+            tuple([pool.reach.includes(entry) for entry in pool.entries]),
             tuple(pool.counters.available.items()) if pool.counters is not None else None,
             pool.is_complete,
         )
@@ -102,4 +101,4 @@ def _fitting(pool: PublishedPool, entries: list[DeviceEntry]) -> int:
     if not pool.is_complete:
         return 0
     remaining = Remaining(pool)
-    return sum(not entry.state.allocated and not keeping_off(entry) and remaining.take(entry) for entry in entries)
+    return sum(not entry.state.allocated and pool.reach.includes(entry) and remaining.take(entry) for entry in entries)

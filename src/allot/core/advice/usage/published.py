@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allot.core.advice.usage.reach import Reach, anybodys_reach
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.counters import CounterDraft, PoolCounters, consumption
 from allot.core.allocation.devices import DeviceEntry, attribute_value
@@ -34,7 +35,7 @@ class State(StrEnum):
     IN_USE = "in use"
     # Nobody uses it, but something else uses what it would need.
     BLOCKED = "blocked"
-    # Nobody uses it, but it is tainted, or its pool is not complete.
+    # Nobody uses it, but it is tainted, on a node that takes no pods, or in a pool that is not complete.
     UNAVAILABLE = "unavailable"
 
 
@@ -50,6 +51,8 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
     # Devices by the counters that they draw on.
     drawing: Mapping[str, tuple[DeviceEntry, ...]] = {}
     check_groups: bool = False
+    # What can be got at, by whoever asks.
+    reach: Reach
     # The attribute that tells kinds of partitions apart, if a slice names one.
     partition_attribute: str = ""
 
@@ -59,16 +62,17 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
         return self.slices >= self.slices_expected
 
 
-def published_pools(what_if: WhatIfCluster) -> tuple[PublishedPool, ...]:
-    """All pools, in order of their names."""
+def published_pools(what_if: WhatIfCluster, reach: Reach | None = None) -> tuple[PublishedPool, ...]:
+    """All pools, in order of their names. reach: what can be got at by whoever asks."""
+    reach = reach or anybodys_reach(what_if)
     by_pool: dict[PoolID, list[api.ResourceSlice]] = {}
     for slice_ in what_if.all(api.ResourceSlice):
         by_pool.setdefault(PoolID(slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
     inventory = what_if.claims.inventory
-    return tuple(_pool(inventory, id_, slices) for id_, slices in sorted(by_pool.items()))
+    return tuple(_pool(inventory, id_, slices, reach) for id_, slices in sorted(by_pool.items()))
 
 
-def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice]) -> PublishedPool:
+def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice], reach: Reach) -> PublishedPool:
     newest = max(slice_.spec.pool.generation for slice_ in slices)
     current = {slice_.metadata.name: slice_ for slice_ in slices if slice_.spec.pool.generation == newest}
     entries = tuple(entry for name in current for entry in inventory.devices_of(name))
@@ -79,6 +83,7 @@ def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice]) ->
             drawing.setdefault(draws_on(entry), []).append(entry)
     return PublishedPool(
         id=id_,
+        reach=reach,
         generation=newest,
         slices=len(current),
         slices_expected=max(slice_.spec.pool.resource_slice_count for slice_ in current.values()),
@@ -138,8 +143,9 @@ def device_state(pool: PublishedPool, entry: DeviceEntry) -> State:
     """The state of one device."""
     state = entry.state
     if state.allocated:
-        return State.PARTLY if not state.claims and entry.shareable and has_room(entry) else State.IN_USE
-    if keeping_off(entry) or not pool.is_complete:
+        is_open = not state.claims and entry.shareable and has_room(entry) and pool.reach.includes(entry)
+        return State.PARTLY if is_open else State.IN_USE
+    if not pool.is_complete or not pool.reach.includes(entry):
         return State.UNAVAILABLE
     return State.FREE if Remaining(pool).take(entry) else State.BLOCKED
 

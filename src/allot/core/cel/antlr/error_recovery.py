@@ -43,7 +43,7 @@ _KEYWORD_AS_FIELD = re.compile("no viable alternative at input '.(true|false|nul
 TokenSet = frozenset[str]
 
 
-class Place(Enum):
+class DecisionPoint(Enum):
     """What to do when the next token does not fit where the grammar chooses a way."""
 
     BLOCK = "drop one token or fail"
@@ -185,7 +185,7 @@ class Recovery:
         self._error_index = -1
         self._error_places.clear()
 
-    def sync(self, place: str, kind: Place = Place.BLOCK) -> None:
+    def sync(self, place: str, kind: DecisionPoint = DecisionPoint.BLOCK) -> None:
         """Before a choice: does the next token fit at all?"""
         self.place = place
         if self._recovering:
@@ -193,7 +193,7 @@ class Recovery:
         tokens = self.sets[place]
         if RULE_END in tokens or self.reader.kind() in tokens:
             return
-        if kind is Place.BLOCK:
+        if kind is DecisionPoint.BLOCK:
             if self._drop_token() is None:
                 raise self.mismatch()
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Concatenate, ParamSpec
 
-from allot.core.cel.antlr.error_recovery import Place, Recovery, Reporter, RuleFailed, TokenReader, TokenSet
+from allot.core.cel.antlr.error_recovery import DecisionPoint, Recovery, Reporter, RuleFailed, TokenReader, TokenSet
 from allot.core.cel.antlr.grammar_places import (
     EXPR,
     FIELD,
@@ -163,7 +163,7 @@ class _Grammar:
             ops = tree.parts.setdefault("ops", [])
             while self.reader.kind() == "!":
                 ops.append(self.match("not !", "!"))
-                self.recovery.sync("not more", Place.LOOP)
+                self.recovery.sync("not more", DecisionPoint.LOOP)
             tree.parts["member"] = yield self.member("not member")
         elif first == "-" and second not in (INT, FLOAT):
             if second not in MEMBER:
@@ -182,7 +182,7 @@ class _Grammar:
         """One or more minus signs; the last may not belong to a number if it is not the only one."""
         ops.append(self.match("negate -", "-"))
         while True:
-            self.recovery.sync("negate more", Place.LOOP)
+            self.recovery.sync("negate more", DecisionPoint.LOOP)
             kind = self.reader.kind()
             if kind != "-":
                 if kind not in MEMBER:
@@ -309,7 +309,7 @@ class _Grammar:
         while self.reader.kind() == ".":
             self.match("message .", ".")
             names.append(self.match("message part", IDENTIFIER))
-            self.recovery.sync("message more", Place.LOOP)
+            self.recovery.sync("message more", DecisionPoint.LOOP)
         tree.parts["op"] = self.match("message {", "{")
         self.recovery.sync("message choice")
         if self.reader.kind() in OPTIONAL_FIELD:

@@ -130,10 +130,18 @@ def _zone(name: str) -> tzinfo | int:
         return (hours * 60 + (-minutes if name[0] == "-" else minutes)) * 60
     if name in ("", "UTC"):
         return 0
+    zone = zone_named(name)
+    if zone is None:
+        raise CelError(f"unknown time zone {name}")
+    return zone
+
+
+def zone_named(name: str) -> tzinfo | None:
+    """The zone that the system's database has under a name."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise CelError(f"unknown time zone {name}") from None
+        return None
 
 
 def _go_integer(text: str) -> int:

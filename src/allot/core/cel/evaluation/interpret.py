@@ -76,7 +76,7 @@ _MADE: Final[frozenset[type]] = frozenset((str, list, ConcatList))
 _RECEIVERS: Final[frozenset[type]] = frozenset((str, Duration, Timestamp))
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Evaluation(msgspec.Struct, frozen=True):
     """What an evaluation came to: a value, or an error; and its cost either way."""
 
     value: Any
@@ -84,18 +84,18 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def evaluate(plan: Node, variables: Mapping[str, Value], limit: int | None = None) -> Outcome:
+def evaluate(plan: Node, variables: Mapping[str, Value], limit: int | None = None) -> Evaluation:
     """Evaluate a plan. Never raises."""
     tracker = Tracker() if limit is None else Tracker(limit)
     try:
         value = Interpreter(RootScope(variables), tracker).run(plan)
     except EvaluationAborted as error:
-        return Outcome(None, tracker.cost, error.message)
+        return Evaluation(None, tracker.cost, error.message)
     except RecursionError:
-        return Outcome(None, tracker.cost, "internal error: expression nests too deeply for the stack that is left")
+        return Evaluation(None, tracker.cost, "internal error: expression nests too deeply for the stack that is left")
     if value.__class__ is CelError:
-        return Outcome(None, tracker.cost, value.message)
-    return Outcome(value, tracker.cost)
+        return Evaluation(None, tracker.cost, value.message)
+    return Evaluation(value, tracker.cost)
 
 
 class Interpreter:

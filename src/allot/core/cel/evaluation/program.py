@@ -15,7 +15,7 @@ from allot.core.cel.costs.budget import COST_LIMIT
 from allot.core.cel.costs.estimate import Estimate, estimate
 from allot.core.cel.costs.sizes import SizeEstimates
 from allot.core.cel.data.values import Value
-from allot.core.cel.evaluation.interpret import Outcome, evaluate
+from allot.core.cel.evaluation.interpret import Evaluation, evaluate
 from allot.core.cel.evaluation.plan import PlanError, children, plan
 from allot.core.cel.evaluation.plan_nodes import Node
 from allot.core.cel.results import type_text
@@ -56,7 +56,7 @@ class Program:
         """What evaluating costs at least and at most, if the variables have these sizes."""
         return estimate(self._checked, sizes)
 
-    def evaluate(self, variables: Mapping[str, Value], limit: int = COST_LIMIT) -> Outcome:
+    def evaluate(self, variables: Mapping[str, Value], limit: int = COST_LIMIT) -> Evaluation:
         """The result, or the error, and the cost. Never raises."""
         return evaluate(self._plan, variables, min(limit, COST_LIMIT))
 

@@ -1,4 +1,8 @@
-"""IP addresses and prefixes: Kubernetes' ip and cidr libraries, with the messages of Go's netip package."""
+"""IP addresses and prefixes: Kubernetes' ip and cidr libraries, with the messages of Go's netip package.
+
+A parser of its own, because expressions can see which part of a text it did not like; Python's has other words, and fields of
+objects are read by other rules (`core.validation.addresses`).
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import Profile
 
 NAME = "ImageLocality"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allot.core.scheduling.nodeinfo import NodeInfo
-from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.status import Status, Verdict
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from allot.core.scheduling.device_fit import Devices
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.devices.device_fit import Devices
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import PodInfo, Profile, is_scalar
 from allot.core.scheduling.settings import ResourceWeight, Settings, ShapePoint, Strategy
 from allot.core.scheduling.status import Status, Verdict

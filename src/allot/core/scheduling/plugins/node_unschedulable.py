@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allot.core.model.core_v1 import Taint
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.selectors import tolerates

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from allot.core.scheduling.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
+from allot.core.scheduling.nodes.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.plugins.taint_toleration import has_untolerated
-from allot.core.scheduling.pod_affinity_index import PodAffinityIndex
 from allot.core.scheduling.podinfo import Profile, Spread
 from allot.core.scheduling.settings import HOSTNAME
 from allot.core.scheduling.status import Status, Verdict

@@ -1,21 +1,28 @@
-"""Jobs and cron jobs.
-
-Not covered: pod failure and success policies, gangs of jobs, changes of a suspended job's resources.
-"""
+"""Jobs and cron jobs. Their policies are in `job_policies`, the status in `job_status`, spec.scheduling in `job_scheduling`."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from allot.core.cron import ScheduleError, parse_schedule, time_zone
 from allot.core.validation import formats
-from allot.core.validation.builtin.checks import immutable, label_selector, not_negative, one_of, selector_matches
-from allot.core.validation.builtin.cron import schedule_problem
+from allot.core.validation.builtin.checks import (
+    immutable,
+    label_selector,
+    not_negative,
+    one_of,
+    selector_matches,
+    told,
+)
+from allot.core.validation.builtin.job_policies import check_failure_policy, check_success_policy
+from allot.core.validation.builtin.job_status import check_status_update, has
 from allot.core.validation.builtin.pod_defaults import template_defaults
 from allot.core.validation.builtin.pod_template import check_template
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import (
     Object,
+    copied,
     fill,
     fill_text,
     flag,
@@ -31,7 +38,6 @@ from allot.core.validation.fields import (
     Findings,
     byte_length,
     child,
-    go_json,
     invalid,
     not_supported,
     required,
@@ -46,7 +52,13 @@ _FAILED_INDEXES_MAX = 100_000
 _MANAGED_BY_LENGTH_MAX = 63
 _CRON_NAME_LENGTH_MAX = 52
 
-_zone_part = re.compile(r"[A-Za-z0-9_+\-.]{1,64}").fullmatch
+# From so many completions on, less is allowed of what the status has to name.
+_COMPLETIONS_HIGH = 100_000
+_HIGH_LIMIT = 10_000
+_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+
+_zone_part = re.compile(r"[A-Za-z0-9_+\-.]{1,14}").fullmatch
+_path_characters = re.compile(_PATH).fullmatch
 
 
 def _job_spec_defaults(spec: Object) -> None:
@@ -103,17 +115,23 @@ def _generate_selector(job: Object) -> None:
 
 def _check_job(job: Object) -> Findings:
     spec = members(job, "spec")
-    found = _check_job_spec(spec, "spec")
+    found: Findings = []
+    if given(spec, "selector") and not flag(spec, "manualSelector"):
+        found += _check_generated(job, spec["selector"], members(spec, "template", "metadata", "labels"))
+    return found + _recheck_job(job, job)
+
+
+def _recheck_job(job: Object, _old: Object) -> Findings:
+    spec = members(job, "spec")
     selector, labels = spec.get("selector"), members(spec, "template", "metadata", "labels")
+    found = _check_job_spec(spec, "spec")
     if selector is None:
         found.append(required("spec.selector"))
     else:
         found += label_selector(selector, "spec.selector")
-        if not selector_matches(selector, labels):
-            detail = "`selector` does not match template `labels`"
-            found.append(invalid("spec.template.metadata.labels", dict(sorted(labels.items())), detail))
-        if not flag(spec, "manualSelector"):
-            found += _check_generated(job, selector, labels)
+    if selector is None or not selector_matches(selector, labels):
+        detail = "`selector` does not match template `labels`"
+        found.append(invalid("spec.template.metadata.labels", dict(sorted(labels.items())) or None, detail))
     if text(job, "metadata", "name") and text(spec, "completionMode") == "Indexed":
         found += _check_indexed_name(text(job, "metadata", "name"), number(spec, "completions"))
     return found
@@ -122,11 +140,11 @@ def _check_job(job: Object) -> Findings:
 def _check_generated(job: Object, selector: Any, labels: Object) -> Findings:
     uid, name = text(job, "metadata", "uid"), text(job, "metadata", "name")
     expected = {"controller-uid": uid, "job-name": name, _UID_LABEL: uid, _NAME_LABEL: name}
-    found: Findings = []
+    found: Findings = [] if uid else [required("metadata.uid")]
     for label, value in expected.items():
         where = f"spec.template.metadata.labels[{label}]"
         if label not in labels:
-            found.append(required("spec.template.metadata.labels", f"must be '{value}'"))
+            found.append(required(where, f"must be '{value}'"))
         elif labels[label] != value:
             found.append(invalid(where, dict(sorted(labels.items())), f"must be '{value}'"))
     if not selector_matches(selector, expected):
@@ -157,33 +175,55 @@ def _check_job_spec(spec: Object, path: str) -> Findings:
     )
     if given(spec, "maxFailedIndexes") and not given(spec, "backoffLimitPerIndex"):
         found.append(required(child(path, "backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
-    if byte_length(text(spec, "managedBy")) > _MANAGED_BY_LENGTH_MAX:
-        found.append(too_long(child(path, "managedBy"), _MANAGED_BY_LENGTH_MAX))
+    if given(spec, "managedBy"):
+        found += _check_managed_by(text(spec, "managedBy"), child(path, "managedBy"))
     found += one_of(spec, "completionMode", ("Indexed", "NonIndexed"), path)
     found += _check_indexed(spec, path)
     if given(spec, "podFailurePolicy"):
-        found += one_of(spec, "podReplacementPolicy", ("Failed",), path)
-    else:
-        found += one_of(spec, "podReplacementPolicy", ("Failed", "TerminatingOrFailed"), path)
+        found += check_failure_policy(spec, child(path, "podFailurePolicy"))
+    if given(spec, "successPolicy"):
+        where = child(path, "successPolicy")
+        if text(spec, "completionMode") == "Indexed":
+            found += check_success_policy(spec, where)
+        else:
+            found.append(invalid(where, spec["successPolicy"], "requires indexed completion mode"))
+    replacements = ("Failed",) if given(spec, "podFailurePolicy") else ("Failed", "TerminatingOrFailed")
+    found += one_of(spec, "podReplacementPolicy", replacements, path)
     found += check_template(members(spec, "template"), child(path, "template"))
     return found + _check_restart_policy(spec, child(path, "template", "spec", "restartPolicy"))
 
 
+def _check_managed_by(manager: str, path: str) -> Findings:
+    if not manager:
+        return [required(path)]
+    domain, slash, rest = manager.partition("/")
+    if not (domain and slash and rest):
+        found = [invalid(path, manager, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    else:
+        found = told(path, domain, formats.dns_subdomain(domain))
+        if not _path_characters(rest):
+            detail = f"Invalid path (regex used for validation is '{_PATH}')"
+            found.append(invalid(path, rest, detail))
+    if byte_length(manager) > _MANAGED_BY_LENGTH_MAX:
+        found.append(too_long(path, _MANAGED_BY_LENGTH_MAX))
+    return found
+
+
 def _check_indexed(spec: Object, path: str) -> Findings:
+    mode = spec.get("completionMode")
+    if mode is None or mode == "NonIndexed":
+        return [
+            invalid(child(path, name), spec[name], "requires indexed completion mode")
+            for name in ("backoffLimitPerIndex", "maxFailedIndexes")
+            if given(spec, name)
+        ]
+    if mode != "Indexed":
+        return []
     found: Findings = []
     failed, completions = number(spec, "maxFailedIndexes"), number(spec, "completions")
-    if text(spec, "completionMode") != "Indexed":
-        for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
-            if given(spec, name):
-                found.append(invalid(child(path, name), spec[name], "requires indexed completion mode"))
-        if given(spec, "successPolicy"):
-            found.append(
-                invalid(child(path, "successPolicy"), spec["successPolicy"], "requires indexed completion mode")
-            )
-        return found
+    parallelism = number(spec, "parallelism")
     if completions is None:
         found.append(required(child(path, "completions"), "when completion mode is Indexed"))
-    parallelism = number(spec, "parallelism")
     if parallelism is not None and parallelism > _PARALLELISM_MAX:
         detail = f"must be less than or equal to {_PARALLELISM_MAX} when completion mode is Indexed"
         found.append(invalid(child(path, "parallelism"), parallelism, detail))
@@ -192,6 +232,21 @@ def _check_indexed(spec: Object, path: str) -> Findings:
     if failed is not None and failed > _FAILED_INDEXES_MAX:
         detail = f"must be less than or equal to {_FAILED_INDEXES_MAX}"
         found.append(invalid(child(path, "maxFailedIndexes"), failed, detail))
+    if completions is not None and completions > _COMPLETIONS_HIGH and given(spec, "backoffLimitPerIndex"):
+        found += _check_many_indexes(failed, parallelism, path)
+    return found
+
+
+def _check_many_indexes(failed: int | None, parallelism: int | None, path: str) -> Findings:
+    """The status names failed indexes, and must not grow without bounds."""
+    found: Findings = []
+    when = f"when completions are above {_COMPLETIONS_HIGH} and used with backoff limit per index"
+    if failed is None:
+        detail = f"must be specified when completions is above {_COMPLETIONS_HIGH}"
+        found.append(required(child(path, "maxFailedIndexes"), detail))
+    for name, value in (("parallelism", parallelism), ("maxFailedIndexes", failed)):
+        if value is not None and value > _HIGH_LIMIT:
+            found.append(invalid(child(path, name), value, f"must be less than or equal to {_HIGH_LIMIT} {when}"))
     return found
 
 
@@ -208,39 +263,93 @@ def _check_restart_policy(spec: Object, path: str) -> Findings:
 
 def _check_job_update(new: Object, old: Object, subresource: str) -> Findings:
     if subresource:
-        return []
+        return check_status_update(new, old)
     spec, before = members(new, "spec"), members(old, "spec")
     found: Findings = []
     if text(spec, "completionMode") != "Indexed":
         found += immutable(spec.get("completions"), before.get("completions"), "spec.completions")
-    elif spec.get("completions") != before.get("completions") and spec.get("completions") != spec.get("parallelism"):
+    elif (
+        given(spec, "completions")
+        and spec["completions"] != before.get("completions")
+        and spec["completions"] != spec.get("parallelism")
+    ):
         detail = "can only be modified in tandem with spec.parallelism"
-        found.append(invalid("spec.completions", spec.get("completions"), detail))
+        found.append(invalid("spec.completions", spec["completions"], detail))
     found += immutable(selector_shown(spec.get("selector")), selector_shown(before.get("selector")), "spec.selector")
-    if not flag(before, "suspend"):
-        found += immutable(spec.get("template"), before.get("template"), "spec.template")
+    found += _check_template_update(members(spec, "template"), old)
     for name in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
         found += immutable(spec.get(name), before.get(name), child("spec", name))
     return found
+
+
+def _check_template_update(template: Object, old: Object) -> Findings:
+    """A template stays as it is, but for what decides where its pods run and what they may use while the job is suspended
+    and has no pods."""
+    before = copied(members(old, "spec", "template"))
+    status = members(old, "status")
+    is_open = (
+        flag(old, "spec", "suspend")
+        and (not given(status, "startTime") or has(status, "Suspended"))
+        and not number(status, "active")
+    )
+    if not is_open:
+        return immutable(template, before, "spec.template")
+    spec, old_spec = members(template, "spec"), present(before, "spec")
+    _take(old_spec, spec, "nodeSelector", "tolerations", "schedulingGates")
+    _take_node_affinity(old_spec, spec)
+    _take(present(before, "metadata"), members(template, "metadata"), "labels", "annotations")
+    for part in ("containers", "initContainers"):
+        ours, theirs = items(spec, part), items(old_spec, part)
+        if len(ours) == len(theirs):
+            for one, other in zip(ours, theirs, strict=True):
+                if text(one, "name") == text(other, "name"):
+                    _take(other, one, "resources")
+    return immutable(spec, old_spec, "spec.template.spec")
+
+
+def _take(to: Object, of: Object, *names: str) -> None:
+    for name in names:
+        if name in of:
+            to[name] = of[name]
+        else:
+            to.pop(name, None)
+
+
+def _take_node_affinity(old_spec: Object, spec: Object) -> None:
+    affinity = copied(members(old_spec, "affinity"))
+    _take(affinity, members(spec, "affinity"), "nodeAffinity")
+    if affinity or given(spec, "affinity"):
+        old_spec["affinity"] = affinity
+    else:
+        old_spec.pop("affinity", None)
 
 
 # --- cron jobs ---
 
 
 def _check_cron_job(cron_job: Object) -> Findings:
-    spec = members(cron_job, "spec")
-    schedule, name = text(spec, "schedule"), text(cron_job, "metadata", "name")
+    found = _check_cron_job_spec(members(cron_job, "spec"), None)
+    name = text(cron_job, "metadata", "name")
+    if len(name) > _CRON_NAME_LENGTH_MAX:
+        # A job made at a certain time has that time behind its name.
+        found.append(invalid("metadata.name", name, f"must be no more than {_CRON_NAME_LENGTH_MAX} characters"))
+    return found
+
+
+def _recheck_cron_job(new: Object, old: Object) -> Findings:
+    return _check_cron_job_spec(members(new, "spec"), members(old, "spec"))
+
+
+def _check_cron_job_spec(spec: Object, before: Object | None) -> Findings:
+    schedule = text(spec, "schedule")
     found: Findings = []
     if not schedule:
         found.append(required("spec.schedule"))
     else:
-        problem = schedule_problem(schedule)
-        found += [invalid("spec.schedule", schedule, problem)] if problem else []
-        if "TZ" in schedule:
-            detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-            found.append(invalid("spec.schedule", schedule, detail))
+        found += _check_schedule(schedule, spec, before)
     found += not_negative(spec, "spec", "startingDeadlineSeconds")
-    found += _check_time_zone(spec)
+    if before is None or before.get("timeZone") != spec.get("timeZone"):
+        found += _check_time_zone(spec)
     found += one_of(spec, "concurrencyPolicy", ("Allow", "Forbid", "Replace"), "spec", needed=True)
     template = members(spec, "jobTemplate", "spec")
     path = "spec.jobTemplate.spec"
@@ -249,11 +358,24 @@ def _check_cron_job(cron_job: Object) -> Findings:
         shown = selector_shown(template["selector"])
         found.append(invalid(child(path, "selector"), shown, "`selector` will be auto-generated"))
     if flag(template, "manualSelector"):
-        found.append(not_supported(child(path, "manualSelector"), go_json(True), ("nil", "false")))
-    found += not_negative(spec, "spec", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-    if len(name) > _CRON_NAME_LENGTH_MAX:
-        # A job made at a certain time has that time behind its name.
-        found.append(invalid("metadata.name", name, f"must be no more than {_CRON_NAME_LENGTH_MAX} characters"))
+        found.append(not_supported(child(path, "manualSelector"), True, ("nil", "false")))
+    return found + not_negative(spec, "spec", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+
+
+def _check_schedule(schedule: str, spec: Object, before: Object | None) -> Findings:
+    found: Findings = []
+    try:
+        parse_schedule(schedule)
+    except ScheduleError as error:
+        found.append(invalid("spec.schedule", schedule, str(error)))
+    if "TZ" not in schedule:
+        return found
+    if before is None or "TZ" not in text(before, "schedule"):
+        detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        found.append(invalid("spec.schedule", schedule, detail))
+    elif given(spec, "timeZone"):
+        detail = "cannot use both timeZone field and TZ or CRON_TZ in schedule"
+        found.append(invalid("spec.schedule", schedule, detail))
     return found
 
 
@@ -268,8 +390,30 @@ def _check_time_zone(spec: Object) -> Findings:
         return [invalid("spec.timeZone", zone, f"unknown time zone {zone}")]
     if zone.lower() == "local":
         detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        return [invalid("spec.timeZone", zone, detail)]
-    return []
+        found = [invalid("spec.timeZone", zone, detail)]
+        return found if zone == "Local" else [*found, invalid("spec.timeZone", zone, f"unknown time zone {zone}")]
+    return [] if time_zone(zone) is not None else [invalid("spec.timeZone", zone, f"unknown time zone {zone}")]
+
+
+def _warnings(path: str, object_: Object) -> tuple[str, ...]:
+    name, spec = text(object_, "metadata", "name"), members(object_, *path.split("."))
+    found = []
+    messages = formats.dns_label(name)
+    if messages:
+        shown = " ".join(messages)
+        found.append(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS "
+            f"label is recommended: [{shown}]"
+        )
+    is_large = (number(spec, "completions") or 0) > _COMPLETIONS_HIGH and (
+        number(spec, "parallelism") or 0
+    ) > _HIGH_LIMIT
+    if text(spec, "completionMode") == "Indexed" and is_large:
+        found.append(
+            f"{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "
+            "Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        )
+    return tuple(found)
 
 
 JOB = Rules(
@@ -278,11 +422,15 @@ JOB = Rules(
     generation_of=("spec",),
     prepare_create=_generate_selector,
     check=_check_job,
+    recheck=_recheck_job,
     check_update=_check_job_update,
+    warnings=lambda job: _warnings("spec", job),
 )
 CRON_JOB = Rules(
     defaults=_cron_job_defaults,
     initial_status=lambda _: {},
     generation_of=("spec",),
     check=_check_cron_job,
+    recheck=_recheck_cron_job,
+    warnings=lambda cron_job: _warnings("spec.jobTemplate.spec", cron_job),
 )

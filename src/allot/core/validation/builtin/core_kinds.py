@@ -49,7 +49,7 @@ from allot.core.validation.fields import (
     required,
     too_long,
 )
-from allot.core.validation.object_meta import NEGATIVE_TEXT
+from allot.core.validation.object_meta import NEGATIVE_TEXT, check_qualified_name
 
 DATA_SIZE_MAX = 1024 * 1024
 _FROZEN_TEXT = "field is immutable when `immutable` is set"
@@ -89,10 +89,7 @@ def _check_namespace(namespace: Object) -> Findings:
 
 
 def _finalizer(name: str, path: str) -> Findings:
-    found = told(path, name, formats.label_key(name))
-    if "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
-        found.append(invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
-    return found
+    return told(path, name, formats.label_key(name)) + check_qualified_name(name, path)
 
 
 def _check_namespace_update(new: Object, _old: Object, subresource: str) -> Findings:

@@ -13,9 +13,10 @@ from allot.core.validation.builtin.pod_defaults import pod_defaults, quality_of_
 from allot.core.validation.builtin.pod_spec import check_pod_only, check_spec
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import Object, copied, items, members, number, same, text, texts
-from allot.core.validation.fields import Findings, forbidden, index, invalid
+from allot.core.validation.fields import Findings, forbidden, index, invalid, required
 
 _RESIZABLE = ("cpu", "memory")
+_RESIZED = ("containers", "initContainers")
 
 
 def _prepare_update(new: Object, old: Object, subresource: str) -> None:
@@ -51,15 +52,19 @@ def _linked_addresses(status: Object) -> None:
 
 
 def _resized(spec: Object, before: Object) -> Object:
-    """The old spec with the resources of the new one."""
-    for name in ("containers", "initContainers"):
-        wanted = {text(container, "name"): container for container in items(spec, name)}
-        for container in items(before, name):
-            changed = wanted.get(text(container, "name"))
-            if changed is not None:
-                container["resources"] = copied(members(changed, "resources"))
-                if "resizePolicy" in changed:
-                    container["resizePolicy"] = copied(changed["resizePolicy"])
+    """The old spec with the resources of the new one. What adds, removes, renames or reorders containers stays, to be refused
+    (dropNonResizeUpdates in pkg/registry/core/pod, 1.37)."""
+    lists = [(name, items(spec, name), items(before, name)) for name in _RESIZED]
+    if any(len(new) != len(old) for _, new, old in lists):
+        return {**spec}
+    for name, new, old in lists:
+        if [text(each, "name") for each in new] != [text(each, "name") for each in old]:
+            before[name] = copied(new)
+            continue
+        for changed, container in zip(new, old, strict=True):
+            container["resources"] = copied(members(changed, "resources"))
+            if "resizePolicy" in changed:
+                container["resizePolicy"] = copied(changed["resizePolicy"])
     return before
 
 
@@ -75,7 +80,7 @@ def _check_update(new: Object, old: Object, subresource: str) -> Findings:
         case "ephemeralcontainers":
             return _check_ephemeral(new, old)
         case "resize":
-            return _check_resize(members(new, "spec"), members(old, "spec"), old)
+            return _check_resize(new, old)
         case "status":
             return _check_addresses(new, old, "pod") + _check_addresses(new, old, "host")
         case _:
@@ -163,20 +168,34 @@ def _check_ephemeral(new: Object, old: Object) -> Findings:
     return found
 
 
-def _check_resize(spec: Object, before: Object, old: Object) -> Findings:
-    found: Findings = []
-    for name in ("containers", "initContainers"):
-        for container, earlier in zip(items(spec, name), items(before, name), strict=False):
+def _check_resize(new: Object, old: Object) -> Findings:
+    found = _check(new)
+    if not items(new, "spec", "containers"):
+        found.append(required("spec.containers"))
+    if quality_of_service(new) != (text(old, "status", "qosClass") or quality_of_service(old)):
+        given = text(new, "status", "qosClass")
+        found.append(invalid("spec", given, "Pod QOS Class may not change as a result of resizing"))
+    misplaced = [found for name in _RESIZED for found in _check_order(new, old, name)]
+    if misplaced:
+        return found + misplaced
+    for name in _RESIZED:
+        for container, earlier in zip(items(new, "spec", name), items(old, "spec", name), strict=True):
             for side in ("requests", "limits"):
                 amounts, old_amounts = members(container, "resources", side), members(earlier, "resources", side)
                 changed = {n for n in amounts.keys() | old_amounts.keys() if amounts.get(n) != old_amounts.get(n)}
                 if changed - set(_RESIZABLE):
                     found.append(forbidden("spec", "only cpu and memory resources are mutable"))
-    new_class = quality_of_service({"spec": spec})
-    old_class = text(old, "status", "qosClass") or quality_of_service(old)
-    if new_class != old_class:
-        found.append(invalid("spec", new_class, "Pod QOS Class may not change as a result of resizing"))
     return found
+
+
+def _check_order(new: Object, old: Object, kind: str) -> Findings:
+    """The containers of a resized pod are the same, in the same order."""
+    names = [[text(each, "name") for each in items(pod, "spec", kind)] for pod in (new, old)]
+    if len(names[0]) != len(names[1]):
+        return [forbidden(f"spec.{kind}", f"{kind} may not be added or removed on resize")]
+    detail = f"{kind} may not be renamed or reordered on resize"
+    places = enumerate(zip(*names, strict=True))
+    return [forbidden(f"spec.{kind}[{position}].name", detail) for position, (name, before) in places if name != before]
 
 
 def _frozen_status(pod: Object) -> Object:

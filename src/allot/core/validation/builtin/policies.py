@@ -1,12 +1,13 @@
 """Autoscalers, disruption budgets, priority classes, leases, roles and their bindings.
 
-Not covered: the versions of scale targets, aggregation selectors beyond their form.
+Not covered: aggregation selectors beyond their form.
 """
 
 from __future__ import annotations
 
 from allot.core.validation import formats
 from allot.core.validation.builtin.checks import (
+    NEGATIVE_TEXT,
     at_most_all,
     immutable,
     int_or_percent,
@@ -76,25 +77,50 @@ def _autoscaler_defaults(autoscaler: Object) -> None:
             fill(present(behavior, name), **copied(default))
 
 
-def _check_autoscaler(autoscaler: Object) -> Findings:
+def _check_autoscaler(autoscaler: Object, *, is_target_new: bool = True) -> Findings:
+    """With the gate HPAScaleToZero, which is on."""
     spec = members(autoscaler, "spec")
     minimum, maximum = number(spec, "minReplicas"), number(spec, "maxReplicas") or 0
     found: Findings = []
-    if minimum is not None and minimum < 1:
-        found.append(invalid("spec.minReplicas", minimum, "must be greater than or equal to 1"))
+    if minimum is not None and minimum < 0:
+        found.append(invalid("spec.minReplicas", minimum, "must be greater than or equal to 0"))
     if maximum == 0:
         found.append(required("spec.maxReplicas", "must be set and greater than 0"))
     elif maximum < 0:
         found.append(invalid("spec.maxReplicas", maximum, "must be greater than or equal to 1"))
     if minimum is not None and maximum < minimum:
         found.append(invalid("spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`"))
-    found += _check_reference(members(spec, "scaleTargetRef"), "spec.scaleTargetRef")
-    for position, metric in enumerate(items(spec, "metrics")):
+    target = members(spec, "scaleTargetRef")
+    found += _check_reference(target, "spec.scaleTargetRef")
+    if is_target_new:
+        needs_group = text(target, "kind") != "ReplicationController"
+        found += _check_version(target, "spec.scaleTargetRef", needs_group=needs_group)
+    metrics = items(spec, "metrics")
+    for position, metric in enumerate(metrics):
         found += _check_metric(metric, index("spec.metrics", position))
+    if minimum == 0 and not any(text(metric, "type") in ("Object", "External") for metric in metrics):
+        detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+        found.append(forbidden("spec.metrics", detail))
     for name in ("scaleUp", "scaleDown"):
         if given(spec, "behavior", name):
             found += _check_scaling(members(spec, "behavior", name), child("spec.behavior", name))
     return found
+
+
+def _recheck_autoscaler(new: Object, old: Object) -> Findings:
+    """What is scaled may keep a version that a new one may not have."""
+    before, after = (members(each, "spec", "scaleTargetRef") for each in (old, new))
+    is_same = all(text(before, name) == text(after, name) for name in ("apiVersion", "kind"))
+    return _check_autoscaler(new, is_target_new=not is_same)
+
+
+def _check_version(reference: Object, path: str, *, needs_group: bool) -> Findings:
+    version = text(reference, "apiVersion")
+    if version.count("/") > 1:
+        return [invalid(child(path, "apiVersion"), version, f"unexpected GroupVersion string: {version}")]
+    if needs_group and not version.rpartition("/")[0]:
+        return [invalid(child(path, "apiVersion"), version, "apiVersion must specify API group")]
+    return []
 
 
 def _check_reference(reference: Object, path: str) -> Findings:
@@ -131,7 +157,9 @@ def _check_source(source: str, value: Object, path: str) -> Findings:
     target, where = members(value, "target"), child(path, "target")
     found: Findings = []
     if source == "object":
-        found += _check_reference(members(value, "describedObject"), child(path, "describedObject"))
+        described = members(value, "describedObject")
+        found += _check_reference(described, child(path, "describedObject"))
+        found += _check_version(described, child(path, "describedObject"), needs_group=False)
     if source in ("resource", "containerResource"):
         name = text(value, "name")
         if not name:
@@ -207,6 +235,9 @@ def _check_scaling(rules: Object, path: str) -> Findings:
         if period > _PERIOD_SECONDS_MAX:
             detail = f"must be less than or equal to {_PERIOD_SECONDS_MAX}"
             found.append(invalid(child(place, "periodSeconds"), period, detail))
+    tolerance = quantity(rules.get("tolerance"))
+    if tolerance is not None and tolerance.sign() < 0:
+        found.append(invalid(child(path, "tolerance"), tolerance, NEGATIVE_TEXT))
     return found
 
 
@@ -215,6 +246,7 @@ AUTOSCALER = Rules(
     initial_status=lambda _: {"currentMetrics": None, "desiredReplicas": 0},
     generation_of=("spec",),
     check=_check_autoscaler,
+    recheck=_recheck_autoscaler,
 )
 
 # --- policy ---

@@ -108,7 +108,7 @@ async def _(bench: Bench) -> None:
     expect(other in files, f"{other} belongs to another driver and was removed")
 
 
-@check("after a reboot nothing is prepared any more, and can be prepared again")
+@check("after a reboot nothing is prepared, and everything can be prepared again")
 async def _(bench: Bench) -> None:
     files = bench.cdi_files()
     claim = await bench.claim(await bench.independent(1))

@@ -40,7 +40,7 @@ async def _(bench: Bench) -> None:
     (socket,) = await find_sockets(bench.registry)
     endpoint = Path((await get_info(socket)).endpoint or socket)
     expect(endpoint.is_absolute(), f"endpoint {endpoint} is relative")
-    expect(endpoint.is_socket(), f"endpoint {endpoint} is no socket")
+    expect(endpoint.is_socket(), f"endpoint {endpoint} is not a socket")
 
 
 @check("it lists versions that the kubelet knows, v1 first")
@@ -75,7 +75,7 @@ async def _(bench: Bench) -> None:
     expect(await bench.kubelet.unprepare([]) == {}, "unprepare without claims answers something")
 
 
-@check("bytes that are no message are refused, and it goes on")
+@check("bytes that are not a message are refused, and it keeps serving")
 async def _(bench: Bench) -> None:
     code = await bench.kubelet.send_garbage()
     expect(code.name != "OK", "garbage was accepted")

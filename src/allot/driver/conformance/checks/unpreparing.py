@@ -38,7 +38,7 @@ async def _(bench: Bench) -> None:
     await bench.unprepared(ClaimRef("default", "unknown", "00000000-0000-4000-8000-000000000001"))
 
 
-@check("names that are no names do no harm")
+@check("names that are not valid have no effect")
 async def _(bench: Bench) -> None:
     for uid in ("../../../escape", "a" * 5000, "\u00e9"):
         await bench.kubelet.unprepare([ClaimRef("..", "../x", uid)])

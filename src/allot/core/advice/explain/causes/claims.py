@@ -10,6 +10,7 @@ from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, clai
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.trial import pod_subject, would_help
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
@@ -19,9 +20,13 @@ from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 
-_QUOTA = re.compile(
+QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), limited: (?P<limited>.*)"
 )
+# Classes whose claims are made from templates that NVIDIA's controller makes.
+_COMPUTE_DOMAIN = "compute-domain"
+# Refusals that can be asked for again here.
+_RECHECKED = re.compile(r"exceeded quota|admin-access|adminAccess")
 
 
 def unusable(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis | None:
@@ -33,9 +38,7 @@ def unusable(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourc
         if recorded != "" and claim is None:
             return _not_made(what_if, pod, entry)
         if claim is not None and not is_made_for(pod, claim, accepts_group=True):
-            name = f"{namespace}/{claim.metadata.name}"
-            text = f"claim {name}, which was recorded for its entry {entry.name}, belongs to somebody else"
-            return Diagnosis(reason=Reason.CLAIM_NOT_OWNED, text=text)
+            return _of_another(what_if, pod, entry, claim)
     else:
         claim = what_if.get(api.ResourceClaim, entry.resource_claim_name, namespace)
         if claim is None:
@@ -65,7 +68,7 @@ def _renamed(pod: core_v1.Pod, entry: core_v1.PodResourceClaim, field: str, name
     ]
     operations.append({"op": "add", "path": f"{path}/{field}", "value": name})
     patch = patch_of("Pod", pod.metadata.name, *operations, namespace=pod.metadata.namespace, recreate=True)
-    return Candidate(rank=Rank.FIX, text=f'name {field} "{name}" in the pod', patches=(patch,))
+    return Candidate(rank=Rank.FIX, text=f"set {field}: {name} in the pod", patches=(patch,))
 
 
 def _no_claim(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
@@ -73,7 +76,7 @@ def _no_claim(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
     text = f"it needs ResourceClaim {namespace}/{name}, which does not exist"
     candidates: list[Candidate] = []
     if what_if.get(api.ResourceClaimTemplate, name, namespace) is not None:
-        text += " (there is a ResourceClaimTemplate of that name: it belongs into resourceClaimTemplateName)"
+        text += " (there is a ResourceClaimTemplate of that name: it belongs in resourceClaimTemplateName)"
         candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", name))
     known = [found.metadata.name for found in what_if.all(api.ResourceClaim) if found.metadata.namespace == namespace]
     meant = nearest(name, known)
@@ -83,7 +86,8 @@ def _no_claim(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
     for found in what_if.all(api.ResourceClaim):
         if found.metadata.name == name and found.metadata.namespace != namespace:
             text += f"; there is one in namespace {found.metadata.namespace}, but claims cannot be used from other namespaces"
-            candidates.append(_created(claim_object(namespace, name, as_json(found).get("spec", {})), "a copy of it"))
+            spec = as_json(found).get("spec", {})
+            candidates.append(_copied(claim_object(namespace, name, spec), found.metadata.namespace))
             break
     candidates += [
         _created(claim_object(namespace, name, spec), f"for 1 device of class {class_}")
@@ -95,6 +99,8 @@ def _no_claim(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
 def _one_of_each_class(what_if: WhatIfCluster) -> Iterator[tuple[str, dict[str, object]]]:
     for class_ in what_if.all(api.DeviceClass):
         name = class_.metadata.name
+        if name.startswith(_COMPUTE_DOMAIN):
+            continue
         yield name, {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": name}}]}}
 
 
@@ -110,6 +116,14 @@ def _created(object_: dict[str, object], what: str) -> Candidate:
     return Candidate(rank=Rank.CREATE, text=text, patches=(Patch(action="create", object=object_),))
 
 
+def _copied(object_: dict[str, object], source: str) -> Candidate:
+    """An object that another namespace has."""
+    metadata = object_["metadata"]
+    assert isinstance(metadata, dict)
+    text = f"copy {object_['kind']} {source}/{metadata['name']} to namespace {metadata['namespace']}"
+    return Candidate(rank=Rank.CREATE, text=text, patches=(Patch(action="create", object=object_),))
+
+
 def _not_made(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis:
     namespace, name = pod.metadata.namespace, entry.resource_claim_template_name
     if name is None:
@@ -122,20 +136,43 @@ def _not_made(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
     events = events_of(what_if, pod, FAILED)
     said = tuple(event.message for event in events[:1])
     if "exceeded quota" in told:
-        return _quota(what_if, pod, template, told, said)
-    if "admin-access" in told or any("admin-access" in text or "adminAccess" in text for text in said):
-        return _admin_access(what_if, pod, template, said)
+        return _quota(what_if, pod, template, told)
+    if "admin-access" in told:
+        return _admin_access(what_if, pod, template)
+    if not told and any(_RECHECKED.search(text) for text in said):
+        return _refused_before(what_if, pod, entry, said[0])
     if told or said:
-        why = told or said[0]
-        text = f"its claim {entry.name} could not be made from ResourceClaimTemplate {namespace}/{name}: {why}"
-        return Diagnosis(reason=Reason.CLAIM_NOT_CREATED, text=text, details=said)
+        why = told or said[0].removeprefix(f"PodResourceClaim {entry.name}: ")
+        text = f"its claim {entry.name} could not be created from ResourceClaimTemplate {namespace}/{name}: {why}"
+        return Diagnosis(reason=Reason.CLAIM_NOT_CREATED, text=text, details=said if told else ())
     text = (
-        f"its claim {entry.name} has not been made yet from ResourceClaimTemplate {namespace}/{name}, "
-        "which is the resource claim controller's work"
+        f"its claim {entry.name} has not been created yet from ResourceClaimTemplate {namespace}/{name}, "
+        f"which is the resource claim controller's work{_then(what_if, pod)}"
     )
     return Diagnosis(
-        reason=Reason.CLAIM_NOT_CREATED, text=text, advice=("see that the controller manager runs", "wait a moment")
+        reason=Reason.CLAIM_NOT_CREATED, text=text, advice=("check that the controller manager runs", "wait a moment")
     )
+
+
+def _refused_before(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, said: str) -> Diagnosis:
+    """A refusal whose reason is gone: the controller tries again by itself."""
+    found = QUOTA.search(said)
+    what = f"ResourceQuota {found['quota']}" if found is not None else "the API server"
+    text = (
+        f"its claim {entry.name} has not been created again since {what} refused it; nothing refuses it now"
+        f"{_then(what_if, pod)}"
+    )
+    advice = ("wait a moment: the resource claim controller tries again by itself",)
+    return Diagnosis(reason=Reason.CLAIM_NOT_CREATED, text=text, advice=advice)
+
+
+def _then(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """Where a pod would be placed if its claims were made; empty if nowhere."""
+    subject = pod_subject(pod)
+    outcome = would_help(what_if, subject, ())
+    if outcome is None or not outcome.schedulable:
+        return ""
+    return f", and with its claims the pod would be placed on node {outcome.node_of(subject)}"
 
 
 def _refusal(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
@@ -152,7 +189,7 @@ def _refusal(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, name: str) -> Diagnosis:
     namespace = pod.metadata.namespace
     recorded = recorded_name(pod, entry)
-    text = f"its claim {entry.name} is to be made from ResourceClaimTemplate {namespace}/{name}, which does not exist"
+    text = f"its claim {entry.name} needs ResourceClaimTemplate {namespace}/{name}, which does not exist"
     if recorded:
         text = (
             f"its claim {namespace}/{recorded} is not there, nor is ResourceClaimTemplate {namespace}/{name}, "
@@ -166,11 +203,11 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
     if elsewhere is not None:
         text += f" (there is one in namespace {elsewhere.metadata.namespace}, but templates are only found in the pod's own)"
         spec = as_json(elsewhere).get("spec", {})
-        candidates.append(_created(_template_object(namespace, name, spec), "a copy of it"))
+        candidates.append(_copied(_template_object(namespace, name, spec), elsewhere.metadata.namespace))
     elif meant is not None:
         text += f'; did you mean "{meant}"?'
     if what_if.get(api.ResourceClaim, name, namespace) is not None:
-        text += " (there is a ResourceClaim of that name: it belongs into resourceClaimName)"
+        text += " (there is a ResourceClaim of that name: it belongs in resourceClaimName)"
         candidates.append(_renamed(pod, entry, "resourceClaimName", name))
     if meant is not None:
         candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", meant))
@@ -178,24 +215,36 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
         _created(_template_object(namespace, name, {"spec": spec}), f"for 1 device of class {class_}")
         for class_, spec in _one_of_each_class(what_if)
     ]
-    return Diagnosis(reason=Reason.TEMPLATE_MISSING, text=text, candidates=tuple(candidates))
+    domains = any(each.metadata.name.startswith(_COMPUTE_DOMAIN) for each in what_if.all(api.DeviceClass))
+    advice = (
+        "if a ComputeDomain names it, its controller makes it: check that the ComputeDomain exists, and the controller's log",
+    )
+    return Diagnosis(
+        reason=Reason.TEMPLATE_MISSING, text=text, candidates=tuple(candidates), advice=advice if domains else ()
+    )
 
 
-def _quota(
-    what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaimTemplate, told: str, said: tuple[str, ...]
-) -> Diagnosis:
+def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaimTemplate, told: str) -> Diagnosis:
     namespace = pod.metadata.namespace
-    found = _QUOTA.search(told)
+    found = QUOTA.search(told)
     if found is None:
-        return Diagnosis(reason=Reason.QUOTA, text=f"its claim may not be made: {told}", details=said)
+        return Diagnosis(reason=Reason.QUOTA, text=f"its claim cannot be created: {told}")
     name = found["quota"]
     text = (
-        f"ResourceQuota {namespace}/{name} does not allow the claim that is to be made from ResourceClaimTemplate "
-        f"{template.metadata.name}: requested {found['requested']}, used {found['used']}, limited to {found['limited']}"
+        f"ResourceQuota {namespace}/{name} does not allow its claim from ResourceClaimTemplate "
+        f"{template.metadata.name}: {_amounts(found['requested'], found['used'], found['limited'])}"
     )
     quota = what_if.get(observed_v1.ResourceQuota, name, namespace)
     candidates = [*_raised(quota, found["requested"]), *_freed_quota(what_if, pod)] if quota is not None else []
-    return Diagnosis(reason=Reason.QUOTA, text=text, details=said, candidates=tuple(candidates))
+    return Diagnosis(reason=Reason.QUOTA, text=text, candidates=tuple(candidates))
+
+
+def _amounts(requested: str, used: str, limited: str) -> str:
+    """What a quota says of one resource, with its name once; of several as the server says it."""
+    (name, _, asked), (_, _, has), (_, _, hard) = (part.partition("=") for part in (requested, used, limited))
+    if "," in requested:
+        return f"requested {requested}, used {used}, limited to {limited}"
+    return f"it needs {asked} {name}, {hard} {'is' if hard == '1' else 'are'} allowed and {has} in use"
 
 
 def _raised(quota: observed_v1.ResourceQuota, requested: str) -> Iterator[Candidate]:
@@ -230,9 +279,7 @@ def _freed_quota(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[Candidate
             return
 
 
-def _admin_access(
-    what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaimTemplate, said: tuple[str, ...]
-) -> Diagnosis:
+def _admin_access(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaimTemplate) -> Diagnosis:
     namespace = pod.metadata.namespace
     text = (
         f"ResourceClaimTemplate {namespace}/{template.metadata.name} asks for adminAccess, which is only allowed in namespaces "
@@ -253,20 +300,34 @@ def _admin_access(
     if operations:
         patch = patch_of("ResourceClaimTemplate", template.metadata.name, *operations, namespace=namespace)
         candidates.append(Candidate(rank=Rank.RELAX, text="do without adminAccess", patches=(patch,)))
-    return Diagnosis(reason=Reason.ADMIN_ACCESS, text=text, details=said, candidates=tuple(candidates))
+    return Diagnosis(reason=Reason.ADMIN_ACCESS, text=text, candidates=tuple(candidates))
+
+
+def _of_another(
+    what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, claim: api.ResourceClaim
+) -> Diagnosis:
+    namespace, name = claim.metadata.namespace, claim.metadata.name
+    owner = next((each for each in claim.metadata.owner_references if each.controller), None)
+    whose = "has no owner" if owner is None else f"belongs to {owner.kind} {owner.name}"
+    if owner is not None and (owner.kind, owner.name) == ("Pod", pod.metadata.name):
+        whose = "belongs to an earlier pod of its name"
+    text = f"claim {namespace}/{name}, which is recorded for its entry {entry.name}, {whose}"
+    text += "; the resource claim controller makes it another one" + _then(what_if, pod)
+    advice = ("check that the controller manager runs, and what its log says about the pod",)
+    return Diagnosis(reason=Reason.CLAIM_NOT_OWNED, text=text, advice=advice)
 
 
 def _being_deleted(claim: api.ResourceClaim) -> Diagnosis:
     metadata = claim.metadata
     namespace, name = metadata.namespace, metadata.name
     users = [user.name for user in claim.status.reserved_for if user.resource == "pods"]
-    why = f" and still used by {named('pod', users)}" if users else ""
-    text = f"ResourceClaim {namespace}/{name} is being deleted since {metadata.deletion_timestamp}{why}"
+    why = f" and is still used by {named('pod', users)}" if users else ""
+    text = f"ResourceClaim {namespace}/{name} was deleted at {metadata.deletion_timestamp}{why}"
     gone = [delete_of("Pod", user, namespace) for user in users] or [delete_of("ResourceClaim", name, namespace)]
     again = Patch(action="create", object=claim_object(namespace, name, as_json(claim).get("spec", {})))
     first = f"delete {named('pod', users)}" if users else f"remove the finalizers {listed(metadata.finalizers)}"
     candidate = Candidate(
-        rank=Rank.OTHERS, text=f"{first}, so that the claim goes, and create it again", patches=(*gone, again)
+        rank=Rank.OTHERS, text=f"{first}, and create the claim again when it is gone", patches=(*gone, again)
     )
     return Diagnosis(reason=Reason.CLAIM_BEING_DELETED, text=text, candidates=(candidate,))
 
@@ -275,13 +336,13 @@ def _full(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     namespace, name = claim.metadata.namespace, claim.metadata.name
     users = claim.status.reserved_for
     text = (
-        f"ResourceClaim {namespace}/{name} is reserved for {len(users)} users already, and no claim takes more than "
+        f"ResourceClaim {namespace}/{name} is already reserved for {len(users)} pods, and a claim takes at most "
         f"{api.RESERVED_FOR_MAX}"
     )
     first = users[0].name
     fewer = Candidate(
         rank=Rank.OTHERS,
-        text=f"delete pod {namespace}/{first}, which uses the claim",
+        text=f"delete one of these pods, such as {namespace}/{first}, or wait until one ends",
         patches=(delete_of("Pod", first, namespace),),
     )
     return Diagnosis(reason=Reason.CLAIM_FULL, text=text, candidates=(*second_claim(pod, claim), fewer))

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from allot.core.advice.explain.causes import driver_pods
+from allot.core.advice.explain.causes.kinship import kin_advice, kinship
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing
-from allot.core.advice.explain.devices import Wanted, device_id, is_in_flight
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, place_of_claim
+from allot.core.advice.explain.devices import Tally, Wanted, device_id, find_claim, is_in_flight
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
+from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
 from allot.core.advice.explain.remedies import drivers, holders, nodes, requests, selectors
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.rewrites import Rewrite, rewrites, unknown_driver
-from allot.core.advice.explain.wording import count, listed, named
+from allot.core.advice.explain.rewrites import Rewrite, rewrites, similar_driver, unknown_driver
+from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.lint.expressions import read_expression
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import DeviceEntry
+from allot.core.allocation.reasons import FRACTIONS
 from allot.core.explain import Obstacle, RequestReason, numbered
+from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import resource_v1 as api
+from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import NodeInfo
+from allot.core.selectors import matches
 
 # What stands in the way of devices that the selectors accept.
 _ON_DEVICES = {
@@ -26,20 +37,36 @@ _ON_DEVICES = {
     Obstacle.CAPACITY: Reason.CAPACITY,
     Obstacle.IN_USE: Reason.IN_USE,
 }
+_GATE = re.compile(
+    r"claim (?P<claim>\S+), request (?P<request>\S+): has (?P<what>.*), but the (?P<gate>DRA\w+) feature is disabled"
+)
+_VALUES = re.compile(
+    r"the claim needs (?P<rule>the same|different values of) (?P<attribute>\S+), they have (?P<values>.*)"
+)
+_LACKING = re.compile(r"none of them has attribute (?P<attribute>[^,]+),")
+_COUNTER = re.compile(r"need \S+ of counter (?P<counter>\S+), and \S+ of (?P<total>\S+) are free")
 _NODES_TRIED_MAX = 16
+_HOLDERS_MAX = 5
+# Of more than so many, only those that have held the longest are told about.
+_HOLDERS_LOOKED_AT_MAX = 200
 _SENTENCES_MAX = 3
+_LISTS = "DRAListTypeAttributes"
 _ENOUGH = 10**9
 
 
 def device_cause(placing: Placing) -> Diagnosis:
     """Why the devices cannot be had on the nodes that come closest."""
     if not placing.wanted:
-        texts = [check.text for check in placing.checks[placing.nearest[0].name]]
-        return Diagnosis(reason=Reason.NO_DEVICES, text="; ".join(texts))
+        text = "; ".join(check.text for check in placing.checks[placing.nearest[0].name])
+        return switched_off(placing.what_if, text) or Diagnosis(reason=Reason.NO_DEVICES, text=text)
     if placing.failure.status is not None:
         for wanted in placing.wanted:
             if wanted.found.count(Obstacle.SELECTOR_ERROR):
                 return _selector_fails(placing, wanted)
+    for wanted in placing.wanted:
+        short = _short_of_resource(placing, wanted)
+        if short is not None:
+            return short
     failing = [wanted for wanted in placing.wanted if not _is_met(wanted)]
     for wanted in failing:
         if wanted.leaf.parent is None:
@@ -48,6 +75,32 @@ def device_cause(placing: Placing) -> Diagnosis:
         if all(each in failing for each in alternatives):
             return _no_alternative(placing, alternatives)
     return _together(placing)
+
+
+def _short_of_resource(placing: Placing, wanted: Wanted) -> Diagnosis | None:
+    """More of an extended resource than any node has. Its containers have requests of their own, of which the user knows nothing."""
+    resource = placing.resource_of(wanted)
+    needed = placing.needed_of(resource)
+    there = {name: each.in_class - each.count(*SELECTING, *POOL) for name, each in wanted.found.nodes.items()}
+    best = max(there, key=lambda name: there[name], default="")
+    if not resource or not best or not there[best] or needed <= there[best]:
+        return None
+    of = f" of class {wanted.class_name}" if wanted.class_name not in resource else ""
+    text = f"it needs {needed} {resource} on one node, but no node has more than {count(there[best], 'device')}{of} (node {best})"
+    most = {there[best], max(each.free for each in wanted.found.nodes.values())}
+    candidates = selectors.fewer_of_resource(placing.pod, resource, most)
+    return Diagnosis(reason=Reason.TOO_FEW, text=text, candidates=tuple(candidates))
+
+
+def switched_off(what_if: WhatIfCluster, said: str) -> Diagnosis | None:
+    """What the scheduler says of a claim that needs a feature gate which is off."""
+    found = _GATE.search(said)
+    if found is None:
+        return None
+    name = found["gate"]
+    what = f"request {found['request']} of claim {found['claim']} has {found['what']}"
+    text = f"{what}, which need feature gate {name}, and that is off"
+    return Diagnosis(reason=Reason.FEATURE, text=text, candidates=tuple(drivers.gate(what_if, name)))
 
 
 def _is_met(wanted: Wanted) -> bool:
@@ -64,8 +117,16 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
         return causes[0]
     parts = [f"{wanted.leaf.name}: {cause.text}" for wanted, cause in zip(alternatives, causes, strict=True)]
     request = alternatives[0].leaf.parent
-    text = f'none of the {len(parts)} alternatives of request "{request}" can be had ({"; ".join(parts)})'
-    candidates = tuple(candidate for cause in causes for candidate in cause.candidates)
+    text = f'none of the {len(parts)} alternatives of request "{request}" fits ({"; ".join(parts)})'
+    # An alternative that no device serves is no mistake as long as devices serve another one.
+    served = any(cause.reason in _ON_DEVICES.values() for cause in causes)
+    candidates = tuple(
+        replace(candidate, rank=max(candidate.rank, Rank.DROP))
+        if served and cause.reason not in _ON_DEVICES.values()
+        else candidate
+        for cause in causes
+        for candidate in cause.candidates
+    )
     return Diagnosis(reason=Reason.NO_DEVICES, text=text, candidates=candidates)
 
 
@@ -73,9 +134,9 @@ def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
     """Why one request cannot be met, looked at alone."""
     found = wanted.found
     if not found.published:
-        return _nothing_published(placing, wanted)
+        return _overshadowing(placing, wanted, _nothing_published(placing, wanted))
     if not found.in_class:
-        return _nothing_in_class(placing, wanted)
+        return _overshadowing(placing, wanted, _nothing_in_class(placing, wanted))
     most = max((each.in_class - each.count(*SELECTING, *POOL) for each in found.nodes.values()), default=0)
     enough = most >= wanted.leaf.count and not wanted.leaf.all_devices
     if found.count(*POOL) and not enough:
@@ -87,36 +148,84 @@ def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
     return _taken(placing, wanted)
 
 
+def _overshadowing(placing: Placing, wanted: Wanted, found: Diagnosis) -> Diagnosis:
+    """A class without devices that stands for an extended resource only because it is newer than another one."""
+    resource = placing.resource_of(wanted)
+    older = selectors.older_classes(placing.what_if, resource, wanted.class_name)
+    if not older:
+        return found
+    stands = f"{resource} means DeviceClass {wanted.class_name}, which is newer than {listed(older)}; {found.text}"
+    candidates = (*selectors.not_for_resource(wanted.class_name, resource), *found.candidates)
+    return replace(found, text=stands, candidates=candidates)
+
+
 # --- nothing there ---
 
 
 def _nothing_published(placing: Placing, wanted: Wanted) -> Diagnosis:
     what_if = placing.what_if
     slices = what_if.all(api.ResourceSlice)
-    expected = expected_drivers(what_if.get(api.DeviceClass, wanted.class_name))
-    driver = named("driver", expected) if expected else "the driver of the devices"
     ignored = [
         each
         for each in slices
         if each.spec.devices and (each.spec.shared_counters or each.spec.per_device_node_selection)
     ]
-    candidates: list[Candidate] = []
-    if not slices:
-        text = f"no driver has published any devices (there are no ResourceSlices): {driver} does not run on any node"
-    elif not any(slice_.spec.devices for slice_ in slices):
-        publishers = sorted({each.spec.driver for each in slices})
-        text = f"the ResourceSlices of {named('driver', publishers)} have no devices in them"
-    elif ignored and "DRAPartitionableDevices" not in what_if.gates:
+    if slices and ignored and "DRAPartitionableDevices" not in what_if.gates:
         text = "its devices draw on shared counters, and feature gate DRAPartitionableDevices is off"
-        candidates += drivers.gates(what_if)
-    else:
-        names = sorted({slice_.spec.node_name for slice_ in slices if slice_.spec.devices and slice_.spec.node_name})
-        text = f"all published devices are for {named('node', names)}, which the cluster does not have"
-        candidates += drivers.renamed_nodes(what_if)
+        candidates = drivers.gate(what_if, "DRAPartitionableDevices")
+        return Diagnosis(reason=Reason.FEATURE, text=text, candidates=tuple(candidates))
+    expected = expected_drivers(what_if.get(api.DeviceClass, wanted.class_name))
+    return _out_of_reach(placing, slices, expected) or _no_driver(placing, wanted, slices, expected)
+
+
+def _no_driver(
+    placing: Placing, wanted: Wanted, slices: Sequence[api.ResourceSlice], expected: Sequence[str]
+) -> Diagnosis:
+    """The drivers whose devices are expected have published none for the nodes of the cluster."""
+    driver = named("driver", expected) if expected else "the driver of the devices"
     number = "all devices" if wanted.leaf.all_devices else count(wanted.leaf.count, "device")
-    text += f', and request "{wanted.leaf.full_name}" needs {number} of class {wanted.class_name}'
-    advice = (f"install {driver} on the nodes that have the hardware", "add a node that has the devices")
-    return Diagnosis(reason=Reason.NO_DRIVER, text=text, candidates=tuple(candidates), advice=advice)
+    need = f"{placing.request_name(wanted)} needs {number} of class {wanted.class_name}"
+    own = [each for each in slices if not expected or each.spec.driver in expected]
+    candidates: list[Candidate] = []
+    advice = [f"install {driver} on the nodes that have the hardware", "add a node that has the devices"]
+    fails = next((text for each in expected if (text := driver_pods.failing(placing.what_if, each))), "")
+    if not own:
+        no_slices = "there are no ResourceSlices" + (f" of {driver}" if slices or fails else "")
+        absent = f"{'it' if slices else driver} runs on no node"
+        text = f"{need}, but {no_slices}: {fails or absent}"
+    elif not any(slice_.spec.devices for slice_ in own):
+        publishers = sorted({each.spec.driver for each in own})
+        text = f"{need}, but the ResourceSlices of {named('driver', publishers)} have no devices in them"
+    else:
+        names = sorted({slice_.spec.node_name for slice_ in own if slice_.spec.devices and slice_.spec.node_name})
+        text = f"{need}, but its devices are published for {named('node', names)}, which the cluster does not have"
+        candidates += drivers.renamed_nodes(placing.what_if, own)
+    if fails:
+        advice = [f"see what the pods of {driver} log, and fix the driver"]
+    return Diagnosis(reason=Reason.NO_DRIVER, text=text, candidates=tuple(candidates), advice=tuple(advice))
+
+
+def _out_of_reach(placing: Placing, slices: Sequence[api.ResourceSlice], expected: Sequence[str]) -> Diagnosis | None:
+    """Devices of the drivers that are expected, which are attached to the network, but to none of the cluster's nodes."""
+    found = [
+        each
+        for each in slices
+        if each.spec.devices and each.spec.node_selector is not None and (not expected or each.spec.driver in expected)
+    ]
+    if not found or any(_is_on_a_node(placing, each) for each in found):
+        return None
+    pools = sorted({each.spec.pool.name for each in found})
+    selector = found[0].spec.node_selector
+    assert selector is not None
+    shown = nodes.selector_text(selector)
+    verb = "is" if len(pools) == 1 else "are"
+    text = (
+        f"no node reaches the devices of driver {found[0].spec.driver}: {named('pool', pools)} {verb} only for nodes with {shown}, "
+        f"and none of the {count(len(placing.what_if.cluster.nodes), 'node')} has that"
+    )
+    candidates = drivers.connected(placing.what_if, placing.near, found[0])
+    advice = (f"see where the driver finds pool {pools[0]}: it says which nodes reach it",)
+    return Diagnosis(reason=Reason.NOT_REACHABLE, text=text, candidates=tuple(candidates), advice=advice)
 
 
 def expected_drivers(class_: api.DeviceClass | None) -> list[str]:
@@ -129,20 +238,45 @@ def expected_drivers(class_: api.DeviceClass | None) -> list[str]:
 
 
 def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
-    class_ = placing.what_if.get(api.DeviceClass, wanted.class_name)
+    what_if = placing.what_if
+    class_ = what_if.get(api.DeviceClass, wanted.class_name)
     problem, candidates = _class_selectors(placing, class_, ())
+    expected = expected_drivers(class_)
+    slices = what_if.all(api.ResourceSlice)
+    if expected and not any(_is_on_a_node(placing, each) for each in slices if each.spec.driver in expected):
+        unreached = _out_of_reach(placing, slices, expected)
+        if unreached is not None:
+            return unreached
+        if all(similar_driver(driver, placing.published) is None for driver in expected):
+            # No other driver was meant.
+            return _no_driver(placing, wanted, slices, expected)
     if problem:
         text = f"DeviceClass {wanted.class_name} {problem}"
     else:
         tallies = wanted.found.of(Obstacle.NOT_IN_CLASS)
         why = "; ".join(numbered(tally.count, tally.reason.text) for tally in tallies[:_SENTENCES_MAX])
         published = count(wanted.found.published, "device")
-        text = f"none of the {published} in the cluster is in DeviceClass {wanted.class_name}: {why}"
-    candidates += selectors.other_class(placing.what_if, placing.pod, wanted)
-    expected = expected_drivers(class_)
+        none = (
+            "the only device in the cluster is not"
+            if wanted.found.published == 1
+            else f"none of the {published} in the cluster is"
+        )
+        text = f"{none} in DeviceClass {wanted.class_name}: {why}"
+    candidates += selectors.other_class(what_if, placing.pod, wanted)
     missing = [driver for driver in expected if driver not in placing.published.drivers]
     advice = (f"install {named('driver', missing)} on the nodes that have the hardware",) if missing else ()
     return Diagnosis(reason=Reason.NOT_IN_CLASS, text=text, candidates=tuple(candidates), advice=advice)
+
+
+def _is_on_a_node(placing: Placing, slice_: api.ResourceSlice) -> bool:
+    """Whether a slice has devices for a node of the cluster."""
+    spec, there = slice_.spec, placing.what_if.cluster.nodes
+    if not spec.devices:
+        return False
+    if spec.node_name is not None:
+        return spec.node_name in there
+    selector = spec.node_selector
+    return selector is None or any(matches(selector, info.node) for info in there.values())
 
 
 # --- selectors ---
@@ -189,9 +323,9 @@ def _selector(placing: Placing, wanted: Wanted) -> Diagnosis:
     problem, candidates = _own_selectors(placing, wanted)
     what = f"no device of class {wanted.class_name} satisfies"
     if problem:
-        text = f'the selector of request "{wanted.leaf.full_name}" {problem}, so that {what} it'
+        text = f"the selector of {placing.request_name(wanted)} {problem}, so {what} it"
     else:
-        text = f'{what} the selectors of request "{wanted.leaf.full_name}": {seen}'
+        text = f"{what} the selectors of {placing.request_name(wanted)}: {seen}"
     details = (seen,) if problem else ()
     return Diagnosis(reason=Reason.SELECTOR, text=text, details=details, candidates=tuple(candidates))
 
@@ -210,17 +344,25 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
         where = f"the selector of DeviceClass {wanted.class_name}"
         problem, candidates = _class_selectors(placing, class_, devices)
     else:
-        where = f'the selector of request "{wanted.leaf.full_name}"'
+        where = f"the selector of {placing.request_name(wanted)}"
         problem, candidates = _own_selectors(placing, wanted, devices)
     tally = tallies[0]
     said = tally.reason.text.partition(" an error: ")[2] or tally.reason.text
-    where += f" {problem}" if problem else " fails"
     number = count(tally.count, "device")
-    text = (
-        f"{where}: it fails on {number} ({listed(tally.devices)}) with the error {said!r}, and an error on one device keeps "
-        "all of the node's from being used"
-    )
+    rule = "an error on one device rules out its whole node"
+    if problem:
+        where += f" {problem}"
+        said_so = "no device has" in problem or (tally.count == 1 and tally.devices[0] in problem)
+        on = "" if said_so else f" (it fails on {number}: {_device_list(tally)})"
+        text = f"{where}{on}; {rule}"
+    else:
+        text = f'{where} fails on {number} ({_device_list(tally)}) with "{said}"; {rule}'
     return Diagnosis(reason=Reason.SELECTOR_ERROR, text=text, candidates=tuple(candidates))
+
+
+def _device_list(tally: Tally) -> str:
+    more = tally.count - len(tally.devices)
+    return ", ".join(tally.devices) + (f" and {more} more" if more > 0 else "")
 
 
 # --- too few, or taken ---
@@ -230,9 +372,12 @@ def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
     tally = wanted.found.of(*POOL)[0]
     id_ = device_id(tally.reason.device)
     pool = drivers.Pool.find(placing.what_if, id_.driver, id_.pool)
-    lost = f"so that its {count(tally.count, 'device')} cannot be used"
+    lost = f"so its {count(tally.count, 'device')} cannot be used"
     if tally.reason.obstacle is Obstacle.POOL_INVALID:
-        return Diagnosis(reason=Reason.POOL_INVALID, text=f"{tally.reason.text.removeprefix('are in ')}, {lost}")
+        said = tally.reason.text.partition(", which is invalid: ")[2]
+        text = f"pool {pool.name} of driver {pool.driver} is invalid ({said}), {lost}"
+        advice = (f"the pool is driver {pool.driver}'s to fix: see its log",)
+        return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=tuple(pool.once()), advice=advice)
     return Diagnosis(
         reason=Reason.POOL_INCOMPLETE,
         text=f"{pool.sentence()}, {lost}",
@@ -247,15 +392,18 @@ def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
     best = max(found.nodes, key=lambda name: found.nodes[name].in_class - found.nodes[name].count(*SELECTING, *POOL))
     what = f"devices of class {wanted.class_name}" + (" that satisfy its selectors" if selecting else "")
     text = (
-        f'request "{wanted.leaf.full_name}" needs {wanted.leaf.count} {what} on one node, but no node has more than {most} '
+        f"{placing.request_name(wanted)} needs {wanted.leaf.count} {what} on one node, but no node has more than {most} "
         f"(node {best})"
     )
     problem, candidates = _own_selectors(placing, wanted) if selecting else ("", [])
     if problem:
-        text = f'the selector of request "{wanted.leaf.full_name}" {problem}: {text}'
+        text = f"the selector of {placing.request_name(wanted)} {problem}: {text}"
     place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
+    fewer = {most, found.most_free()[1]}
     if place is not None:
-        candidates += requests.lower_count(place, wanted, {most, found.most_free()[1]})
+        candidates += requests.lower_count(place, wanted, fewer)
+    else:
+        candidates += selectors.fewer_of_resource(placing.pod, placing.resource_of(wanted), fewer)
     return Diagnosis(reason=Reason.TOO_FEW, text=text, candidates=tuple(candidates))
 
 
@@ -281,34 +429,35 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     what_if, found = placing.what_if, wanted.found
     place = place_of_claim(what_if, placing.pod, wanted.claim)
     tally = found.of(obstacle)[0]
-    subject, verb = _subject(wanted, obstacle)
+    subject, verb = _subject(placing, wanted, obstacle)
+    has = "has" if verb == "is" else "have"
     candidates: list[Candidate] = []
     if obstacle is Obstacle.IN_USE:
         text = f"{subject} {verb} in use by {_holders(placing, wanted)}"
         text += _meant_to_share(placing, wanted, candidates)
+        text += drivers.published_twice(what_if, tally.devices)
     elif obstacle is Obstacle.TAINT:
         rules = drivers.taint_rules(what_if, wanted)
-        has = "has" if verb == "is" else "have"
         text = f"{subject} {has} taint {tally.reason.actual}, which the request does not tolerate"
+        text += drivers.near_toleration(what_if, placing.pod, wanted)
         text += f" (set by {named('DeviceTaintRule', [rule.metadata.name for rule in rules])})" if rules else ""
-        candidates += drivers.device_taint(what_if, place, wanted)
+        candidates += drivers.device_taint(what_if, placing.pod, place, wanted)
     elif obstacle is Obstacle.FEATURE:
-        text = f"{subject} cannot be used: {numbered(tally.count, tally.reason.text)}"
+        text = f"{subject} cannot be used: {_numbered(wanted, tally)}"
         candidates += drivers.gates(what_if)
     else:
-        claims = sorted({claim for each in found.of(obstacle) for claim in each.claims})
-        text = f"{subject} cannot be had: {numbered(tally.count, tally.reason.text)}"
-        text += f" (the rest is held by {named('claim', claims)})" if claims else ""
+        text = _used_up(placing, wanted, obstacle, subject, verb)
         if place is not None:
             candidates += requests.less_capacity(place, wanted)
+        if FRACTIONS in text:
+            candidates += drivers.gate(what_if, FRACTIONS)
     candidates += holders.freed(what_if, placing.pod, wanted)
+    text += _others(placing, wanted, obstacle)
     node, free = found.most_free()
     if free:
         text += f"; node {node} has {free} free, the most of all"
     if wanted.leaf.all_devices:
-        text = (
-            f'request "{wanted.leaf.full_name}" asks for all devices of class {wanted.class_name} on a node, but {text}'
-        )
+        text = f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node, but {text}"
     elif wanted.leaf.count > 1:
         text += f", and {wanted.leaf.count} are needed on one node"
     if place is not None:
@@ -319,40 +468,120 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
         problem, more = _own_selectors(placing, wanted)
         candidates += more
         if problem:
-            text += f'; and the selector of request "{wanted.leaf.full_name}" {problem}'
+            text += f"; and the selector of {placing.request_name(wanted)} {problem}"
     candidates += nodes.another_node(what_if, _largest(placing, wanted))
-    return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates))
+    advice = kin_advice(what_if, placing.pod, text) if obstacle is Obstacle.IN_USE else ()
+    return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates), advice=advice)
 
 
-def _subject(wanted: Wanted, obstacle: Obstacle) -> tuple[str, str]:
+def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str, verb: str) -> str:
+    """Counters, capacities and compatibility groups: what there is, what is needed, and who has the rest."""
+    tallies = wanted.found.of(obstacle)
+    first = tallies[0]
+    where = f" on node {next(iter(first.nodes))}" if len(first.nodes) > 1 else ""
+    held = _rest_held_by(placing, tallies)
+    if obstacle is Obstacle.COUNTER and len(tallies) == 1:
+        return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
+    phrases = [_numbered(wanted, tally) for tally in tallies[:_SENTENCES_MAX]]
+    if obstacle is Obstacle.CAPACITY and _accepted(wanted) == 1:
+        return f"{subject} {phrases[0].removeprefix('it ')}{held}"
+    what = "too little to give" if obstacle is Obstacle.CAPACITY else "too little left"
+    if obstacle is Obstacle.COMPATIBILITY_GROUP:
+        return f"{subject} cannot be used now: {'; '.join(phrases)}{held.replace('the rest', 'that')}"
+    return f"{subject} {'has' if verb == 'is' else 'have'} {what}: {'; '.join(phrases)}{where}{held}"
+
+
+def _accepted(wanted: Wanted) -> int:
+    """How many devices the class and the selectors accept."""
+    return wanted.found.in_class - wanted.found.count(*SELECTING, *POOL)
+
+
+def _numbered(wanted: Wanted, tally: Tally) -> str:
+    """What is wrong with devices, behind their number, or of the only one."""
+    text = numbered(tally.count, tally.reason.text)
+    return f"it {text.partition(' ')[2]}" if _accepted(wanted) == 1 else text
+
+
+def _others(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> str:
+    """What is wrong with the devices that the main obstacle is not about."""
+    found = wanted.found
+    texts = []
+    for other in (Obstacle.TAINT, Obstacle.IN_USE):
+        number = found.count(other)
+        if other is obstacle or not number:
+            continue
+        if other is Obstacle.IN_USE:
+            # Whoever has been named is not named again.
+            named_before = {claim for tally in found.of(obstacle) for claim in tally.claims}
+            known = {claim for tally in found.of(other) for claim in tally.claims} <= named_before
+            by = "" if known else f" by {_holders(placing, wanted)}"
+            texts.append(f"{number} {'is' if number == 1 else 'are'} in use{by}")
+        else:
+            texts.append(f"{number} {'has' if number == 1 else 'have'} taint {found.of(other)[0].reason.actual}")
+    return f"; {joined(texts)}" if texts else ""
+
+
+def _counter_text(tally: Tally) -> str:
+    """`4 slices of gpu-0, but 2 of 7 are free`."""
+    found = _COUNTER.fullmatch(tally.reason.text)
+    assert found is not None, tally.reason.text
+    set_name, _, counter = found["counter"].partition("/")
+    return f"{tally.reason.needed} {counter} of {set_name}, but {tally.reason.actual} of {found['total']} are free"
+
+
+def _rest_held_by(placing: Placing, tallies: Sequence[Tally]) -> str:
+    names = list(dict.fromkeys(claim for tally in tallies for claim in tally.claims))
+    claims = [find_claim(placing.what_if, name) for name in names[:_HOLDERS_MAX]]
+    who = [possessor(placing.what_if, claim) for claim in claims if claim is not None]
+    if not who:
+        return ""
+    verb = "holds" if len(names) == 1 else "hold"
+    return f"; {holders_text(who, len(names) - len(who))} {verb} the rest"
+
+
+def _subject(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> tuple[str, str]:
     """`all 8 devices of class x`, and the verb for it."""
     found = wanted.found
     number = found.count(obstacle)
-    accepted = found.in_class - found.count(*SELECTING, *POOL)
+    accepted = _accepted(wanted)
+    which = ""
     if accepted == 1:
         every = "the only device"
+        tally = found.of(obstacle)[0]
+        # Devices of the network are on no node.
+        entries = placing.what_if.claims.inventory.devices_named(device_id(tally.devices[0]))
+        of_a_node = any(entry.slice.spec.node_name is not None for entry in entries)
+        where = f"on node {next(iter(tally.nodes))}" if of_a_node else f"of pool {device_id(tally.devices[0]).pool}"
+        which = f"{device_id(tally.devices[0]).device} {where}"
     elif number == accepted:
         every = "both devices" if accepted == 2 else f"all {accepted} devices"
     else:
         every = f"{number} of {accepted} devices"
-    matching = " that satisfy its selectors" if found.count(*SELECTING) else ""
-    return f"{every} of class {wanted.class_name}{matching}", "is" if number == 1 else "are"
+    matches_text = "matches" if accepted == 1 else "match"
+    matching = f" that {matches_text} its selectors" if found.count(*SELECTING) else ""
+    if placing.elsewhere:
+        every = f"where the pod may run, {every}"
+    return f"{every} {placing.class_text(wanted, matching, which)}", "is" if number == 1 else "are"
 
 
 def _holders(placing: Placing, wanted: Wanted) -> str:
-    """Who has the devices: claims with their pods, and those of the gang that is being placed."""
+    """Who has the devices: pods, and those of the gang that is being placed."""
     assert placing.survey is not None
-    claims = {claim for tally in wanted.found.of(Obstacle.IN_USE) for claim in tally.claims}
-    own = {claim for claim in claims if is_in_flight(placing.what_if, claim)}
-    texts = [
-        f"claim {holder.claim} ({named('pod', holder.pods) if holder.pods else 'which no pod uses'})"
-        for holder in placing.survey.holders(wanted)
-    ]
-    more = len(claims) - len(own) - len(texts[:2])
-    shown = texts[:2] + ([f"{count(more, 'more claim')}"] if more > 0 else [])
+    what_if, pod = placing.what_if, placing.pod
+    names = {claim for tally in wanted.found.of(Obstacle.IN_USE) for claim in tally.claims}
+    own = {name for name in names if is_in_flight(what_if, name)}
+    others = sorted(names - own)
+    if len(others) > _HOLDERS_LOOKED_AT_MAX:
+        others = [holder.claim for holder in placing.survey.holders(wanted)]
+    found = [possessor(what_if, claim) for name in others if (claim := find_claim(what_if, name)) is not None]
+    found.sort(key=lambda each: importance(each, 1, pod.metadata.namespace))
+    text = holders_text(found, len(names) - len(own) - len(others))
+    text += kinship(placing.what_if, placing.pod, [user for each in found for user in each.running])
     if own:
-        shown.append(f"{len(own)} of the gang's own pods")
-    return " and ".join(shown)
+        mine = f"{len(own)} of the gang's own pods"
+        text = f"{text} and {mine}" if text else mine
+    group = what_if.get(PodGroup, group_name(pod), pod.metadata.namespace)
+    return text + priorities_text(pod, (group.spec.preemption_policy or "") if group is not None else "", found)
 
 
 def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate]) -> str:
@@ -363,8 +592,8 @@ def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate
         return ""
     candidates += holders.shared_claim(placing.what_if, placing.pod, wanted)
     return (
-        f"; {place.spoken} configures {strategy}, but from a template each pod gets a claim, and with it a device, of its own: "
-        "only pods that name the same ResourceClaim share"
+        f"; {place.spoken} configures {strategy}, but each pod with a template gets a claim, and with it a device, of its own: only "
+        "pods that name the same ResourceClaim share one"
     )
 
 
@@ -389,26 +618,68 @@ def _together(placing: Placing) -> Diagnosis:
     claims = {wanted.claim_name: wanted.claim for wanted in placing.wanted}
     candidates = _apart(placing, list(claims.values()))
     together = [reason for reason in reasons if reason.together]
+    twice = _asked_twice(placing, info.name)
+    if twice is not None:
+        return twice
     if together:
-        text = f"on node {info.name} there are devices for each request, but not together: {_clash(together)}"
+        text = _clash(info.name, together)
+        if _LISTS in text:
+            candidates += drivers.gate(placing.what_if, _LISTS)
         constrained = any(claim.spec.devices.constraints for claim in claims.values())
         reason = Reason.CONSTRAINT if constrained else Reason.TOGETHER
         return Diagnosis(reason=reason, text=text, candidates=tuple(candidates))
     status = placing.failure.status
     text = "; ".join(status.reasons) if status is not None else _split(placing, info)
+    off = switched_off(placing.what_if, text)
+    if off is not None:
+        return off
     return Diagnosis(reason=Reason.TOGETHER, text=text, candidates=tuple(candidates))
 
 
-def _clash(reasons: Sequence[RequestReason]) -> str:
-    """What keeps requests apart, in a sentence for each that differs."""
-    texts: dict[str, list[RequestReason]] = {}
+def _asked_twice(placing: Placing, node: str) -> Diagnosis | None:
+    """A pod that has a claim for devices of a class, and asks for the extended resource of the same class, too."""
+    for wanted in placing.wanted:
+        resource = placing.resource_of(wanted)
+        rivals = [
+            each for each in placing.wanted if each.class_name == wanted.class_name and not placing.resource_of(each)
+        ]
+        if not resource or not rivals:
+            continue
+        number = sum(each.leaf.count for each in rivals)
+        there = wanted.found.nodes.get(node)
+        text = (
+            f"it asks for devices of class {wanted.class_name} twice: for {number} with claim {rivals[0].claim_name} and for "
+            f"{placing.needed_of(resource)} {resource}; node {node} has {there.free if there is not None else 0} free"
+        )
+        candidates = selectors.without_resource(placing.pod, resource)
+        return Diagnosis(reason=Reason.TOGETHER, text=text, candidates=tuple(candidates))
+    return None
+
+
+def _clash(node: str, reasons: Sequence[RequestReason]) -> str:
+    """What keeps requests apart on a node, in a sentence for each that differs."""
+    found = [_VALUES.fullmatch(reason.together) for reason in reasons]
+    rules = {(each["rule"], each["attribute"]) for each in found if each is not None}
+    if len(rules) == 1 and all(found):
+        rule, attribute = next(iter(rules))
+        shown = [
+            f"those for request {reason.request} have {each['values']}"
+            for reason, each in zip(reasons, found, strict=True)
+            if each is not None
+        ]
+        return f"no node has free devices with {rule} {attribute}: on node {node}, {joined(shown)}"
+    lacking = [(reason.request, each["attribute"]) for reason in reasons if (each := _LACKING.match(reason.together))]
+    if lacking:
+        request, attribute = lacking[0]
+        return f"the devices for request {request} have no attribute {attribute}, which a constraint of the claim needs"
+    lists = next((reason.together for reason in reasons if _LISTS in reason.together), "")
+    if lists:
+        return f"a constraint of the claim cannot hold: {lists}"
+    texts: dict[str, list[str]] = {}
     for reason in reasons:
-        texts.setdefault(reason.together, []).append(reason)
-    return "; ".join(
-        f"for {named('request', [each.request for each in same])} {same[0].free} "
-        f"{'device is' if same[0].free == 1 else 'devices are'} free, {text}"
-        for text, same in texts.items()
-    )
+        texts.setdefault(reason.together, []).append(reason.request)
+    parts = [f"for {named('request', requests)}, {text}" for text, requests in texts.items()]
+    return f"no node has devices that go together: on node {node}, {'; '.join(parts)}"
 
 
 def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candidate]:

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from allot.core.advice.explain.causes.claims import unusable
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from allot.core.advice.explain.causes.claims import QUOTA, unusable
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
+from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import known_schedulers
-from allot.core.advice.explain.wording import named
+from allot.core.advice.explain.wording import joined, named, one_line
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster, as_json
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1, observed_v1
-from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling import GANG_SCHEDULING, SCHEDULING_GATES, Status, group_key, minimum_of
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
+from allot.core.quantity import Quantity
+from allot.core.scheduling import (
+    DIALECTS,
+    GANG_SCHEDULING,
+    SCHEDULING_GATES,
+    ForeignGroup,
+    Status,
+    dialect_of,
+    group_key,
+    minimum_of,
+)
+
+# Who sets gates to keep pods in a queue, by what their names have in them. To remove one is to jump the queue.
+_GROUP_PLUGINS = frozenset((GANG_SCHEDULING, *(dialect.plugin for dialect in DIALECTS)))
+_QUEUE_MANAGERS = {
+    "kueue.x-k8s.io/": "Kueue",
+    "volcano.sh/": "Volcano",
+    "run.ai/": "KAI Scheduler",
+    "yunikorn.apache.org/": "YuniKorn",
+    "codeflare.dev/": "AppWrapper",
+}
+_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_QUEUED_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+_ADMISSION = ("QuotaReserved", "Admitted")
 
 
 def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -20,15 +49,15 @@ def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | N
     does is what the scheduler's own gates say; here are only the words."""
     metadata, spec = pod.metadata, pod.spec
     if metadata.deletion_timestamp is not None:
-        return Diagnosis(reason=Reason.BEING_DELETED, text=f"it is being deleted since {metadata.deletion_timestamp}")
+        return _being_deleted(pod)
     if spec.scheduler_name not in known_schedulers(what_if) and not _has_events_of(what_if, spec.scheduler_name):
         return _no_scheduler(pod)
     closed = _closed(what_if, pod)
     if closed is None:
         return None
     if closed.plugin == SCHEDULING_GATES:
-        return _gated(pod)
-    if closed.plugin == GANG_SCHEDULING:
+        return _gated(what_if, pod)
+    if closed.plugin in _GROUP_PLUGINS:
         return _group(what_if, pod)
     for entry in spec.resource_claims:
         found = unusable(what_if, pod, entry)
@@ -45,17 +74,53 @@ def _closed(what_if: WhatIfCluster, pod: core_v1.Pod) -> Status | None:
     return what_if.machine.gates.closed_to(pod)
 
 
-def _gated(pod: core_v1.Pod) -> Diagnosis:
+def _being_deleted(pod: core_v1.Pod) -> Diagnosis:
+    metadata = pod.metadata
+    kept = f", kept by {named('finalizer', metadata.finalizers)}" if metadata.finalizers else ""
+    text = f"it was deleted at {metadata.deletion_timestamp} and is still terminating{kept}"
+    return Diagnosis(reason=Reason.BEING_DELETED, text=text)
+
+
+def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     names = [gate.name for gate in pod.spec.scheduling_gates]
+    queued = {name: manager for name in names for domain, manager in _QUEUE_MANAGERS.items() if domain in name}
+    gates = named("scheduling gate", names)
+    if queued:
+        manager = next(iter(queued.values()))
+        queue = pod.metadata.labels.get(_QUEUE_LABEL, "")
+        where = f" from queue {queue}" if queue else ""
+        text = f"{manager} has not admitted it{where} yet ({gates})"
+        advice = f"ask {manager} why: its queue has no quota left, is stopped, or does not exist"
+        workload, said = _queued(what_if, pod)
+        if said:
+            text = f"{manager} has not admitted it{where} yet: {said}"
+        if "quota" in said:
+            advice = "wait until others of the queue end, or raise the quota of its ClusterQueue"
+        elif workload:
+            advice = f"see what {manager} says: kubectl describe workloads.kueue.x-k8s.io -n {pod.metadata.namespace} {workload}"
+        return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, advice=(advice,))
     them = "it" if len(names) == 1 else "them"
-    text = f"it is held back by {named('scheduling gate', names)}, which whoever set {them} has to remove"
+    text = f"it has {gates}, which whoever set {them} has not removed yet"
     remove = patch_of(
         "Pod", pod.metadata.name, {"op": "remove", "path": "/spec/schedulingGates"}, namespace=pod.metadata.namespace
     )
-    candidate = Candidate(
-        rank=Rank.FIX, text=f"remove {named('scheduling gate', names)} from the pod", patches=(remove,)
-    )
+    candidate = Candidate(rank=Rank.FIX, text=f"remove {gates} from the pod", patches=(remove,))
     return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,))
+
+
+def _queued(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, str]:
+    """The workload that stands for a pod in Kueue's queue, and what Kueue says of it; empty if there is none."""
+    group = pod.metadata.labels.get(_QUEUED_GROUP_LABEL, "")
+    for workload in what_if.all(observed_v1.KueueWorkload):
+        metadata = workload.metadata
+        if metadata.namespace != pod.metadata.namespace:
+            continue
+        owners = {owner.uid for owner in metadata.owner_references}
+        if pod.metadata.uid not in owners and metadata.name != group:
+            continue
+        refusals = [each for each in workload.status.conditions if each.type in _ADMISSION and each.status == "False"]
+        return metadata.name, next((one_line(each.message) for each in refusals if each.message), "")
+    return "", ""
 
 
 def _has_events_of(what_if: WhatIfCluster, scheduler: str) -> bool:
@@ -65,8 +130,8 @@ def _has_events_of(what_if: WhatIfCluster, scheduler: str) -> bool:
 def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
     name = pod.spec.scheduler_name
     text = (
-        f'its spec.schedulerName is "{name}", and no scheduler of that name has placed or even tried a pod: nobody looks '
-        "at it"
+        f'its spec.schedulerName is "{name}", and no scheduler of that name is seen in this cluster: it has placed no pod and '
+        "written no event"
     )
     change = patch_of(
         "Pod",
@@ -87,37 +152,192 @@ def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
 
 
 def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
-    name = group_name(pod)
     namespace = pod.metadata.namespace
-    group = what_if.get(PodGroup, name, namespace)
+    key = what_if.cluster.membership.key(pod)
+    name = key.partition("/")[2].rpartition(":")[2]
+    group = what_if.group_of(pod)
+    if group is None and dialect_of(key) is not None:
+        text = (
+            f"it belongs to {key.partition('/')[2].partition(':')[0]} PodGroup {namespace}/{name}, which does not exist"
+        )
+        return Diagnosis(reason=Reason.GROUP_MISSING, text=text)
     if group is None:
         others = [found.metadata.name for found in what_if.all(PodGroup) if found.metadata.namespace == namespace]
         meant = nearest(name, others)
         hint = f' (did you mean "{meant}"?)' if meant is not None else ""
         return Diagnosis(
-            reason=Reason.GROUP_MISSING, text=f"it belongs to PodGroup {namespace}/{name}, which does not exist{hint}"
+            reason=Reason.GROUP_MISSING,
+            text=f"it belongs to PodGroup {namespace}/{name}, which does not exist{hint}",
+            candidates=tuple(_new_group(what_if, namespace, name)),
         )
+    unit = what_if.machine.unit_of(f"{namespace}/{pod.metadata.name}")
+    if group.spec.parent_composite_pod_group_name and (unit is None or unit.tree is not None or unit.group is None):
+        return _tree_incomplete(what_if, group)
     minimum = minimum_of(group)
-    unit = what_if.machine.unit_of(group_key(f"{namespace}/{name}"))
+    unit = what_if.machine.unit_of(group_key(key))
     there = what_if.cluster.scheduled_count(group) + (len(unit.pods) if unit is not None else 0)
-    members = [
-        found
-        for found in what_if.all(core_v1.Pod)
-        if found.metadata.namespace == namespace and group_name(found) == name
-    ]
-    text = f"its PodGroup {namespace}/{name} needs {minimum} pods to start, but only {there} of them exist"
-    if len(members) > there:
-        text = f"{text}: {len(members) - there} more have ended or are being deleted"
+    members = [found for found in what_if.all(core_v1.Pod) if what_if.group_of(found) is group]
+    text = f"PodGroup {namespace}/{name} needs {minimum} pods to start, but only {there} {'exists' if there == 1 else 'exist'}"
+    over = [pod for pod in members if pod.status.phase in FINISHED or pod.metadata.deletion_timestamp is not None]
+    if over:
+        text = f"{text}: {_how_over(over)}"
+    stopped = _stopped_by_quota(what_if, members)
+    if stopped is not None:
+        return replace(stopped, text=f"{text}: {stopped.text}")
+    path, field = minimum_path(group)
     lower = patch_of(
         "PodGroup",
         name,
-        {"op": "replace", "path": "/spec/schedulingPolicy/gang/minCount", "value": there},
+        {"op": "replace", "path": path, "value": there},
         namespace=namespace,
         recreate=True,
     )
     return Diagnosis(
         reason=Reason.GROUP_INCOMPLETE,
         text=text,
-        candidates=(Candidate(rank=Rank.FEWER, text=f"lower minCount to {there}", patches=(lower,)),),
-        advice=("create the missing pods",),
+        candidates=(
+            *_made_again(over, minimum - there),
+            Candidate(rank=Rank.FEWER, text=f"lower {field} to {there}", patches=(lower,)),
+        ),
+        advice=() if over else ("create the missing pods",),
+    )
+
+
+def _tree_incomplete(what_if: WhatIfCluster, group: PodGroup) -> Diagnosis:
+    """A group of groups that is not there, or has too few groups with enough pods."""
+    namespace, parent = group.metadata.namespace, group.spec.parent_composite_pod_group_name or ""
+    if what_if.get(CompositePodGroup, parent, namespace) is None:
+        text = f"its PodGroup belongs to CompositePodGroup {namespace}/{parent}, which does not exist"
+        return Diagnosis(reason=Reason.GROUP_MISSING, text=text)
+    text = f"CompositePodGroup {namespace}/{parent} has too few groups whose pods all exist"
+    return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=("create the missing groups and pods",))
+
+
+def _how_over(pods: Sequence[core_v1.Pod]) -> str:
+    failed = [pod.metadata.name for pod in pods if pod.status.phase in FINISHED]
+    going = [pod.metadata.name for pod in pods if pod.status.phase not in FINISHED]
+    texts = [f"{named('pod', failed)} {'has' if len(failed) == 1 else 'have'} ended"] if failed else []
+    texts += [f"{named('pod', going)} {'is' if len(going) == 1 else 'are'} being deleted"] if going else []
+    return joined(texts)
+
+
+def _made_again(over: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candidate]:
+    """Pods that have ended, made anew."""
+    some = [pod for pod in over if pod.status.phase in FINISHED][:lacking]
+    if not some or len(some) < lacking:
+        return
+    patches = []
+    for pod in some:
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        object_ = as_json(pod)
+        spec = {key: value for key, value in object_["spec"].items() if key != "nodeName"}
+        kept = {"labels": dict(pod.metadata.labels), "annotations": dict(pod.metadata.annotations)}
+        metadata = {"namespace": namespace, "name": name, **kept}
+        patches += [delete_of("Pod", name, namespace)]
+        patches += [
+            Patch(action="create", object={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        ]
+    text = f"create {named('pod', [pod.metadata.name for pod in some])} again"
+    yield Candidate(rank=Rank.CREATE, text=text, patches=tuple(patches))
+
+
+def minimum_path(group: PodGroup) -> tuple[str, str]:
+    """Where a group says how many of its pods it needs at once, and what it calls that."""
+    if isinstance(group, ForeignGroup):
+        return "/spec/minMember", "minMember"
+    return "/spec/schedulingPolicy/gang/minCount", "minCount"
+
+
+def _stopped_by_quota(what_if: WhatIfCluster, members: Sequence[core_v1.Pod]) -> Diagnosis | None:
+    """A quota that keeps those who make the pods from making more of them; None if it has room by now."""
+    makers = {owner.uid for pod in members for owner in pod.metadata.owner_references}
+    for event in what_if.all(observed_v1.Event):
+        found = QUOTA.search(event.message) if event.involved_object.uid in makers else None
+        if found is None:
+            continue
+        namespace = event.involved_object.namespace or event.metadata.namespace
+        quota = what_if.get(observed_v1.ResourceQuota, found["quota"], namespace)
+        asked = dict(part.split("=", 1) for part in found["requested"].split(",") if "=" in part)
+        if quota is None:
+            continue
+        short = {
+            name: quota.status.used[name].nano + Quantity.parse(amount).nano
+            for name, amount in asked.items()
+            if name in quota.spec.hard
+            and name in quota.status.used
+            and quota.status.used[name].nano + Quantity.parse(amount).nano > quota.spec.hard[name].nano
+        }
+        if not short:
+            continue
+        what = joined([f"{quota.status.used[name]} of {quota.spec.hard[name]} {name} in use" for name in short])
+        whole = joined(
+            [f"{name}={Quantity.from_nano(amount, quota.spec.hard[name].format)}" for name, amount in short.items()]
+        )
+        maker = f"{event.involved_object.kind} {event.involved_object.name}"
+        return Diagnosis(
+            reason=Reason.QUOTA,
+            text=f"ResourceQuota {namespace}/{found['quota']} keeps {maker} from creating more ({what})",
+            advice=(f"raise ResourceQuota {namespace}/{found['quota']} to at least {whole}",),
+        )
+    return None
+
+
+def _members(what_if: WhatIfCluster, namespace: str, name: str) -> list[core_v1.Pod]:
+    return [
+        found
+        for found in what_if.all(core_v1.Pod)
+        if found.metadata.namespace == namespace and group_name(found) == name
+    ]
+
+
+def _new_group(what_if: WhatIfCluster, namespace: str, name: str) -> Iterator[Candidate]:
+    """A PodGroup for the pods that name it."""
+    members = _members(what_if, namespace, name)
+    priority = {pod.spec.priority or 0 for pod in members}
+    spec = {"schedulingPolicy": {"gang": {"minCount": len(members)}}, "priority": min(priority)}
+    metadata = {"namespace": namespace, "name": name}
+    object_ = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    text = f"create PodGroup {namespace}/{name} with minCount {len(members)}"
+    yield Candidate(rank=Rank.CREATE, text=text, patches=(Patch(action="create", object=object_),))
+
+
+def unequal_priority(group: PodGroup, pods: Sequence[core_v1.Pod]) -> Diagnosis | None:
+    """A group whose priority its pods do not have: the scheduler refuses it as a whole."""
+    wanted = group.spec.priority or 0
+    others = [pod for pod in pods if (pod.spec.priority or 0) != wanted]
+    if not others:
+        return None
+    namespace, name, first = group.metadata.namespace, group.metadata.name, others[0]
+    class_ = group.spec.priority_class_name
+    shown = f" (PriorityClass {class_})" if class_ else ""
+    text = (
+        f"PodGroup {namespace}/{name} has priority {wanted}{shown}, but {named('pod', [pod.metadata.name for pod in others])} "
+        f"{'has' if len(others) == 1 else 'have'} {first.spec.priority or 0}: a group and its pods need the same priority"
+    )
+    operations: list[dict[str, object]] = [{"op": "add", "path": "/spec/priority", "value": wanted}]
+    if class_:
+        operations.append({"op": "add", "path": "/spec/priorityClassName", "value": class_})
+    elif any(pod.spec.priority_class_name for pod in others):
+        operations.append({"op": "add", "path": "/spec/priorityClassName", "value": ""})
+    to_pods = tuple(
+        patch_of("Pod", pod.metadata.name, *operations, namespace=namespace, recreate=True) for pod in others
+    )
+    what = f"priorityClassName: {class_}" if class_ else f"priority {wanted}"
+    own = first.spec.priority or 0
+    removed = [{"op": "remove", "path": "/spec/priorityClassName"}] if class_ else []
+    to_group = patch_of(
+        "PodGroup",
+        name,
+        {"op": "add", "path": "/spec/priority", "value": own},
+        *removed,
+        namespace=namespace,
+        recreate=True,
+    )
+    return Diagnosis(
+        reason=Reason.GROUP_PRIORITY,
+        text=text,
+        candidates=(
+            Candidate(rank=Rank.FIX, text=f"give the pods the group's priority: {what}", patches=to_pods),
+            Candidate(rank=Rank.RELAX, text=f"give PodGroup {name} the pods' priority: {own}", patches=(to_group,)),
+        ),
     )

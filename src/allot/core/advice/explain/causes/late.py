@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import re
 
+from allot.core.advice.explain.causes import driver_pods
+from allot.core.advice.explain.causes.containers import container_trouble, start_advice
+from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason, UsedDevice
+from allot.core.advice.explain.wording import named, one_line
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 FAILED_PREPARE = "FailedPrepareDynamicResources"
+_UNHEALTHY = "Unhealthy"
+_READY = ("Ready", "Healthy")
 _FAILURES = (FAILED_PREPARE, "FailedCreatePodSandBox", "Failed", "BackOff", "FailedMount", "FailedBinding")
 _PREFIXES = ("Failed to prepare dynamic resources: ", "prepare dynamic resources: ", "preparing devices: ")
 _NOT_REGISTERED = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
+# What a kubelet is told that is too old, or too new, for the API server.
+_NOT_SERVED = "the server could not find the requested resource"
 _STRATEGY = re.compile(r"unknown GPU sharing strategy: (?P<strategy>\w+)")
 # Feature gates of NVIDIA's driver without which it does not know a strategy.
 _STRATEGY_GATES = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 
 def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
-    """Why a pod that has a node does not run."""
+    """Why a pod that has a node does not run. What its containers are like now counts for more than what was reported once."""
     node = pod.spec.node_name
+    found = trouble(what_if, pod) or _unallocated(what_if, pod)
+    if found is not None:
+        return found
     prepare = events_of(what_if, pod, FAILED_PREPARE)
     if prepare:
-        return _prepare(what_if, pod, prepare[0].message)
+        return _vanished(what_if, pod) or _prepare(what_if, pod, prepare[0].message)
     others = events_of(what_if, pod, *_FAILURES)
     said = others[0].message if others else ""
     info = what_if.cluster.nodes.get(node)
@@ -35,7 +46,93 @@ def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         text = f"it is bound to node {node} and does not start there: {said}"
     else:
         text = f"it is bound to node {node}, which has not started it yet"
-    return Diagnosis(reason=Reason.STARTING, text=text)
+    return Diagnosis(reason=Reason.STARTING, text=text, advice=start_advice(pod, said))
+
+
+# --- what the pod's and the claims' status say ---
+
+
+def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """What is wrong with the devices or containers of a pod that has a node; None if its status says nothing of the kind."""
+    return _node_away(what_if, pod) or _unhealthy(pod) or _said_by_driver(what_if, pod) or container_trouble(pod)
+
+
+def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A node that is gone or does not report: nobody knows how its pods are."""
+    name = pod.spec.node_name
+    info = what_if.cluster.nodes.get(name)
+    if info is None:
+        if core_v1.Node in what_if.unread or not what_if.cluster.nodes:
+            return None
+        advice = ("delete the pod with --force, so that it can be created again elsewhere",)
+        return Diagnosis(reason=Reason.NO_NODES, text=f"node {name} no longer exists", advice=advice)
+    ready = next((each for each in info.node.status.conditions if each.type == "Ready"), None)
+    if ready is None or ready.status == "True":
+        return None
+    said = f" ({ready.message.rstrip('.')})" if ready.message else ""
+    advice = (f"see the kubelet of node {name} (kubectl describe node {name})",)
+    return Diagnosis(reason=Reason.NODE_NOT_READY, text=f"node {name} is not ready{said}", advice=advice)
+
+
+def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """Why a pod that runs is not ready; empty if it is, or if it is not known."""
+    ready = next((each for each in pod.status.conditions if each.type == "Ready"), None)
+    if ready is None or ready.status != "False":
+        return ""
+    probes = events_of(what_if, pod, "Unhealthy")
+    return one_line(probes[0].message if probes else ready.message or ready.reason or "no container is")
+
+
+def _unhealthy(pod: core_v1.Pod) -> Diagnosis | None:
+    for status in pod.status.container_statuses:
+        for part in status.allocated_resources_status:
+            for health in part.resources:
+                if health.health == _UNHEALTHY:
+                    said = f": {health.message}" if health.message else ""
+                    whose = part.name.replace(":", " ")
+                    text = f"device {health.resource_id} of {whose} is unhealthy{said}"
+                    advice = ("repair or reset the device, and delete the pod so that it gets another one",)
+                    return Diagnosis(reason=Reason.DEVICE_UNHEALTHY, text=text, advice=advice)
+    return None
+
+
+def _said_by_driver(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A driver that says of an allocated device that it is not ready."""
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
+        for device in claim.status.devices if claim is not None else ():
+            for condition in device.conditions:
+                if condition.status == "False" and condition.type.rpartition("/")[2] in _READY:
+                    said = condition.message or condition.reason
+                    text = (
+                        f"driver {device.driver} says that device {device.device} of claim {namespace}/{name} is not ready"
+                        f"{f': {said}' if said else ''}"
+                    )
+                    advice = (f"see the log of driver {device.driver} on node {pod.spec.node_name}",)
+                    return Diagnosis(reason=Reason.DEVICE_UNHEALTHY, text=text, advice=advice)
+    return None
+
+
+def _unallocated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A pod that got its node past the scheduler, so that nobody allocated or reserved its claims."""
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
+        if claim is None:
+            continue
+        uids = {user.uid for user in claim.status.reserved_for if user.resource == "pods"}
+        groups = any(user.resource != "pods" for user in claim.status.reserved_for)
+        if claim.status.allocation is not None and (pod.metadata.uid in uids or groups):
+            continue
+        what = "allocated" if claim.status.allocation is None else "reserved for it"
+        text = (
+            f"it was bound to node {pod.spec.node_name} without the scheduler (spec.nodeName), so its claim {namespace}/{name} was "
+            f"never {what}"
+        )
+        advice = (
+            "create the pod without spec.nodeName; to choose its node, use a nodeSelector on kubernetes.io/hostname",
+        )
+        return Diagnosis(reason=Reason.NOT_ALLOCATED, text=text, advice=advice)
+    return None
 
 
 def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosis:
@@ -48,11 +145,11 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
     if missing is not None:
         driver = missing["driver"]
         text = (
-            f"DRA driver {driver} is not registered with the kubelet of node {node}: its plugin does not run there, so that "
-            "its devices cannot be prepared"
+            f"DRA driver {driver} is not registered with the kubelet of node {node}, so the pod's devices cannot be prepared: "
+            f"{driver_pods.failing(what_if, driver, node) or 'its plugin does not run there'}"
         )
         advice = (
-            f"see that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin folder",
+            f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin folder",
         )
         return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
     unknown = _STRATEGY.search(message)
@@ -65,12 +162,41 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
             f'("unknown GPU sharing strategy: {strategy}"){why}'
         )
         advice = (
-            f"switch feature gate {gate} of the driver on" if gate is not None else "use another strategy",
-            "leave the sharing configuration out of the claim",
+            f"turn on feature gate {gate} of the driver" if gate is not None else "use another strategy",
+            "drop the sharing configuration from the claim",
         )
         return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
+    info = what_if.cluster.nodes.get(node)
+    version = info.node.status.node_info.kubelet_version if info is not None else ""
+    if _NOT_SERVED in message and version:
+        text = (
+            f"kubelet {version} of node {node} cannot read its claim: the API server does not serve the version of resource.k8s.io "
+            "that it asks for"
+        )
+        advice = (f"upgrade the kubelet of node {node} to the version of the control plane",)
+        return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
     text = f"node {node} cannot prepare its devices: {said}"
-    return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(what_if, pod))
+    drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
+    advice = (f"see the log of {named('driver', drivers)} on node {node}",) if drivers else ()
+    return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(what_if, pod), advice=advice)
+
+
+def _vanished(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """Devices of the pod that their driver, which publishes others, does not publish any more."""
+    for used in devices_of(what_if, pod):
+        id_ = device_id(used.device)
+        publishes = any(each.spec.driver == id_.driver for each in what_if.all(api.ResourceSlice))
+        if not publishes or what_if.claims.inventory.devices_named(id_):
+            continue
+        text = (
+            f"its claim {used.claim} has device {id_.device} of pool {id_.pool}, which driver {id_.driver} no longer publishes, so "
+            f"node {pod.spec.node_name} cannot prepare it"
+        )
+        template = any(entry.resource_claim_template_name for entry in pod.spec.resource_claims)
+        again = "" if template else f" and claim {used.claim}"
+        advice = (f"delete the pod{again}: its successor gets another device",)
+        return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
+    return None
 
 
 def _configurations(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:

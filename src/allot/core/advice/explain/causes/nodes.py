@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from msgspec.structs import replace
+
+from allot.core.advice.explain.causes import volumes
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.devices import nodes_of, users_of
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.nodes import Check, Shortage, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.wording import joined, listed, named
+from allot.core.advice.explain.wording import count, joined, listed, named, of_several
+from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import full_name
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling import Held, NodeInfo
 
-_VERBS = {"is": "are", "has": "have", "does": "do"}
+_GROUPS_MAX = 3
 
 
 def no_nodes(placing: Placing) -> Diagnosis:
@@ -37,19 +41,92 @@ def _class_names(placing: Placing) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def node_cause(placing: Placing, checks: Sequence[Check]) -> Diagnosis:
+def node_cause(placing: Placing) -> Diagnosis:
     """The nodes that come closest are out of reach for reasons of their own."""
     unknown = _unknown_resource(placing)
     if unknown is not None:
         return unknown
-    info = placing.nearest[0]
-    names = [each.name for each in placing.nearest]
-    reasons = {check.reason for check in checks}
-    text = f"{_which(placing, names)} {joined(_phrases(placing, info, checks, len(names)))}"
-    candidates = nodes.for_node(placing.what_if, placing.pod, info, checks)
-    candidates += nodes.another_node(placing.what_if, info)
+    groups: dict[tuple[Check, ...], list[NodeInfo]] = {}
+    for info in placing.nearest:
+        groups.setdefault(placing.checks[info.name], []).append(info)
+    reasons = {check.reason for found in groups for check in found}
+    texts = [_group_text(placing, found, infos) for found, infos in list(groups.items())[:_GROUPS_MAX]]
+    if len(groups) == 1:
+        text = f"{_which(placing, placing.near)} {texts[0]}"
+    else:
+        more = sum(len(infos) for infos in list(groups.values())[_GROUPS_MAX:])
+        parts = [
+            f"{named('node', [info.name for info in infos])} {text}"
+            for infos, text in zip(groups.values(), texts, strict=False)
+        ]
+        text = f"{_these(placing)}: {'; '.join(parts)}" + (f"; and {more} more for other reasons" if more else "")
+    if Reason.AFFINITY in reasons:
+        text += _matching(placing)
+    candidates = [
+        each
+        for found, infos in groups.items()
+        for each in nodes.for_node(placing.what_if, placing.pod, infos[0], found)
+    ]
+    if Reason.VOLUME in reasons:
+        rivals = volumes.other_users(placing.what_if, placing.pod)
+        near = rivals or [each for info in placing.nearest for each in info.pods.values() if each.profile.volume_claims]
+        candidates += nodes.gone(placing.pod, near)
+    candidates += nodes.another_node(placing.what_if, placing.nearest[0])
     reason = next(iter(reasons)) if len(reasons) == 1 else Reason.SEVERAL
-    return Diagnosis(reason=reason, text=text, candidates=tuple(candidates))
+    if not placing.wanted and len(placing.what_if.cluster.nodes) > 1 and _pinning(placing):
+        reason = Reason.PINNED
+    return Diagnosis(reason=reason, text=text, candidates=tuple(candidates), advice=_advice(placing, reasons))
+
+
+def _advice(placing: Placing, reasons: Collection[Reason]) -> tuple[str, ...]:
+    if Reason.VOLUME in reasons:
+        return tuple(volumes.volume_advice(placing.what_if, placing.pod, placing.nearest))
+    return ()
+
+
+def _group_text(placing: Placing, checks: Sequence[Check], infos: Sequence[NodeInfo]) -> str:
+    return joined(_phrases(placing, infos, checks))
+
+
+def _these(placing: Placing) -> str:
+    if placing.wanted:
+        return f"the nodes with free devices of {named('class', [each.class_name for each in placing.wanted])} cannot take it"
+    return f"none of the {len(placing.what_if.cluster.nodes)} nodes can take it"
+
+
+def _matching(placing: Placing) -> str:
+    """Nodes that the pod's selector allows, but that have no devices."""
+    names = [
+        name for name, checks in placing.checks.items() if all(check.reason is not Reason.AFFINITY for check in checks)
+    ]
+    if not names or not placing.wanted:
+        return ""
+    verb, has = ("does", "has") if len(names) == 1 else ("do", "have")
+    lacking = [
+        each.class_name
+        for each in placing.wanted
+        if not any((found := each.found.nodes.get(name)) is not None and found.in_class for name in names)
+    ]
+    if not lacking:
+        return ""
+    return f"; {named('node', names)}, which {verb}, {has} no devices of {named('class', lacking)}"
+
+
+def ruled_out(placing: Placing) -> str:
+    """Nodes with free devices that do not matter because the pod itself rules them out."""
+    infos = placing.elsewhere
+    if not infos:
+        return ""
+    has, verb = ("has", "does") if len(infos) == 1 else ("have", "do")
+    names = named("node", [info.name for info in infos])
+    return f"; {names} {has} free ones, but {verb} not match {nodes.node_terms(placing.pod, infos)}"
+
+
+def let_in(placing: Placing) -> Iterator[Candidate]:
+    """The pod no longer rules out a node that has free devices. It does so for a reason, so other changes come first."""
+    for info in placing.elsewhere[:1]:
+        for each in nodes.for_node(placing.what_if, placing.pod, info, placing.checks[info.name]):
+            yield replace(each, rank=max(each.rank, Rank.DROP))
 
 
 def _which(placing: Placing, names: Sequence[str]) -> str:
@@ -60,7 +137,7 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
         if len(names) == 1:
             return f"node {names[0]}, {'the only node' if total == 1 else 'the only one'} with {what},"
         return f"{named('node', names)}, the ones with {what},"
-    pinned = [held.claim for held in placing.fit.held if nodes_of(held.claim)] if placing.fit is not None else []
+    pinned = _pinning(placing)
     if pinned:
         return f"claim {full_name(pinned[0])} is allocated on node {listed(nodes_of(pinned[0]))}, and that node"
     if len(names) == total:
@@ -68,43 +145,70 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
     return f"{named('node', names)}, nearest of {total} nodes,"
 
 
-def _phrases(placing: Placing, info: NodeInfo, checks: Sequence[Check], number: int) -> list[str]:
+def _pinning(placing: Placing) -> list[api.ResourceClaim]:
+    """Claims that have their devices, and with them a node."""
+    return [held.claim for held in placing.fit.held if nodes_of(held.claim)] if placing.fit is not None else []
+
+
+def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check]) -> list[str]:
+    """What is wrong with nodes that are alike, with numbers of the first."""
+    info = infos[0]
     phrases = []
     for check in checks:
         text = check.text
         if check.reason is Reason.AFFINITY:
-            text = f"does not match {nodes.node_terms(placing.pod, info)}"
+            text = f"does not match {nodes.node_terms(placing.pod, infos)}"
         elif check.reason is Reason.RESOURCES:
             lacking = shortages(placing.node_checks.profile, info)
-            text = joined([_shortage(info, each) for each in lacking]) or text
-        verb, _, rest = text.partition(" ")
-        phrases.append(f"{_VERBS.get(verb, verb)} {rest}" if number > 1 else text)
+            text = joined([_shortage(placing, info, each) for each in lacking]) or text
+        elif check.reason is Reason.PORTS:
+            users = [full_name(each.pod) for each in nodes.port_users(placing.what_if, placing.pod, info)]
+            text = f"{text} by {named('pod', users)}"
+        elif check.reason is Reason.NEIGHBOURS and "anti-affinity" in text:
+            apart = [full_name(each.pod) for each in nodes.kept_apart(placing.what_if, placing.pod, info)]
+            text += f" ({named('pod', apart)} {'is' if len(apart) == 1 else 'are'} there)" if apart else ""
+        elif check.reason is Reason.VOLUME:
+            text = volumes.node_text(placing.what_if, placing.pod, info) or text
+        phrases.append(of_several(text) if len(infos) > 1 else text)
     return phrases
 
 
-def _shortage(info: NodeInfo, lacking: Shortage) -> str:
+def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
     total = f" (of {lacking.allocatable})" if lacking.never else ""
-    text = f"has {lacking.free} of {lacking.resource} free{total}, but the pod needs {lacking.wanted}"
+    text = f"has {lacking.free} {lacking.resource} free{total}, but the pod needs {lacking.wanted}"
+    devices, held = placing.what_if.claims.totals(lacking.resource, info)
+    if devices > held and lacking.allocatable != "0":
+        free = count(devices - held, "free device")
+        return f"{text}: a device plugin offers it there, so that the {free} that DRA has for it on the node cannot be used"
     if "/" not in lacking.resource or lacking.never:
         return text
-    users = [each.key for each in info.pods.values() if lacking.resource in each.scalars]
+    users = [full_name(each.pod) for each in info.pods.values() if lacking.resource in each.scalars]
     return f"{text} (a device plugin offers {lacking.allocatable}, in use by {named('pod', users)})"
 
 
 def _unknown_resource(placing: Placing) -> Diagnosis | None:
     """An extended resource that nobody offers."""
-    cluster = placing.what_if.cluster
+    what_if = placing.what_if
+    cluster = what_if.cluster
     for resource in placing.node_checks.profile.scalars:
         offered = any(info.allocatable_scalars.get(resource) for info in cluster.nodes.values())
-        if "/" not in resource or offered or placing.what_if.claims.backs(resource):
+        if "/" not in resource or offered or what_if.claims.backs(resource):
             continue
-        text = (
-            f"nobody offers {resource}: no node has it (no device plugin does), and no DeviceClass has extendedResourceName "
-            f"{resource}"
-        )
-        candidates = tuple(selectors.extended_resource(placing.what_if, resource))
-        advice = (f"install the device plugin that offers {resource}",)
-        return Diagnosis(reason=Reason.RESOURCE_UNKNOWN, text=text, candidates=candidates, advice=advice)
+        known = selectors.known_resources(what_if)
+        meant = nearest(resource, known)
+        implicit = resource.removeprefix(api.IMPLICIT_EXTENDED_RESOURCE_PREFIX)
+        if implicit != resource:
+            text = f"it asks for {resource}, but there is no DeviceClass {implicit}"
+        else:
+            text = f"it asks for {resource}, which no node offers (no device plugin) and no DeviceClass names in extendedResourceName"
+        if meant is not None:
+            text += f'; did you mean "{meant}"?'
+        candidates = [*selectors.renamed_resource(placing.pod, resource, meant)]
+        advice: tuple[str, ...] = ()
+        if implicit == resource:
+            candidates += selectors.extended_resource(what_if, resource)
+            advice = (f"install the device plugin that offers {resource}",)
+        return Diagnosis(reason=Reason.RESOURCE_UNKNOWN, text=text, candidates=tuple(candidates), advice=advice)
     return None
 
 
@@ -118,23 +222,42 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
     candidates: list[Candidate] = []
     for held in placing.fit.held:
         claim = held.claim
+        if held.unavailable:
+            return _never_ready(claim)
         users = [
             full_name(pod) for pod in users_of(placing.what_if, claim) if pod.metadata.uid != placing.pod.metadata.uid
         ]
         used = f" for {named('pod', users)}" if users else ""
-        if held.unavailable:
-            parts.append(f"the devices of claim {full_name(claim)} did not become ready in time (binding conditions)")
-        else:
-            homes = _homes(placing, held)
-            parts.append(f"claim {full_name(claim)} is allocated{used} and can only be used on {named('node', homes)}")
-            for name in homes:
-                parts += _at_home(placing, name, candidates)
+        homes = _homes(placing, held)
+        parts.append(f"claim {full_name(claim)} is allocated{used} and can only be used on {named('node', homes)}")
+        for name in homes[:_GROUPS_MAX]:
+            parts += _at_home(placing, name, candidates)
         candidates += holders.released(placing.what_if, placing.pod, claim)
     if here is not None:
         parts.append(here.text)
         candidates += here.candidates
     text = "; ".join(dict.fromkeys(parts))
     return Diagnosis(reason=Reason.PINNED, text=text, candidates=tuple(candidates))
+
+
+def _never_ready(claim: api.ResourceClaim) -> Diagnosis:
+    """Devices that their driver could not make ready for the node. The scheduler gives them back by itself."""
+    advice = ("the scheduler deallocates the claim and tries again by itself; the driver's log says what failed",)
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    failures = {name for result in results for name in result.binding_failure_conditions}
+    for device in claim.status.devices:
+        for condition in device.conditions:
+            if condition.type in failures and condition.status == "True":
+                said = f": {condition.message or condition.reason}" if condition.message or condition.reason else ""
+                text = (
+                    f"driver {device.driver} could not make device {device.device} of claim {full_name(claim)} ready: condition "
+                    f"{condition.type} is True{said}"
+                )
+                return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=advice)
+    missing = named("binding condition", sorted({name for result in results for name in result.binding_conditions}))
+    text = f"the devices of claim {full_name(claim)} did not become ready in time: {missing} not True"
+    return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=advice)
 
 
 def _homes(placing: Placing, held: Held) -> list[str]:
@@ -148,9 +271,9 @@ def _at_home(placing: Placing, name: str, candidates: list[Candidate]) -> list[s
     """What is wrong with a node where a claim has its devices."""
     info = placing.what_if.cluster.nodes.get(name)
     if info is None:
-        return [f"node {name} does not exist any more"]
+        return [f"node {name} no longer exists"]
     own = [check for check in placing.checks[name] if check.reason not in (Reason.PINNED, Reason.NO_DEVICES)]
     if not own:
         return []
     candidates += nodes.for_node(placing.what_if, placing.pod, info, own)
-    return [f"node {name} {joined(_phrases(placing, info, own, 1))}"]
+    return [f"node {name} {joined(_phrases(placing, [info], own))}"]

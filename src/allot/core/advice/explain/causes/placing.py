@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+
+from msgspec.structs import replace
 
 from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted
 from allot.core.advice.explain.expressions import Published
@@ -29,6 +32,8 @@ _NEARNESS = (
     *SELECTING,
     *POOL,
 )
+# What keeps a pod from nodes by its own wish, or by the claims that it has.
+_WISHES = (Reason.AFFINITY, Reason.PINNED)
 _PINNED_WEIGHT = 3
 _NO_DEVICES_WEIGHT = 4
 _FAR = 1000
@@ -48,17 +53,67 @@ class Placing:
         if self.fit is not None:
             self.survey = DeviceSurvey(what_if, self.fit, what_if.cluster.nodes.values())
         self.published = Published(what_if.all(api.ResourceSlice))
+        # Where the pod may be, as far as that is its own wish, and what it finds there.
+        self._reach = self.survey
+        allowed = [info for name, info in what_if.cluster.nodes.items() if self._is_allowed(name)]
+        if self.fit is not None and allowed and len(allowed) < len(what_if.cluster.nodes) and self._has_wishes():
+            self._reach = DeviceSurvey(what_if, self.fit, allowed)
+        self._allowed = {info.name for info in allowed}
         self.nearest = self._nearest()
+
+    def _has_wishes(self) -> bool:
+        """Whether the pod itself rules out nodes."""
+        return any(check.reason in _WISHES for checks in self.checks.values() for check in checks)
+
+    @cached_property
+    def elsewhere(self) -> list[NodeInfo]:
+        """Nodes that have enough free devices, but that the pod itself rules out."""
+        if self.survey is None or self._reach is self.survey:
+            return []
+        found = []
+        for name, info in self.what_if.cluster.nodes.items():
+            if not any(check.reason is Reason.AFFINITY for check in self.checks[name]):
+                continue
+            there = [each.found.nodes.get(name) for each in self.survey.wanted]
+            counts = [each.leaf.count for each in self.survey.wanted]
+            if all(each is not None and each.free >= number for each, number in zip(there, counts, strict=True)):
+                found.append(info)
+        return found
 
     @property
     def wanted(self) -> list[Wanted]:
-        """Requests that need devices."""
-        return self.survey.wanted if self.survey is not None else []
+        """Requests that need devices, and what there is for them where the pod may be."""
+        return self._reach.wanted if self._reach is not None else []
 
     @property
     def near(self) -> list[str]:
         """Names of the nodes that come closest."""
         return [info.name for info in self.nearest]
+
+    def resource_of(self, wanted: Wanted) -> str:
+        """The extended resource that a request stands for; empty for one that somebody wrote."""
+        if self.what_if.get(api.ResourceClaim, wanted.claim.metadata.name, wanted.claim.metadata.namespace) is not None:
+            return ""
+        asked = {name for each in self._containers for name in each.resources.requests}
+        class_ = self.what_if.get(api.DeviceClass, wanted.class_name)
+        explicit = class_.spec.extended_resource_name if class_ is not None else None
+        implicit = api.IMPLICIT_EXTENDED_RESOURCE_PREFIX + wanted.class_name
+        return next((name for name in (explicit, implicit) if name in asked), "") or ""
+
+    @property
+    def _containers(self) -> list[core_v1.Container]:
+        return [*self.pod.spec.init_containers, *self.pod.spec.containers]
+
+    def request_name(self, wanted: Wanted) -> str:
+        """A request as the user knows it."""
+        return self.resource_of(wanted) or f'request "{wanted.leaf.full_name}"'
+
+    def class_text(self, wanted: Wanted, matching: str = "", which: str = "") -> str:
+        """`of class x`, to be read behind `devices`. matching: more about them; which: the name of the only one."""
+        resource = self.resource_of(wanted)
+        notes = [*([f"class {wanted.class_name}"] if resource else []), *([which] if which else [])]
+        shown = f" ({', '.join(notes)})" if notes else ""
+        return f"for {resource}{matching}{shown}" if resource else f"of class {wanted.class_name}{matching}{shown}"
 
     # --- which node comes closest ---
 
@@ -67,8 +122,18 @@ class Placing:
         weights = {name: self._weight(name, checks) for name, checks in self.checks.items()}
         if not weights:
             return []
+        if self._allowed:
+            # Where the pod does not want to be does not matter as long as there is somewhere else.
+            weights = {name: weight for name, weight in weights.items() if name in self._allowed}
         best = min(weights.values())
         return [self.what_if.cluster.nodes[name] for name, weight in weights.items() if weight == best]
+
+    def _is_allowed(self, name: str) -> bool:
+        """Whether the pod's own selector and affinity, and the claims that it has already, admit a node that has devices of the
+        classes it asks for."""
+        if any(check.reason in _WISHES for check in self.checks[name]):
+            return False
+        return all((found := each.found.nodes.get(name)) is not None and found.in_class for each in self.decisive(name))
 
     def _weight(self, name: str, checks: Sequence[Check]) -> tuple[int, int, int]:
         weight = sum(_PINNED_WEIGHT if check.reason is Reason.PINNED else 1 for check in checks)
@@ -156,4 +221,16 @@ class Placing:
         if self.survey is None:
             return ()
         reasons = self.survey.on_node(self.nearest[0]) if self.nearest else ()
-        return self.survey.reports(next((reason.together for reason in reasons if reason.together), ""))
+        reports = self.survey.reports(next((reason.together for reason in reasons if reason.together), ""))
+        found: dict[str, RequestReport] = {}
+        for wanted, report in zip(self.survey.wanted, reports, strict=True):
+            resource = self.resource_of(wanted)
+            if resource:
+                # Containers have a request each, which the user knows nothing of.
+                report = replace(report, resource=resource, needed=self.needed_of(resource))
+            found.setdefault(resource or f"{report.claim} {report.request}", report)
+        return tuple(found.values())
+
+    def needed_of(self, resource: str) -> int:
+        """How much of an extended resource the pod needs at once."""
+        return self.node_checks.profile.scalars.get(resource, 0)

@@ -12,11 +12,12 @@ from allot.core.advice.explain.causes.volumes import volume_cause
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.wording import named
+from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.scheduling_v1 import PREEMPT_NEVER
 from allot.core.scheduling import DEFAULT_SETTINGS, Failure, Status, preempt
 
 _PREEMPTION_NODES_MAX = 500
@@ -34,15 +35,21 @@ def refused(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple
 
 def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple[str, ...]:
     """Who of lower priority could be asked to go. Not asked of large clusters, where it takes long."""
-    if failure.status is not None or not pod.spec.priority or len(what_if.cluster.nodes) > _PREEMPTION_NODES_MAX:
+    if failure.status is not None or len(what_if.cluster.nodes) > _PREEMPTION_NODES_MAX:
+        return ()
+    group = what_if.group_of(pod)
+    if PREEMPT_NEVER in (pod.spec.preemption_policy, group.spec.preemption_policy if group is not None else None):
+        return ()
+    own = pod.spec.priority or 0
+    if all(info.priority >= own for info in what_if.cluster.pods.values()):
         return ()
     found = preempt(what_if.cluster, pod, failure, DEFAULT_SETTINGS, what_if.now)
     if not found.victims:
         return ()
     names = named("pod", [full_name(victim.pod) for victim in found.victims])
     return (
-        f"its priority {pod.spec.priority} is higher than that of {names} on node {found.node}: allot's scheduler would ask them "
-        "to go; kube-scheduler does so for cpu and memory, not for devices",
+        f"its priority {own} is higher than that of {names} on node {found.node}: allot's scheduler preempts for devices, too; "
+        "kube-scheduler only for cpu, memory and the like",
     )
 
 
@@ -54,8 +61,13 @@ def _cause(placing: Placing) -> Diagnosis:
     if placing.fit is not None and placing.fit.held and _is_pinned(placing):
         return nodes.pinned(placing, devices.device_cause(placing) if on_devices and placing.wanted else None)
     if on_devices:
-        return devices.device_cause(placing)
-    return nodes.node_cause(placing, checks)
+        found = devices.device_cause(placing)
+        return replace(
+            found,
+            text=found.text + nodes.ruled_out(placing),
+            candidates=(*found.candidates, *nodes.let_in(placing)),
+        )
+    return nodes.node_cause(placing)
 
 
 def _is_pinned(placing: Placing) -> bool:
@@ -74,7 +86,7 @@ def _early(what_if: WhatIfCluster, pod: core_v1.Pod, status: Status) -> Diagnosi
         return _no_class(what_if, pod, missing["request"], missing["name"])
     if status.plugin.startswith("Volume"):
         return volume_cause(what_if, pod, said)
-    return Diagnosis(reason=Reason.NO_DEVICES, text=said)
+    return devices.switched_off(what_if, said) or Diagnosis(reason=Reason.NO_DEVICES, text=said)
 
 
 def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str) -> Diagnosis:
@@ -85,10 +97,18 @@ def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str)
         if claim is not None and name in _classes_of(claim):
             owner = f" of claim {namespace}/{claimed}"
             candidates += selectors.missing_class(what_if, pod, claim, request, name)
-    meant = nearest(name, [class_.metadata.name for class_ in what_if.all(api.DeviceClass)])
-    hint = f' (did you mean "{meant}"?)' if meant is not None else ""
+    known = sorted(class_.metadata.name for class_ in what_if.all(api.DeviceClass))
+    meant = nearest(name, known)
+    hint = f" (there {'is' if len(known) == 1 else 'are'} {listed(known)})" if known else " (there are none)"
+    hint = f' (did you mean "{meant}"?)' if meant is not None else hint
     text = f'DeviceClass {name}, which request "{request}"{owner} asks for, does not exist{hint}'
-    return Diagnosis(reason=Reason.CLASS_MISSING, text=text, candidates=tuple(candidates))
+    advice = (f"install the driver that brings DeviceClass {name}, or turn on that part of it",)
+    return Diagnosis(
+        reason=Reason.CLASS_MISSING,
+        text=text,
+        candidates=tuple(candidates),
+        advice=advice if "." in name and meant is None else (),
+    )
 
 
 def _classes_of(claim: api.ResourceClaim) -> list[str]:

@@ -2,31 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from allot.core.advice.explain.remedies.nodes import selector_text
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.wording import listed
+from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.patches import Patch
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, storage_v1
+from allot.core.scheduling import NodeInfo, PodInfo, volume_matching
+from allot.core.selectors import matches
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_SOME_STORAGE = "100Gi"
 
 
 def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis:
     """Why a pod's volumes cannot be had. said: what the scheduler says."""
     candidates: list[Candidate] = []
-    texts = []
+    texts: list[str] = []
+    advice: list[str] = []
     for full in what_if.cluster.profiles.of(pod).volume_claims:
         namespace, _, name = full.partition("/")
         claim = what_if.get(core_v1.PersistentVolumeClaim, name, namespace)
         if claim is None:
-            texts.append(f"PersistentVolumeClaim {full} does not exist")
+            texts.append(f"PersistentVolumeClaim {full} does not exist{_similar(what_if, namespace, name)}")
+            candidates += _new_claim(what_if, namespace, name)
+            advice.append(f"create PersistentVolumeClaim {full}")
         elif not claim.spec.volume_name:
             texts.append(f"PersistentVolumeClaim {full} is not bound{_why_unbound(what_if, claim)}")
             candidates += _other_classes(what_if, claim)
-    return Diagnosis(reason=Reason.VOLUME, text=listed(texts) or said, details=(said,), candidates=tuple(candidates))
+        elif not volume_matching.is_bound(claim):
+            texts.append(
+                f"PersistentVolumeClaim {full} names volume {claim.spec.volume_name}, but is not bound to it yet"
+            )
+            advice.append("wait a moment: the volume controller of the controller manager binds them")
+    return Diagnosis(
+        reason=Reason.VOLUME,
+        text=listed(texts) or said,
+        candidates=tuple(candidates),
+        advice=() if candidates else tuple(advice),
+    )
+
+
+def _new_claim(what_if: WhatIfCluster, namespace: str, name: str) -> Iterator[Candidate]:
+    """A claim of the default class, or of the only one."""
+    classes = {class_.metadata.name: class_ for class_ in what_if.all(storage_v1.StorageClass)}
+    default = [each for each, found in classes.items() if found.metadata.annotations.get(DEFAULT_CLASS) == "true"]
+    for class_ in default or (classes if len(classes) == 1 else ()):
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_,
+            "resources": {"requests": {"storage": _SOME_STORAGE}},
+        }
+        metadata = {"namespace": namespace, "name": name}
+        object_ = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+        text = f"create PersistentVolumeClaim {namespace}/{name} (storageClassName: {class_})"
+        yield Candidate(rank=Rank.CREATE, text=text, patches=(Patch(action="create", object=object_),))
+
+
+def _similar(what_if: WhatIfCluster, namespace: str, name: str) -> str:
+    known = [
+        each.metadata.name
+        for each in what_if.all(core_v1.PersistentVolumeClaim)
+        if each.metadata.namespace == namespace
+    ]
+    meant = nearest(name, known)
+    return f' (did you mean "{meant}"?)' if meant is not None else ""
+
+
+def node_text(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> str:
+    """Which of a pod's volumes a node does not reach; empty if it reaches them all."""
+    texts = []
+    for claim, volume in _bound(what_if, pod):
+        affinity = volume.spec.node_affinity
+        required = affinity.required if affinity is not None else None
+        if required is not None and not matches(required, info.node):
+            texts.append(
+                f"does not reach volume {volume.metadata.name} of PersistentVolumeClaim {claim.metadata.name}, which is only for "
+                f"nodes with {selector_text(required)}"
+            )
+    for full in what_if.cluster.profiles.of(pod).volume_claims:
+        namespace, _, name = full.partition("/")
+        waiting = what_if.get(core_v1.PersistentVolumeClaim, name, namespace)
+        if waiting is not None and not waiting.spec.volume_name:
+            texts.append(
+                f"has no volume that PersistentVolumeClaim {name} (class {waiting.spec.storage_class_name}) could be bound to"
+                f"{_made_where(what_if, waiting)}"
+            )
+    texts += _exclusive(what_if, pod)
+    return joined(texts) or _too_many(what_if, pod, info)
+
+
+def _made_where(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> str:
+    """Where the class of a claim makes volumes, if not everywhere."""
+    class_ = what_if.get(storage_v1.StorageClass, claim.spec.storage_class_name or "")
+    terms = class_.allowed_topologies if class_ is not None else ()
+    shown = [f"{each.key} in ({', '.join(each.values)})" for term in terms for each in term.match_label_expressions]
+    return f": the class makes volumes only where {listed(shown)}" if shown else ""
+
+
+def other_users(what_if: WhatIfCluster, pod: core_v1.Pod) -> list[PodInfo]:
+    """Pods that use a volume claim of the pod which only one may use."""
+    own = set(what_if.cluster.volumes.exclusive(what_if.cluster.profiles.of(pod)))
+    return [
+        each
+        for info in what_if.cluster.nodes.values()
+        for each in info.pods.values()
+        if own.intersection(each.profile.volume_claims)
+    ]
+
+
+def _exclusive(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[str]:
+    users = other_users(what_if, pod)
+    for full in what_if.cluster.volumes.exclusive(what_if.cluster.profiles.of(pod)) if users else ():
+        who = named("pod", [full_name(each.pod) for each in users if full in each.profile.volume_claims])
+        yield f"cannot have PersistentVolumeClaim {full}, which only one pod may use (ReadWriteOncePod): {who} does"
+
+
+def _too_many(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> str:
+    """A node that cannot attach more volumes; empty if it says nothing of the kind, or if another rule is broken."""
+    found = what_if.get(storage_v1.CSINode, info.name)
+    drivers = {volume.spec.csi.driver for _, volume in _bound(what_if, pod) if volume.spec.csi is not None}
+    for driver in found.spec.drivers if found is not None else ():
+        most = driver.allocatable.count if driver.allocatable is not None else None
+        if most is not None and (driver.name in drivers or len(found.spec.drivers if found is not None else ()) == 1):
+            users = [full_name(each.pod) for each in info.pods.values() if each.profile.volume_claims]
+            held = f", which {named('pod', users)} {'has' if len(users) == 1 else 'have'}" if users else ""
+            return f"can attach only {count(most, 'volume')} of driver {driver.name}{held}"
+    return ""
+
+
+def _bound(
+    what_if: WhatIfCluster, pod: core_v1.Pod
+) -> Iterator[tuple[core_v1.PersistentVolumeClaim, core_v1.PersistentVolume]]:
+    for full in what_if.cluster.profiles.of(pod).volume_claims:
+        namespace, _, name = full.partition("/")
+        claim = what_if.get(core_v1.PersistentVolumeClaim, name, namespace)
+        volume = what_if.get(core_v1.PersistentVolume, claim.spec.volume_name) if claim is not None else None
+        if claim is not None and volume is not None:
+            yield claim, volume
+
+
+def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeInfo]) -> Iterator[str]:
+    """What can be done about volumes that are where the devices are not. near: the nodes that would do but for them."""
+    names = [
+        claim.metadata.name
+        for claim, volume in _bound(what_if, pod)
+        if (affinity := volume.spec.node_affinity) is not None
+        and (required := affinity.required) is not None
+        and not any(matches(required, info.node) for info in near)
+    ]
+    for full in what_if.cluster.profiles.of(pod).volume_claims:
+        namespace, _, name = full.partition("/")
+        waiting = what_if.get(core_v1.PersistentVolumeClaim, name, namespace)
+        if waiting is not None and _made_where(what_if, waiting):
+            yield f"give PersistentVolumeClaim {name} a StorageClass that makes volumes on {named('node', [info.name for info in near])}"
+    if names:
+        yield f"copy {named('PersistentVolumeClaim', names)} to where the devices are, or use a volume that every node reaches"
 
 
 def _why_unbound(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> str:
@@ -54,6 +189,6 @@ def _other_classes(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim)
             operation = {"op": "add", "path": "/spec/storageClassName", "value": name}
             yield Candidate(
                 rank=Rank.FIX,
-                text=f"name StorageClass {name} in PersistentVolumeClaim {namespace}/{claimed}",
+                text=f"set storageClassName: {name} in PersistentVolumeClaim {namespace}/{claimed}",
                 patches=(patch_of("PersistentVolumeClaim", claimed, operation, namespace=namespace, recreate=True),),
             )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import Subject, unready, would_help
 from allot.core.advice.explain.wording import named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
+from allot.core.allocation.devices import DeviceID
 from allot.core.features import GATES
 from allot.core.lifecycle.times import time_of
 from allot.core.model import core_v1
@@ -21,46 +24,62 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     claim = unready(what_if, pod)
     if claim is None or claim.status.allocation is None:
         return None
-    for result in claim.status.allocation.devices.results:
-        if not result.binding_conditions:
-            continue
-        device = f"{result.driver}/{result.pool}/{result.device}"
-        conditions = named("binding condition", result.binding_conditions)
-        text = (
-            f"device {device} of claim {full_name(claim)} is allocated but not ready: driver {result.driver} has not set "
-            f"{conditions} to True"
-        )
-        return Diagnosis(
-            reason=Reason.BINDING_CONDITIONS,
-            text=text,
-            candidates=(
-                _set_by_driver(
-                    what_if, claim, result, f"let driver {result.driver} set {conditions} of device {device}"
-                ),
-            ),
-            advice=(f"see what the controller of driver {result.driver} says of device {device}",),
-        )
-    return None
+    results = [result for result in claim.status.allocation.devices.results if result.binding_conditions]
+    first = results[0]
+    devices = named("device", [result.device for result in results])
+    conditions = named("binding condition", {name for result in results for name in result.binding_conditions})
+    text = (
+        f"{devices} of claim {full_name(claim)} {'is' if len(results) == 1 else 'are'} allocated, but driver {first.driver} has not "
+        f"set {conditions} to True yet{_said_of(claim)}"
+    )
+    patch = _set_by_driver(what_if, claim, results)
+    done = f"have driver {first.driver} set {conditions}: see what its controller says of {devices}"
+    return Diagnosis(
+        reason=Reason.BINDING_CONDITIONS,
+        text=text,
+        candidates=(Candidate(rank=Rank.ADMIN, text=done, patches=(patch,)),),
+    )
+
+
+def _said_of(claim: api.ResourceClaim) -> str:
+    """What the driver says of devices that are not ready."""
+    for device in claim.status.devices:
+        for condition in device.conditions:
+            if condition.status != "True" and condition.message:
+                return f" ({condition.type}: {condition.message})"
+    return ""
 
 
 def _set_by_driver(
-    what_if: WhatIfCluster, claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult, text: str
-) -> Candidate:
+    what_if: WhatIfCluster, claim: api.ResourceClaim, results: Sequence[api.DeviceRequestAllocationResult]
+) -> Patch:
     """The status that the driver owes."""
-    own = (result.driver, result.pool, result.device)
+    owed = {(result.driver, result.pool, result.device) for result in results}
     kept = [
         each
         for each in as_json(claim).get("status", {}).get("devices", [])
-        if (each.get("driver"), each.get("pool"), each.get("device")) != own
+        if (each.get("driver"), each.get("pool"), each.get("device")) not in owed
     ]
-    conditions = [
-        {"type": name, "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": time_of(what_if.now)}
-        for name in result.binding_conditions
+    ready = [
+        {
+            "driver": result.driver,
+            "pool": result.pool,
+            "device": result.device,
+            "conditions": [
+                {
+                    "type": name,
+                    "status": "True",
+                    "reason": "Ready",
+                    "message": "",
+                    "lastTransitionTime": time_of(what_if.now),
+                }
+                for name in result.binding_conditions
+            ],
+        }
+        for result in results
     ]
-    ready = {"driver": result.driver, "pool": result.pool, "device": result.device, "conditions": conditions}
-    operation = {"op": "add", "path": "/status/devices", "value": [*kept, ready]}
-    patch = patch_of("ResourceClaim", claim.metadata.name, operation, namespace=claim.metadata.namespace)
-    return Candidate(rank=Rank.ADMIN, text=text, patches=(patch,))
+    operation = {"op": "add", "path": "/status/devices", "value": [*kept, *ready]}
+    return patch_of("ResourceClaim", claim.metadata.name, operation, namespace=claim.metadata.namespace)
 
 
 def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnosis | None:
@@ -68,8 +87,9 @@ def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnos
     only, as all is read anew for each gate."""
     if len(what_if.cluster.nodes) > _SMALL_NODES_MAX:
         return None
+    proven = proven_gates(what_if)
     for gate in GATES.values():
-        if gate.locked or gate.name not in what_if.gates or not gate.name.startswith("DRA"):
+        if gate.locked or gate.name not in what_if.gates or not gate.name.startswith("DRA") or gate.name in proven:
             continue
         off = (Patch(action="gate", name=gate.name, enabled=False),)
         outcome = would_help(what_if, subject, off)
@@ -79,16 +99,31 @@ def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnos
                 "nowhere"
             )
             return Diagnosis(
-                reason=Reason.FEATURE, text=text, advice=(f"switch feature gate {gate.name} of the scheduler on",)
+                reason=Reason.FEATURE, text=text, advice=(f"turn on feature gate {gate.name} of the scheduler",)
             )
     return None
 
 
-def fits(node: str) -> Diagnosis:
-    """Nothing is in the way."""
+def proven_gates(what_if: WhatIfCluster) -> set[str]:
+    """Feature gates without which the scheduler could not have made the allocations that are there."""
+    proven = set()
+    devices = what_if.claims.inventory
+    for claim in what_if.all(api.ResourceClaim):
+        for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+            if result.share_id is not None or result.consumed_capacity:
+                proven.add("DRAConsumableCapacity")
+            if result.binding_conditions:
+                proven.add("DRADeviceBindingConditions")
+            entries = devices.devices_named(DeviceID(result.driver, result.pool, result.device))
+            if any(entry.device.consumes_counters for entry in entries):
+                proven.add("DRAPartitionableDevices")
+    return proven
+
+
+def fits(what: str, node: str) -> Diagnosis:
+    """Nothing is in the way. what: the pod or gang."""
     text = (
-        f"its scheduler has not got to it yet, or sees the cluster differently: nothing in the snapshot stands in its way, it fits "
-        f"on node {node}"
+        f"{what} would be placed on node {node} when the scheduler gets to it: nothing in this snapshot is in its way"
     )
-    advice = ("see that the scheduler runs, and what its log says of the pod",)
+    advice = ("if it keeps waiting, check that the scheduler runs, and what its log says about the pod",)
     return Diagnosis(reason=Reason.FITS, text=text, advice=advice)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from allot.core.advice.explain.devices import Wanted, device_id
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, delete_of, patch_of, request_path
-from allot.core.advice.explain.remedies.nodes import toleration_of
-from allot.core.advice.explain.wording import count, listed, named
+from allot.core.advice.explain.remedies.nodes import is_given, toleration_of
+from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.explain import Obstacle
 from allot.core.features import GATES
+from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.encoding import encode_struct
-from allot.core.selectors import selects_device
+from allot.core.selectors import selects_device, tolerates
 
 _SLICES_MAX = 4
+_NODES_MAX = 4
 
 
 # --- taints ---
@@ -49,15 +52,36 @@ def taint_rules(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaintR
     ]
 
 
-def device_taint(what_if: WhatIfCluster, place: ClaimPlace | None, wanted: Wanted) -> Iterator[Candidate]:
+def _meant_for_devices(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> bool:
+    """Whether the pod itself tolerates the taints of the devices, which its claim would have to do."""
+    taints = _taints(what_if, wanted)
+    own = [each for each in pod.spec.tolerations if each.key]
+    return bool(taints) and all(any(tolerates(each, taint) for each in own) for taint in taints)
+
+
+def near_toleration(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> str:
+    """What is tolerated instead, in the wrong place or with another value; empty if nothing."""
+    if _meant_for_devices(what_if, pod, wanted):
+        return " (the pod does, but its tolerations are for taints of nodes)"
+    for taint in _taints(what_if, wanted):
+        for each in wanted.leaf.request.tolerations:
+            if each.key == taint.key and each.value and each.value != taint.value:
+                return f" (it tolerates value {each.value})"
+            if each.key == taint.key and each.effect and each.effect != taint.effect:
+                return f" (it tolerates effect {each.effect})"
+    return ""
+
+
+def device_taint(
+    what_if: WhatIfCluster, pod: core_v1.Pod, place: ClaimPlace | None, wanted: Wanted
+) -> Iterator[Candidate]:
     """A taint tolerated, or taken away."""
     for rule in taint_rules(what_if, wanted):
         name = rule.metadata.name
         yield Candidate(
             rank=Rank.ADMIN, text=f"delete DeviceTaintRule {name}", patches=(delete_of("DeviceTaintRule", name),)
         )
-    repaired = list(_repaired(what_if, wanted))
-    yield from repaired
+    yield from _repaired(what_if, wanted)
     taints = _taints(what_if, wanted)
     if place is None or not taints:
         return
@@ -66,8 +90,8 @@ def device_taint(what_if: WhatIfCluster, place: ClaimPlace | None, wanted: Wante
     path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/tolerations"
     shown = named("taint", [taint.key for taint in taints])
     yield Candidate(
-        # What a driver taints is broken.
-        rank=Rank.GATE if repaired else Rank.TOLERATE,
+        # What a driver taints is broken, and what an administrator taints is not to be used for a reason.
+        rank=Rank.FIX if _meant_for_devices(what_if, pod, wanted) else Rank.GATE,
         text=f"tolerate {shown} in request {wanted.leaf.full_name} of {place.spoken}",
         patches=(place.patch({"op": "add", "path": path, "value": tolerations}),),
     )
@@ -75,26 +99,31 @@ def device_taint(what_if: WhatIfCluster, place: ClaimPlace | None, wanted: Wante
 
 def _repaired(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
     """Devices that their driver has tainted, without the taints."""
-    by_slice: dict[str, list[str]] = {}
-    for tally in wanted.found.of(Obstacle.TAINT):
-        for device in tally.devices:
-            for entry in what_if.claims.inventory.devices_named(device_id(device)):
-                if entry.device.taints:
-                    by_slice.setdefault(entry.slice.metadata.name, []).append(entry.device.name)
-    for name, devices in by_slice.items():
-        slice_ = what_if.get(api.ResourceSlice, name)
-        assert slice_ is not None, "devices are in slices"
-        operations = [
-            {"op": "remove", "path": f"/spec/devices/{index}/taints"}
+    nodes = {node for tally in wanted.found.of(Obstacle.TAINT) for node in tally.nodes}
+    in_the_way = {(taint.key, taint.value, taint.effect) for taint in _taints(what_if, wanted)}
+    found = 0
+    for slice_ in what_if.all(api.ResourceSlice):
+        # Devices of the network have no node of their own.
+        if slice_.spec.node_name is not None and slice_.spec.node_name not in nodes:
+            continue
+        repaired = [
+            (index, device.name)
             for index, device in enumerate(slice_.spec.devices or ())
-            if device.name in devices and device.taints
+            if any((taint.key, taint.value, taint.effect) in in_the_way for taint in device.taints)
         ]
+        if not repaired:
+            continue
+        operations = [{"op": "remove", "path": f"/spec/devices/{index}/taints"} for index, _ in repaired]
         where = f" of node {slice_.spec.node_name}" if slice_.spec.node_name else ""
+        what = named("device", [name for _, name in repaired])
         yield Candidate(
             rank=Rank.NODE,
-            text=f"get {named('device', devices)}{where} into order, so that driver {slice_.spec.driver} takes the taint away",
-            patches=(patch_of("ResourceSlice", name, *operations),),
+            text=f"repair or reset {what}{where}: driver {slice_.spec.driver} then removes the taint",
+            patches=(patch_of("ResourceSlice", slice_.metadata.name, *operations),),
         )
+        found += 1
+        if found == _SLICES_MAX:
+            return
 
 
 # --- pools and slices ---
@@ -122,7 +151,8 @@ class Pool(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """What is wrong with it."""
         found = len(self.current)
-        expected = self.current[0].spec.pool.resource_slice_count if self.current else 0
+        counts = sorted({each.spec.pool.resource_slice_count for each in self.current})
+        expected = joined([str(each) for each in counts])
         nodes = sorted({each.spec.node_name for each in self.current if each.spec.node_name})
         where = f" (on {named('node', nodes)})" if nodes else ""
         generation = f" of generation {self.current[0].spec.pool.generation}" if self.old else ""
@@ -134,7 +164,7 @@ class Pool(msgspec.Struct, frozen=True):
             old = len(self.old)
             generations = listed(str(each.spec.pool.generation) for each in self.old)
             verb = "does" if old == 1 else "do"
-            text += f" ({count(old, 'slice')} of generation {generations} {verb} not count any more)"
+            text += f" ({count(old, 'slice')} of generation {generations} {verb} not count)"
         return text
 
     def candidates(self) -> Iterator[Candidate]:
@@ -144,8 +174,8 @@ class Pool(msgspec.Struct, frozen=True):
         yield Candidate(
             rank=Rank.ADMIN,
             text=(
-                f"let driver {self.driver} publish the whole pool; until then resourceSliceCount {number} makes what is there "
-                "usable"
+                f"find out why driver {self.driver} has not published the whole pool; until then resourceSliceCount {number} makes "
+                "usable what is there"
             ),
             patches=tuple(patch_of("ResourceSlice", each.metadata.name, operation) for each in self.current),
         )
@@ -154,26 +184,84 @@ class Pool(msgspec.Struct, frozen=True):
             last = max(each.spec.pool.generation for each in self.old)
             yield Candidate(
                 rank=Rank.ADMIN,
-                text=f"delete the incomplete {named('slice', names)}, so that generation {last} counts again",
+                text=f"delete the incomplete {named('slice', names)}: generation {last} counts again",
                 patches=tuple(delete_of("ResourceSlice", name) for name in names),
             )
 
+    def once(self) -> Iterator[Candidate]:
+        """Devices that are in several slices, left in the first of them only."""
+        seen: set[str] = set()
+        patches, twice, places = [], [], []
+        for slice_ in sorted(self.current, key=lambda each: each.metadata.name):
+            again = [
+                (index, device.name) for index, device in enumerate(slice_.spec.devices or ()) if device.name in seen
+            ]
+            seen |= {device.name for device in slice_.spec.devices or ()}
+            if again:
+                places.append(slice_.metadata.name)
+                twice += [name for _, name in again]
+                operations = [{"op": "remove", "path": f"/spec/devices/{index}"} for index, _ in reversed(again)]
+                patches.append(patch_of("ResourceSlice", slice_.metadata.name, *operations))
+        if patches:
+            text = f"publish {named('device', twice)} once: take it out of {named('ResourceSlice', places)}"
+            yield Candidate(rank=Rank.ADMIN, text=text, patches=tuple(patches))
 
-def renamed_nodes(what_if: WhatIfCluster) -> Iterator[Candidate]:
+
+def published_twice(what_if: WhatIfCluster, devices: Sequence[str]) -> str:
+    """What is to be said of a device that several nodes publish under one name: whoever holds one of them holds them all."""
+    for device in dict.fromkeys(devices):
+        entries = what_if.claims.inventory.devices_named(device_id(device))
+        slices = sorted({entry.slice.metadata.name for entry in entries})
+        if len(slices) > 1:
+            return (
+                f" ({named('ResourceSlice', slices)} publish the same device {device}, which counts as one: each node needs a pool "
+                "of its own)"
+            )
+    return ""
+
+
+def connected(what_if: WhatIfCluster, near: Sequence[str], slice_: api.ResourceSlice) -> Iterator[Candidate]:
+    """A node with the labels of those that reach the devices of a slice."""
+    selector = slice_.spec.node_selector
+    terms = selector.node_selector_terms if selector is not None else ()
+    for term in terms:
+        labels = {each.key: each.values[0] for each in term.match_expressions if each.operator == "In" and each.values}
+        if len(labels) < len(term.match_expressions) or term.match_fields or any(map(is_given, labels)):
+            continue
+        for name in list(dict.fromkeys([*near, *what_if.cluster.nodes]))[:_NODES_MAX]:
+            there = what_if.cluster.nodes[name].labels
+            operation = {"op": "add", "path": "/metadata/labels", "value": {**there, **labels}}
+            shown = listed(f"{key}={value}" for key, value in labels.items())
+            text = f"label the nodes that are connected to pool {slice_.spec.pool.name} with {shown}"
+            yield Candidate(rank=Rank.ADMIN, text=text, patches=(patch_of("Node", name, operation),))
+
+
+def renamed_nodes(what_if: WhatIfCluster, slices: Sequence[api.ResourceSlice]) -> Iterator[Candidate]:
     """Slices for nodes that do not exist under that name."""
     names = set(what_if.cluster.nodes)
-    slices = what_if.all(api.ResourceSlice)
     without = names - {each.spec.node_name for each in slices}
     for slice_ in [each for each in slices if each.spec.node_name and each.spec.node_name not in names][:_SLICES_MAX]:
-        meant = nearest(slice_.spec.node_name or "", without)
+        wrong = slice_.spec.node_name or ""
+        short = wrong.partition(".")[0]
+        longer = (name for name in sorted(without) if name.partition(".")[0] == wrong)
+        meant = short if short in without else next(longer, None) or nearest(wrong, without - _siblings(wrong, without))
         if meant is not None:
             name = slice_.metadata.name
             operation = {"op": "replace", "path": "/spec/nodeName", "value": meant}
             yield Candidate(
                 rank=Rank.ADMIN,
-                text=f"let the driver publish ResourceSlice {name} for node {meant} instead of {slice_.spec.node_name}",
+                text=f"make driver {slice_.spec.driver} publish ResourceSlice {name} for node {meant} instead of {wrong}",
                 patches=(patch_of("ResourceSlice", name, operation),),
             )
+
+
+def _siblings(name: str, others: Iterable[str]) -> set[str]:
+    """Names that are another node's of the same kind: they differ in a number or letter, `gpu-1` and `gpu-2`."""
+
+    def stem(text: str) -> list[str]:
+        return [part for part in re.split(r"[-.]|(?<=[a-z])(?=[0-9])", text) if len(part) > 1 and not part.isdigit()]
+
+    return {other for other in others if stem(other) == stem(name)}
 
 
 # --- feature gates ---
@@ -181,12 +269,12 @@ def renamed_nodes(what_if: WhatIfCluster) -> Iterator[Candidate]:
 
 def gates(what_if: WhatIfCluster) -> list[Candidate]:
     """Feature gates that concern devices and are off."""
-    return [
-        Candidate(
-            rank=Rank.GATE,
-            text=f"switch feature gate {name} on",
-            patches=(Patch(action="gate", name=name, enabled=True),),
-        )
-        for name in GATES
-        if name.startswith("DRA") and name not in what_if.gates
-    ]
+    return [each for name in GATES if name.startswith("DRA") for each in gate(what_if, name)]
+
+
+def gate(what_if: WhatIfCluster, name: str) -> list[Candidate]:
+    """A feature gate, if it is off."""
+    if name in what_if.gates:
+        return []
+    patch = Patch(action="gate", name=name, enabled=True)
+    return [Candidate(rank=Rank.GATE, text=f"turn on feature gate {name}", patches=(patch,))]

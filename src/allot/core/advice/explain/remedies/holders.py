@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, users_of
+from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Rank, claim_object, delete_of, patch_of, place_of_claim
+from allot.core.advice.explain.holding import Possessor, are_siblings, importance, possessor
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
@@ -18,22 +20,80 @@ _OPTIONS_MAX = 8
 _NODES_MAX = 64
 
 
+# A claim and how many devices it has.
+Held = tuple[Possessor, int]
+
+
+class _Option(NamedTuple):
+    """Claims on a node that are enough if they give their devices back. cost: how much that matters."""
+
+    cost: tuple[int, int, int, int]
+    node: str
+    chosen: tuple[Held, ...]
+
+
 def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
-    """Others who hold devices that the request could use let go: on each node as few as are enough, else all of them."""
+    """Others who hold devices that the request could use let go: those who matter least, and nobody of higher priority."""
     # Counters and shares do not add up as devices do: there any of the holders may be enough.
     adds_up = all(tally.reason.obstacle is Obstacle.IN_USE for tally in wanted.found.of(*TAKEN))
-    options: set[tuple[int, str, tuple[str, ...]]] = set()
+    options: list[_Option] = []
     for node, claims in _held_by_node(what_if, wanted).items():
         found = wanted.found.nodes.get(node)
         free = found.free if found is not None else 0
         needed = found.in_class if wanted.leaf.all_devices and found is not None else wanted.leaf.count
-        enough = _enough(claims, max(1, needed - free))
-        options.add((len(enough), node, tuple(enough)))
+        held = _who_may_go(what_if, pod, claims)
+        enough = _enough(held, max(1, needed - free))
+        sets = [enough] if enough else []
         if not adds_up:
-            options.update((1, node, (claim,)) for claim in claims)
-            options.add((len(claims), node, tuple(sorted(claims))))
-    for _, node, chosen in sorted(options)[:_OPTIONS_MAX]:
-        yield from _let_go(what_if, pod, node, chosen)
+            sets += [[each] for each in held]
+            sets += [held[:end] for end in range(2, len(held) + 1)][:_OPTIONS_MAX]
+        options += [_option(pod, node, each) for each in sets if each]
+    seen: set[tuple[str, ...]] = set()
+    for option in sorted(options, key=lambda each: (each.cost, each.node)):
+        names = tuple(full_name(each.claim) for each, _ in option.chosen)
+        if names not in seen and len(seen) < _OPTIONS_MAX:
+            seen.add(names)
+            yield _let_go(option)
+
+
+def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]) -> list[Held]:
+    """Claims and how many devices they have, those that matter least first; without the pod's own and its siblings', and without
+    those of pods that are more important."""
+    found = []
+    for name, devices in claims.items():
+        claim = find_claim(what_if, name)
+        if claim is None or is_in_flight(what_if, name):
+            continue
+        who = possessor(what_if, claim)
+        if who.running and are_siblings(pod, who.running):
+            continue
+        if who.priority <= (pod.spec.priority or 0) and all(user.metadata.uid != pod.metadata.uid for user in who.pods):
+            found.append((who, devices))
+    return sorted(found, key=lambda each: importance(each[0], each[1], pod.metadata.namespace))
+
+
+def _enough(held: Sequence[Held], lacking: int) -> list[Held]:
+    """As few as are enough of those that matter least; none if all together are not."""
+    if sum(devices for _, devices in held) < lacking:
+        return []
+    chosen: list[Held] = []
+    total = 0
+    for each in held:
+        if total >= lacking:
+            break
+        chosen.append(each)
+        total += each[1]
+    for each in list(reversed(chosen)):
+        if total - each[1] >= lacking:
+            chosen.remove(each)
+            total -= each[1]
+    return chosen
+
+
+def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
+    foreign = sum(who.claim.metadata.namespace != pod.metadata.namespace for who, _ in chosen)
+    priority = max(who.priority for who, _ in chosen)
+    return _Option((priority, foreign, len(chosen), sum(devices for _, devices in chosen)), node, tuple(chosen))
 
 
 def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str, int]]:
@@ -51,36 +111,43 @@ def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str,
     return by_node
 
 
-def _enough(claims: dict[str, int], lacking: int) -> list[str]:
-    chosen = []
-    for name, number in sorted(claims.items(), key=lambda item: (-item[1], item[0])):
-        if lacking <= 0:
-            break
-        chosen.append(name)
-        lacking -= number
-    return chosen
-
-
-def _let_go(what_if: WhatIfCluster, pod: core_v1.Pod, node: str, names: Sequence[str]) -> Iterator[Candidate]:
+def _let_go(option: _Option) -> Candidate:
     patches: dict[str, Patch] = {}
-    for name in names:
-        claim = find_claim(what_if, name)
-        if claim is None:
-            return
-        users = users_of(what_if, claim)
-        if any(user.metadata.uid == pod.metadata.uid for user in users):
-            return
-        for user in users:
-            patches[f"pod {full_name(user)}"] = delete_of("Pod", user.metadata.name, user.metadata.namespace)
-        if not users:
-            delete = delete_of("ResourceClaim", claim.metadata.name, claim.metadata.namespace)
-            patches[f"claim {name}, which no pod uses"] = delete
-    idle = all(patch.kind == "ResourceClaim" for patch in patches.values())
-    verb = "delete" if idle else "wait for or delete"
-    yield Candidate(
-        rank=Rank.NODE if idle else Rank.OTHERS + min(len(patches) - 1, 1),
-        text=f"{verb} {listed(patches, 4)} on node {node}",
-        patches=tuple(patches.values()),
+    for who, _ in option.chosen:
+        for pod in who.pods:
+            patches[f"pod {full_name(pod)}"] = delete_of("Pod", pod.metadata.name, pod.metadata.namespace)
+        if not who.pods:
+            metadata = who.claim.metadata
+            patches[f"claim {full_name(who.claim)}"] = (
+                _given_back(who.claim)
+                if who.is_going
+                else delete_of("ResourceClaim", metadata.name, metadata.namespace)
+            )
+    idle = all(who.is_idle for who, _ in option.chosen)
+    # Devices of the network are used on other nodes than the one that was looked at.
+    homes = sorted({pod.spec.node_name for who, _ in option.chosen for pod in who.pods})
+    where = f" on {named('node', homes)}" if homes else ""
+    unseen = [name for who, _ in option.chosen if not who.pods for name in who.unseen]
+    if all(who.ending and not who.running for who, _ in option.chosen):
+        kept = dict.fromkeys(name for who, _ in option.chosen for pod in who.ending for name in pod.metadata.finalizers)
+        how = f"see to {named('finalizer', kept)}" if kept else "force its deletion if it hangs"
+        text = f"wait until {listed(patches, 4)}{where} is gone, or {how}"
+    elif unseen:
+        text = f"wait until {listed(unseen)} {'ends' if len(unseen) == 1 else 'end'}, and with it the use of {listed(patches, 4)}"
+    elif idle and any(who.is_going and not who.pods for who, _ in option.chosen):
+        text = (
+            f"clear status.reservedFor and status.allocation of {listed(patches, 4)}, which nobody uses: the resource claim "
+            "controller should have done so; check that the controller manager runs"
+        )
+    elif idle:
+        over = all(who.finished for who, _ in option.chosen)
+        why = f"which {'has' if len(patches) == 1 else 'have'} finished" if over else "which nobody uses now"
+        text = f"delete {listed(patches, 4)}, {why}"
+    else:
+        them = "it ends" if len(patches) == 1 else "they end"
+        text = f"delete {listed(patches, 4)}{where}, or wait until {them}"
+    return Candidate(
+        rank=Rank.NODE if idle else Rank.OTHERS + min(len(patches) - 1, 1), text=text, patches=tuple(patches.values())
     )
 
 
@@ -89,23 +156,29 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
     users = [user for user in users_of(what_if, claim) if user.metadata.uid != pod.metadata.uid]
     name = full_name(claim)
     if users:
-        yield from second_claim(pod, claim)
+        # Pods that name one claim are to share its devices: to get theirs where they are comes first.
+        yield from second_claim(pod, claim, Rank.OTHERS)
         yield Candidate(
             rank=Rank.OTHERS,
-            text=f"wait for or delete {named('pod', map(full_name, users))}, so that claim {name} gives its devices back",
+            text=f"delete {named('pod', map(full_name, users))}, or wait until claim {name} is free",
             patches=tuple(delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in users),
         )
         return
-    status = {"op": "remove", "path": "/status/allocation"}
-    operations = [status, *([{"op": "remove", "path": "/status/reservedFor"}] if claim.status.reserved_for else [])]
     yield Candidate(
         rank=Rank.NODE,
-        text=f"take its devices from claim {name}, which nobody else uses, so that it gets others",
-        patches=(patch_of("ResourceClaim", claim.metadata.name, *operations, namespace=claim.metadata.namespace),),
+        text=f"deallocate claim {name}, which nobody else uses, so that it gets other devices",
+        patches=(_given_back(claim),),
     )
 
 
-def second_claim(pod: core_v1.Pod, claim: api.ResourceClaim) -> Iterator[Candidate]:
+def _given_back(claim: api.ResourceClaim) -> Patch:
+    """A claim without devices and users."""
+    status = {"op": "remove", "path": "/status/allocation"}
+    operations = [status, *([{"op": "remove", "path": "/status/reservedFor"}] if claim.status.reserved_for else [])]
+    return patch_of("ResourceClaim", claim.metadata.name, *operations, namespace=claim.metadata.namespace)
+
+
+def second_claim(pod: core_v1.Pod, claim: api.ResourceClaim, rank: int = Rank.CREATE) -> Iterator[Candidate]:
     """Another claim that asks for the same, for this pod."""
     namespace, name = claim.metadata.namespace, f"{claim.metadata.name}-2"
     spec = as_json(claim).get("spec", {})
@@ -114,7 +187,7 @@ def second_claim(pod: core_v1.Pod, claim: api.ResourceClaim) -> Iterator[Candida
             rename = {"op": "replace", "path": f"/spec/resourceClaims/{index}/resourceClaimName", "value": name}
             point = patch_of("Pod", pod.metadata.name, rename, namespace=namespace, recreate=True)
             yield Candidate(
-                rank=Rank.CREATE,
+                rank=rank,
                 text=f"create a second claim, {namespace}/{name}, and name that one in the pod",
                 patches=(Patch(action="create", object=claim_object(namespace, name, spec)), point),
             )
@@ -163,7 +236,7 @@ def shared_claim(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> It
         rank=Rank.CREATE,
         text=(
             f"create ResourceClaim {namespace}/{name} with what the template says, and name it as resourceClaimName in this pod "
-            f"and in {full_name(other)}, which has to be made anew"
+            f"and in {full_name(other)}, which has to be recreated"
         ),
         patches=(
             Patch(action="create", object=claim_object(namespace, name, as_json(wanted.claim).get("spec", {}))),

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of
-from allot.core.advice.explain.nodes import CORDON_TAINT, Check, shortages, taint_text, untolerated
+from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
+from allot.core.advice.explain.nodes import (
+    CORDON_TAINT,
+    NOT_READY,
+    TROUBLE,
+    Check,
+    hard_spreads,
+    shortages,
+    taint_text,
+    untolerated,
+)
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import WhatIfCluster, as_json
+from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import NodeInfo
+from allot.core.scheduling import SCHEDULE_ANYWAY, NodeInfo, PodInfo, PodTerm
 
 _NEW_NODE = "new-node"
 _HOSTNAME = "kubernetes.io/hostname"
-_NODE_TROUBLE = "node.kubernetes.io/"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _OTHERS_MAX = 4
+# Labels that clouds, kubelets and installers set.
+_GIVEN_DOMAINS = (
+    "kubernetes.io",
+    "k8s.io",
+    "cloud.google.com",
+    "eks.amazonaws.com",
+    "kubernetes.azure.com",
+    "karpenter.sh",
+)
+_GIVEN_NAMES = ("zone", "region", "hostname")
+_DEVICE_WORDS = ("gpu", "accelerator", "tpu", "npu", "device", "nic", "rdma")
 
 
 class _Part(NamedTuple):
@@ -28,6 +49,8 @@ class _Part(NamedTuple):
     rank: int
     text: str
     patch: Patch
+    # To other objects, at the same time.
+    more: tuple[Patch, ...] = ()
 
 
 def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: Sequence[Check]) -> list[Candidate]:
@@ -36,13 +59,13 @@ def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: S
     if len(parts) < len(checks) or not parts:
         return []
     if len(parts) == 1:
-        return [Candidate(rank=part.rank, text=part.text, patches=(part.patch,)) for part in parts[0]]
+        return [Candidate(rank=part.rank, text=part.text, patches=(part.patch, *part.more)) for part in parts[0]]
     firsts = [found[0] for found in parts]
     return [
         Candidate(
             rank=max(part.rank for part in firsts) + len(firsts),
             text=", and ".join(part.text for part in firsts),
-            patches=tuple(part.patch for part in firsts),
+            patches=tuple(patch for part in firsts for patch in (part.patch, *part.more)),
         )
     ]
 
@@ -50,12 +73,16 @@ def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: S
 def _for_check(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, check: Check) -> list[_Part]:
     if check.reason is Reason.CORDONED:
         return [_Part(Rank.NODE, f"uncordon node {info.name}", _uncordoned(info))]
-    if check.reason is Reason.NODE_TAINT:
-        return _taint(pod, info, untolerated(what_if.cluster.profiles.of(pod), info))
+    if check.reason in (Reason.NODE_TAINT, Reason.NODE_NOT_READY):
+        return _taint(what_if, pod, info, check, untolerated(what_if.cluster.profiles.of(pod), info))
     if check.reason is Reason.AFFINITY:
         return _affinity(pod, info)
     if check.reason is Reason.RESOURCES:
         return _resources(what_if, pod, info)
+    if check.reason is Reason.PORTS:
+        return _ports(what_if, pod, info)
+    if check.reason is Reason.NEIGHBOURS:
+        return _neighbours(what_if, pod, info)
     return []
 
 
@@ -79,20 +106,44 @@ def _without_taints(info: NodeInfo, keys: set[str]) -> dict[str, Any]:
     return {"op": "replace", "path": "/spec/taints", "value": kept}
 
 
-def _taint(pod: core_v1.Pod, info: NodeInfo, taints: Sequence[core_v1.Taint]) -> list[_Part]:
+def _is_about_devices(what_if: WhatIfCluster, key: str) -> bool:
+    """Whether a taint is for nodes that have devices: it has the domain of a driver, or the word."""
+    domain, _, name = key.rpartition("/")
+    if any(word in name.lower() for word in _DEVICE_WORDS):
+        return True
+    return bool(domain) and any(
+        slice_.spec.driver.endswith(domain) or domain.endswith(slice_.spec.driver)
+        for slice_ in what_if.all(api.ResourceSlice)
+    )
+
+
+def _taint(
+    what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, check: Check, taints: Sequence[core_v1.Taint]
+) -> list[_Part]:
+    """What to do about the taints that a check is about."""
+    if check.reason is Reason.NODE_NOT_READY:
+        gone = set(NOT_READY)
+        remove = patch_of("Node", info.name, _without_taints(info, gone))
+        return [
+            _Part(
+                Rank.NODE, f"bring node {info.name} back: see its kubelet (kubectl describe node {info.name})", remove
+            )
+        ]
+    for key, (what, remedy) in TROUBLE.items():
+        if check.text.startswith(f"has {what} "):
+            return [
+                _Part(Rank.NODE, remedy.format(info.name), patch_of("Node", info.name, _without_taints(info, {key})))
+            ]
+    taints = [taint for taint in taints if taint.key not in NOT_READY and taint.key not in TROUBLE]
     shown = named("taint", [taint_text(taint) for taint in taints])
     own = as_json(pod)["spec"].get("tolerations", [])
     tolerations = [*own, *(toleration_of(taint.key, taint.value, taint.effect) for taint in taints)]
     tolerate = _pod_patch(pod, "/spec/tolerations", tolerations, recreate=False)
     remove = patch_of("Node", info.name, _without_taints(info, {taint.key for taint in taints}))
-    # A node that is in trouble is no better for being tolerated.
-    if any(taint.key.startswith(_NODE_TROUBLE) for taint in taints):
-        return [
-            _Part(Rank.NODE, f"get node {info.name} into order, so that it loses {shown}", remove),
-            _Part(Rank.ADD_NODE, f"tolerate {shown} in the pod", tolerate),
-        ]
+    # Nodes with devices are tainted so that only pods that need these go there; other taints keep a node for somebody else.
+    rank = Rank.TOLERATE if all(_is_about_devices(what_if, taint.key) for taint in taints) else Rank.NODE + 1
     return [
-        _Part(Rank.TOLERATE, f"tolerate {shown} in the pod", tolerate),
+        _Part(rank, f"tolerate {shown} in the pod", tolerate),
         _Part(Rank.ADMIN, f"remove {shown} from node {info.name}", remove),
     ]
 
@@ -106,21 +157,45 @@ def toleration_of(key: str, value: str, effect: str) -> dict[str, str]:
 # --- selectors and affinity ---
 
 
-def node_terms(pod: core_v1.Pod, info: NodeInfo) -> str:
-    """What of a pod's node selector or affinity a node does not match."""
-    wrong = _wrong_labels(pod, info)
+def node_terms(pod: core_v1.Pod, infos: Sequence[NodeInfo]) -> str:
+    """What of a pod's node selector or affinity some nodes do not match."""
+    wrong = _wrong_labels(pod, infos[0])
     if wrong:
-        shown = [
-            f"{key}={value} (it has {info.labels[key]})" if key in info.labels else f"{key}={value}"
-            for key, value in wrong.items()
-        ]
+        shown = []
+        for key, value in wrong.items():
+            there = {info.labels.get(key) for info in infos}
+            have = "it has" if len(infos) == 1 else "they have"
+            actual = next(iter(there)) if len(there) == 1 else None
+            shown.append(f"{key}={value} ({have} {actual})" if actual is not None else f"{key}={value}")
         return f"the pod's nodeSelector {listed(shown)}"
     shown = [
-        f"{each.key} {each.operator} {listed(each.values)}".rstrip()
-        for term in _required(pod)
-        for each in (*term.match_expressions, *term.match_fields)
+        requirement_text(each) for term in _required(pod) for each in (*term.match_expressions, *term.match_fields)
     ]
     return f"the pod's node affinity ({listed(shown)})" if shown else "the pod's node affinity"
+
+
+def selector_text(selector: core_v1.NodeSelector) -> str:
+    """A node selector for people."""
+    terms = [
+        joined([requirement_text(each) for each in (*term.match_expressions, *term.match_fields)])
+        for term in selector.node_selector_terms
+    ]
+    return " or ".join(terms)
+
+
+def requirement_text(each: core_v1.NodeSelectorRequirement) -> str:
+    """As kubectl writes label selectors: `zone in (a, b)`."""
+    if each.operator in ("In", "NotIn"):
+        return f"{each.key} {'in' if each.operator == 'In' else 'not in'} ({', '.join(each.values)})"
+    if each.operator in ("Exists", "DoesNotExist"):
+        return each.key if each.operator == "Exists" else f"no {each.key}"
+    return f"{each.key} {'>' if each.operator == 'Gt' else '<'} {', '.join(each.values)}"
+
+
+def is_given(label: str) -> bool:
+    """Whether a node's label says what it is or where it is, which nobody makes true by setting it."""
+    domain, _, name = label.rpartition("/")
+    return domain.endswith(_GIVEN_DOMAINS) or name in _GIVEN_NAMES
 
 
 def _wrong_labels(pod: core_v1.Pod, info: NodeInfo) -> dict[str, str]:
@@ -138,9 +213,29 @@ def _affinity(pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     wrong = _wrong_labels(pod, info)
     if wrong:
         return _node_selector(pod, info, wrong)
-    path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+    path = f"/spec/affinity/nodeAffinity/{_REQUIRED}"
     patch = _pod_patch(pod, path, None, recreate=True)
-    return [_Part(Rank.RELAX, "leave the required node affinity out of the pod", patch)]
+    return [*_wider(pod, info), _Part(Rank.RELAX, "drop the required node affinity from the pod", patch)]
+
+
+def _wider(pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
+    """The only requirement on a label that a node has with another value, with that value, too."""
+    terms = (
+        as_json(pod)["spec"].get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED, {}).get("nodeSelectorTerms", [])
+    )
+    wrong = [
+        (index, position, each)
+        for index, term in enumerate(_required(pod))
+        for position, each in enumerate(term.match_expressions)
+        if each.operator == "In" and info.labels.get(each.key) not in each.values
+    ]
+    if len(terms) != 1 or len(wrong) != 1 or wrong[0][2].key not in info.labels:
+        return
+    index, position, each = wrong[0]
+    value = info.labels[each.key]
+    path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms/{index}/matchExpressions/{position}/values"
+    patch = _pod_patch(pod, path, [*each.values, value], recreate=True)
+    yield _Part(Rank.RELAX, f"allow {each.key} {value}, too, in the pod's node affinity", patch)
 
 
 def _node_selector(pod: core_v1.Pod, info: NodeInfo, wrong: Mapping[str, str]) -> list[_Part]:
@@ -157,9 +252,10 @@ def _node_selector(pod: core_v1.Pod, info: NodeInfo, wrong: Mapping[str, str]) -
         found.append(_Part(Rank.FIX, text, _pod_patch(pod, "/spec/nodeSelector", renamed, recreate=True)))
     rest = {key: value for key, value in selector.items() if key not in wrong}
     patch = _pod_patch(pod, "/spec/nodeSelector", rest or None, recreate=True)
-    found.append(_Part(Rank.RELAX, f"leave {shown} out of the pod's nodeSelector", patch))
-    labels = {"op": "add", "path": "/metadata/labels", "value": {**info.labels, **wrong}}
-    found.append(_Part(Rank.ADMIN, f"label node {info.name} with {shown}", patch_of("Node", info.name, labels)))
+    found.append(_Part(Rank.RELAX, f"drop {shown} from the pod's nodeSelector", patch))
+    if not any(is_given(key) for key in wrong):
+        labels = {"op": "add", "path": "/metadata/labels", "value": {**info.labels, **wrong}}
+        found.append(_Part(Rank.ADMIN, f"label node {info.name} with {shown}", patch_of("Node", info.name, labels)))
     return found
 
 
@@ -184,16 +280,130 @@ def _renamed_keys(selector: Mapping[str, str], wrong: Mapping[str, str], info: N
 
 
 def _resources(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
-    found = _lower_requests(what_if, pod, info)
+    found = [*_without_plugin(what_if, pod, info), *_lower_requests(what_if, pod, info)]
+    return found + _others_go(pod, info.name, info.pods.values())
+
+
+def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
+    """A node on which a device plugin offers what DRA has devices for: the plugin goes, and DRA is asked."""
+    lacking = [each.resource for each in shortages(what_if.cluster.profiles.of(pod), info)]
+    for resource in lacking if len(lacking) == 1 else ():
+        devices, held = what_if.claims.totals(resource, info)
+        if devices > held and info.allocatable_scalars.get(resource):
+            operations = [
+                {"op": "remove", "path": f"/status/{part}/{pointer(resource)}"}
+                for part, amounts in (
+                    ("allocatable", info.node.status.allocatable),
+                    ("capacity", info.node.status.capacity),
+                )
+                if resource in amounts
+            ]
+            text = f"remove the device plugin for {resource} from node {info.name}, so that DRA serves it"
+            yield _Part(Rank.RELAX, text, patch_of("Node", info.name, *operations))
+
+
+def gone(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:
+    """Pods, wherever they are, that may go, one at a time."""
+    return [
+        Candidate(rank=part.rank, text=part.text, patches=(part.patch,))
+        for each in there
+        for part in _others_go(pod, each.pod.spec.node_name, [each])
+    ]
+
+
+def _others_go(pod: core_v1.Pod, node: str, there: Iterable[PodInfo]) -> list[_Part]:
+    """Pods of a node that may go: those that matter least first, and nobody of higher priority."""
+    own = pod.spec.priority or 0
     others = sorted(
-        (each for each in info.pods.values() if each.pod.metadata.deletion_timestamp is None),
-        key=lambda each: (each.priority, each.key),
+        (each for each in there if each.pod.metadata.deletion_timestamp is None and each.priority <= own),
+        key=lambda each: (each.priority, each.pod.metadata.namespace != pod.metadata.namespace, full_name(each.pod)),
     )
-    for other in others[:_OTHERS_MAX]:
-        metadata = other.pod.metadata
-        text = f"wait for or delete pod {metadata.namespace}/{metadata.name} on node {info.name}"
-        found.append(_Part(Rank.OTHERS, text, delete_of("Pod", metadata.name, metadata.namespace)))
-    return found
+    return [
+        _Part(
+            Rank.OTHERS,
+            f"delete pod {full_name(each.pod)} on node {node}, or wait until it ends",
+            delete_of("Pod", each.pod.metadata.name, each.pod.metadata.namespace),
+        )
+        for each in others[:_OTHERS_MAX]
+    ]
+
+
+def _ports(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
+    """Who listens on the ports goes."""
+    return _others_go(pod, info.name, port_users(what_if, pod, info))
+
+
+def port_users(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[PodInfo]:
+    """The pods of a node that listen on host ports which a pod wants."""
+    wanted = {(protocol, number) for _, protocol, number in what_if.cluster.profiles.of(pod).host_ports}
+    return [
+        each
+        for each in info.pods.values()
+        if any((protocol, number) in wanted for _, protocol, number in each.profile.host_ports)
+    ]
+
+
+def _neighbours(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
+    """Rules about other pods that become wishes."""
+    found = []
+    apart = kept_apart(what_if, pod, info)
+    # Pods that are alike have the same rule, which counts in both directions.
+    alike = [each.pod for each in apart if each.pod.metadata.labels == pod.metadata.labels]
+    others = [each for each in apart if each.pod.metadata.labels != pod.metadata.labels]
+    spreads = as_json(pod)["spec"].get("topologySpreadConstraints", [])
+    hard = hard_spreads(pod)
+    if hard:
+        # A wish cannot have a least number of domains.
+        kept = [{name: value for name, value in each.items() if name != "minDomains"} for each in spreads]
+        soft = [{**each, "whenUnsatisfiable": SCHEDULE_ANYWAY} for each in kept]
+        keys = listed(each.topology_key for each in hard)
+        text = f"set whenUnsatisfiable: {SCHEDULE_ANYWAY} in the pod's topology spread constraint on {keys}"
+        found.append(_Part(Rank.RELAX, text, _pod_patch(pod, "/spec/topologySpreadConstraints", soft, recreate=True)))
+    for member, word in (("podAntiAffinity", "anti-affinity"), ("podAffinity", "affinity")):
+        patch = _preferred(pod, member)
+        if patch is None:
+            continue
+        text = f"prefer the pod's {word} to other pods instead of requiring it"
+        found.append(_Part(Rank.RELAX, text, patch))
+        more = tuple(other for each in alike if (other := _preferred(each, member)) is not None)
+        if more:
+            text = (
+                f"prefer the {word} instead of requiring it, in this pod and in {named('pod', map(full_name, alike))}"
+            )
+            found.append(_Part(Rank.RELAX, text, patch, more))
+    return found + _others_go(pod, info.name, others)
+
+
+def _preferred(pod: core_v1.Pod, member: str) -> Patch | None:
+    """A pod's required terms of one kind of affinity as wishes; None if it has none."""
+    affinity = as_json(pod)["spec"].get("affinity", {})
+    terms = affinity.get(member, {}).get(_REQUIRED, [])
+    if not terms:
+        return None
+    preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
+    wish = {_PREFERRED: [*affinity[member].get(_PREFERRED, []), *preferred]}
+    return _pod_patch(pod, f"/spec/affinity/{member}", wish, recreate=True)
+
+
+def kept_apart(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[PodInfo]:
+    """Pods near a node that anti-affinity, theirs or the pod's own, keeps the pod away from."""
+    own = what_if.cluster.profiles.of(pod)
+
+    def meant(term: PodTerm, other: core_v1.Pod, there: NodeInfo) -> bool:
+        key = term.topology_key
+        if key not in info.labels or info.labels[key] != there.labels.get(key):
+            return False
+        namespace = what_if.get(core_v1.Namespace, other.metadata.namespace)
+        labels = namespace.metadata.labels if namespace is not None else {}
+        return term.matches(other.metadata.namespace, other.metadata.labels, labels)
+
+    return [
+        each
+        for there in what_if.cluster.nodes.values()
+        for each in there.pods.values()
+        if any(meant(term, each.pod, there) for term in own.anti_affinity_terms)
+        or any(meant(term, pod, there) for term in each.profile.anti_affinity_terms)
+    ]
 
 
 def _lower_requests(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
@@ -206,9 +416,10 @@ def _lower_requests(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) ->
     changed = {**resources, "requests": {**resources.get("requests", {}), **amounts}}
     if any(name in resources.get("limits", {}) for name in amounts):
         changed["limits"] = {**resources["limits"], **amounts}
-    shown = listed(f"{name} {value}" for name, value in amounts.items())
+    shown = listed(f"{value} {name}" for name, value in amounts.items())
     patch = _pod_patch(pod, "/spec/containers/0/resources", changed, recreate=True)
-    return [_Part(Rank.FEWER, f"ask for no more than {shown}", patch)]
+    rank = Rank.DROP if any(each.much and not each.never for each in lacking) else Rank.FEWER
+    return [_Part(rank, f"ask for at most {shown} in the pod", patch)]
 
 
 # --- more nodes ---

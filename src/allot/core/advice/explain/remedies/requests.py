@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from allot.core.advice.explain.devices import Wanted
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, pointer, request_path
 from allot.core.advice.explain.wording import count
-from allot.core.explain import Obstacle
+from allot.core.explain import DeviceReason, Obstacle
 from allot.core.model import resource_v1 as api
+from allot.core.quantity import Quantity
+
+# A whole number, in nano units.
+_WHOLE = 10**9
+_DEFAULT = re.compile(r"have (?P<name>\S+) .* \(its default\)$")
 
 
 def lower_count(place: ClaimPlace, wanted: Wanted, numbers: Iterable[int]) -> Iterator[Candidate]:
@@ -17,10 +24,15 @@ def lower_count(place: ClaimPlace, wanted: Wanted, numbers: Iterable[int]) -> It
     for number in sorted({each for each in numbers if 0 < each < wanted.leaf.count}, reverse=True):
         what = f"ask for {count(number, 'device')} instead of {wanted.leaf.count}"
         yield Candidate(
-            rank=Rank.FEWER,
+            rank=rank_of_less(number, wanted.leaf.count),
             text=f"{what} in request {wanted.leaf.full_name} of {place.spoken}",
             patches=(place.patch({"op": "replace", "path": path, "value": number}),),
         )
+
+
+def rank_of_less(offered: int, asked: int) -> int:
+    """To ask for somewhat less is a small change; less than half of it is something else."""
+    return Rank.FEWER if 2 * offered >= asked else Rank.DROP
 
 
 def not_all(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
@@ -34,7 +46,7 @@ def not_all(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
         {"op": "add", "path": f"{path}/count", "value": free},
     )
     text = f"ask for {count(free, 'device')} instead of all in request {wanted.leaf.full_name} of {place.spoken}"
-    yield Candidate(rank=Rank.FEWER, text=text, patches=(patch,))
+    yield Candidate(rank=Rank.DROP, text=text, patches=(patch,))
 
 
 def fewer_constraints(place: ClaimPlace, claim: api.ResourceClaim) -> Iterator[Candidate]:
@@ -46,27 +58,70 @@ def fewer_constraints(place: ClaimPlace, claim: api.ResourceClaim) -> Iterator[C
         path = "/devices/constraints" if len(found) == 1 else f"/devices/constraints/{index}"
         yield Candidate(
             rank=Rank.RELAX,
-            text=f"leave constraint {word} {attribute} out of {place.spoken}",
-            patches=(place.patch({"op": "remove", "path": path}),),
+            text=f"drop constraint {word} {attribute} from {place.spoken}",
+            patches=(place.patch({"op": "remove", "path": path}, *_underived(claim, attribute or "", found)),),
         )
 
 
+def _underived(
+    claim: api.ResourceClaim, attribute: str, constraints: Sequence[api.DeviceConstraint]
+) -> Iterator[dict[str, Any]]:
+    """A derived attribute goes with the only constraint that needs it."""
+    if sum(attribute in (each.match_attribute, each.distinct_attribute) for each in constraints) > 1:
+        return
+    for request in claim.spec.devices.requests:
+        subs = [(f"{request.name}/{each.name}", each) for each in request.first_available]
+        for name, leaf in [(request.name, request.exactly)] if request.exactly is not None else subs:
+            names = [each.name for each in leaf.derived_attributes]
+            if attribute in names:
+                path = f"{request_path(claim.spec, name)}/derivedAttributes"
+                yield {"op": "remove", "path": path if len(names) == 1 else f"{path}/{names.index(attribute)}"}
+
+
 def less_capacity(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
-    """Less of a shared capacity: what devices have left."""
+    """Less of a shared capacity: what devices have left or allow; or none of one that no device has."""
     base = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/capacity/requests"
+    where = f"in request {wanted.leaf.full_name} of {place.spoken}"
     requested = wanted.leaf.request.capacity.requests if wanted.leaf.request.capacity is not None else {}
-    left = {
-        (tally.reason.actual, tally.reason.needed)
-        for tally in wanted.found.of(Obstacle.CAPACITY)
-        if tally.reason.actual not in ("", "0")
-    }
+    reasons = [tally.reason for tally in wanted.found.of(Obstacle.CAPACITY)]
+    yield from _explicit(place, wanted, where, reasons)
+    amounts = {(each.actual, each.needed) for each in reasons if each.actual not in ("", "0")}
     for name, amount in requested.items():
-        for actual, needed in sorted(left):
-            if needed != str(amount):
-                continue
-            what = f"ask for {name} {actual} instead of {amount}"
+        path = f"{base}/{pointer(name)}"
+        offered = [actual for actual, needed in amounts if needed == str(amount)]
+        # Where fractions are rounded up, the next whole number below.
+        fractions = [nano for each in offered if (nano := Quantity.parse(each).nano) % _WHOLE and nano > _WHOLE]
+        offered += [str(nano // _WHOLE) for nano in fractions]
+        for actual in _largest_first({each for each in offered if Quantity.parse(each).nano < amount.nano}):
             yield Candidate(
-                rank=Rank.FEWER,
-                text=f"{what} in request {wanted.leaf.full_name} of {place.spoken}",
-                patches=(place.patch({"op": "replace", "path": f"{base}/{pointer(name)}", "value": actual}),),
+                rank=rank_of_less(Quantity.parse(actual).nano, amount.nano),
+                text=f"ask for {name} {actual} instead of {amount} {where}",
+                patches=(place.patch({"op": "replace", "path": path, "value": actual}),),
             )
+        if any(not each.actual and each.text.endswith(f" {name}") for each in reasons):
+            removed = base.removesuffix("/requests") if len(requested) == 1 else path
+            yield Candidate(
+                rank=Rank.RELAX,
+                text=f"do not ask for capacity {name} {where}",
+                patches=(place.patch({"op": "remove", "path": removed}),),
+            )
+
+
+def _explicit(place: ClaimPlace, wanted: Wanted, where: str, reasons: Sequence[DeviceReason]) -> Iterator[Candidate]:
+    """A capacity that the request does not name, and of which the default is more than a device has left."""
+    if wanted.leaf.request.capacity is not None:
+        return
+    path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/capacity"
+    for reason in reasons:
+        found = _DEFAULT.match(reason.text)
+        if found is None or reason.actual in ("", "0"):
+            continue
+        yield Candidate(
+            rank=Rank.FEWER,
+            text=f"ask for {found['name']} {reason.actual} instead of the default {reason.needed} {where}",
+            patches=(place.patch({"op": "add", "path": path, "value": {"requests": {found["name"]: reason.actual}}}),),
+        )
+
+
+def _largest_first(amounts: Iterable[str]) -> list[str]:
+    return sorted(amounts, key=lambda amount: -Quantity.parse(amount).nano)

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from allot.core.advice.explain.devices import Wanted
-from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, patch_of, place_of_claim, request_path
-from allot.core.advice.explain.rewrites import Rewrite
+from allot.core.advice.explain.diagnosis import (
+    Candidate,
+    ClaimPlace,
+    Rank,
+    patch_of,
+    place_of_claim,
+    pointer,
+    request_path,
+)
+from allot.core.advice.explain.rewrites import DRIVER_LIKENESS_MIN, Rewrite
 from allot.core.advice.explain.wording import one_line
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
@@ -37,7 +45,7 @@ def without_selectors(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
     for index, selector in enumerate(selectors):
         path = base if len(selectors) == 1 else f"{base}/{index}"
         expression = one_line(selector.cel.expression) if selector.cel is not None else ""
-        text = f"leave selector {expression} out of request {wanted.leaf.full_name} of {place.spoken}"
+        text = f"drop selector {expression} from request {wanted.leaf.full_name} of {place.spoken}"
         yield Candidate(rank=Rank.DROP, text=text, patches=(place.patch({"op": "remove", "path": path}),))
 
 
@@ -84,12 +92,16 @@ def missing_class(
     """For a class that does not exist: another one, or make it."""
     place = place_of_claim(what_if, pod, claim)
     meant = _similar_class(what_if, name)
+    # A class with the name of a driver is that driver's, and comes with it.
+    of_a_driver = "." in name
     if place is not None:
         for other in _class_names(what_if)[:_OTHERS_MAX]:
-            yield _with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
+            if other == meant or not of_a_driver:
+                yield _with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
     drivers = sorted({slice_.spec.driver for slice_ in what_if.all(api.ResourceSlice)})
-    similar = nearest(name, drivers)
-    for driver in dict.fromkeys([*([similar] if similar is not None else []), *drivers]):
+    similar = nearest(name, drivers, likeness_min=DRIVER_LIKENESS_MIN) if of_a_driver else nearest(name, drivers)
+    others = [] if of_a_driver else drivers
+    for driver in dict.fromkeys([*([similar] if similar is not None else []), *others]):
         expression = f'device.driver == "{driver}"'
         yield Candidate(
             rank=Rank.CREATE,
@@ -104,6 +116,87 @@ def _class_object(name: str, expression: str) -> dict[str, object]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
+def known_resources(what_if: WhatIfCluster) -> list[str]:
+    """Extended resources that nodes offer or classes serve."""
+    found = {name for info in what_if.cluster.nodes.values() for name in info.allocatable_scalars if "/" in name}
+    for class_ in what_if.all(api.DeviceClass):
+        found.add(class_.spec.extended_resource_name or api.IMPLICIT_EXTENDED_RESOURCE_PREFIX + class_.metadata.name)
+        found.add(api.IMPLICIT_EXTENDED_RESOURCE_PREFIX + class_.metadata.name)
+    return sorted(found)
+
+
+def renamed_resource(pod: core_v1.Pod, wrong: str, right: str | None) -> Iterator[Candidate]:
+    """Another name for an extended resource in the pod."""
+    if right is None:
+        return
+    operations = []
+    for member, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        for index, container in enumerate(containers):
+            for part, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+                if wrong in amounts:
+                    path = f"/spec/{member}/{index}/resources/{part}"
+                    operations.append({"op": "add", "path": f"{path}/{pointer(right)}", "value": str(amounts[wrong])})
+                    operations.append({"op": "remove", "path": f"{path}/{pointer(wrong)}"})
+    metadata = pod.metadata
+    patch = patch_of("Pod", metadata.name, *operations, namespace=metadata.namespace, recreate=True)
+    yield Candidate(rank=Rank.FIX, text=f"ask for {right} instead of {wrong} in the pod", patches=(patch,))
+
+
+def fewer_of_resource(pod: core_v1.Pod, resource: str, numbers: Iterable[int]) -> Iterator[Candidate]:
+    """Less of an extended resource in every container that asks for more."""
+    asking = [
+        (f"/spec/{member}/{index}/resources/{part}/{pointer(resource)}", container.name, amounts[resource].value())
+        for member, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
+        for index, container in enumerate(containers)
+        for part, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits))
+        if resource in amounts
+    ]
+    for number in sorted({each for each in numbers if each > 0}, reverse=True):
+        more = [(path, name, asked) for path, name, asked in asking if asked > number]
+        operations = [{"op": "replace", "path": path, "value": str(number)} for path, _, _ in more]
+        if operations:
+            metadata = pod.metadata
+            patch = patch_of("Pod", metadata.name, *operations, namespace=metadata.namespace, recreate=True)
+            where = (
+                "the pod"
+                if len(pod.spec.init_containers) + len(pod.spec.containers) == 1
+                else f"container {more[0][1]}"
+            )
+            text = f"ask for {number} {resource} instead of {more[0][2]} in {where}"
+            yield Candidate(rank=Rank.FEWER, text=text, patches=(patch,))
+
+
+def without_resource(pod: core_v1.Pod, resource: str) -> Iterator[Candidate]:
+    """A pod that does not ask for an extended resource."""
+    operations = [
+        {"op": "remove", "path": f"/spec/{member}/{index}/resources/{part}/{pointer(resource)}"}
+        for member, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
+        for index, container in enumerate(containers)
+        for part, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits))
+        if resource in amounts
+    ]
+    metadata = pod.metadata
+    patch = patch_of("Pod", metadata.name, *operations, namespace=metadata.namespace, recreate=True)
+    yield Candidate(rank=Rank.FIX, text=f"do not ask for {resource} in the pod, which has a claim", patches=(patch,))
+
+
+def older_classes(what_if: WhatIfCluster, resource: str, name: str) -> list[str]:
+    """Other classes with the same extended resource: the newest stands for it."""
+    return sorted(
+        class_.metadata.name
+        for class_ in what_if.all(api.DeviceClass)
+        if resource and class_.spec.extended_resource_name == resource and class_.metadata.name != name
+    )
+
+
+def not_for_resource(name: str, resource: str) -> Iterator[Candidate]:
+    """A class that no longer stands for an extended resource."""
+    patch = patch_of("DeviceClass", name, {"op": "remove", "path": "/spec/extendedResourceName"})
+    yield Candidate(
+        rank=Rank.FIX - 1, text=f"remove extendedResourceName: {resource} from DeviceClass {name}", patches=(patch,)
+    )
+
+
 def extended_resource(what_if: WhatIfCluster, resource: str) -> Iterator[Candidate]:
     """Classes that could stand behind an extended resource."""
     first = nearest(resource, _class_names(what_if), likeness_min=0.3)
@@ -114,6 +207,6 @@ def extended_resource(what_if: WhatIfCluster, resource: str) -> Iterator[Candida
         operation = {"op": "add", "path": "/spec/extendedResourceName", "value": resource}
         yield Candidate(
             rank=Rank.ADMIN,
-            text=f"set extendedResourceName {resource} in DeviceClass {name}, so that its devices serve it",
+            text=f"set extendedResourceName: {resource} in DeviceClass {name}",
             patches=(patch_of("DeviceClass", name, operation),),
         )

@@ -1,0 +1,12 @@
+"""What authentication needs to know about stored objects."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class ObjectGetter(Protocol):
+    """Reads of the server itself, without authorization."""
+
+    async def get(self, plural: str, group: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """One object; None if it is not there."""

@@ -1,0 +1,170 @@
+"""Warns whoever writes an object that nobody will act on. Refuses nothing.
+
+Who runs is read from leases, which the server follows in its store: a write costs a look into a table in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver.admission.attributes import Admission, Lookup, Operation
+from allot.apiserver.admission.chain import Settle
+from allot.apiserver.admission.objects import field, text
+from allot.apiserver.resources import Resource
+from allot.core.features import FeatureGates
+from allot.core.lifecycle.attention import (
+    CLAIMS,
+    FOLDERS,
+    KINDS,
+    LOAD_BALANCERS,
+    NAMESPACE,
+    SCHEDULER,
+    announced,
+    deletion_silence,
+    is_announcement,
+    pod_silence,
+    silence,
+)
+from allot.core.workloads.folder_volumes import FOLDER_PROVISIONER
+from allot.process.clock import Clock
+from allot.store.port import Entry, Event, EventType, Store
+
+FOLDER = f"/registry/leases/{NAMESPACE}/"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+class Attendance:
+    """Who runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # By lease: until when it counts on the monotonic clock, and who runs as long.
+        self._leases: dict[str, tuple[float, frozenset[str]]] = {}
+
+    async def load(self, store: Store) -> None:
+        """Read the leases."""
+        self._leases.clear()
+        for entry in (await store.list(FOLDER)).entries:
+            self._take(entry)
+
+    def apply_change(self, event: Event) -> None:
+        """Take over a change in the store."""
+        if not event.entry.key.startswith(FOLDER):
+            return
+        if event.type is EventType.DELETED:
+            self._leases.pop(event.entry.key, None)
+        else:
+            self._take(event.entry)
+
+    def _take(self, entry: Entry) -> None:
+        if not is_announcement(entry.key.removeprefix(FOLDER)):
+            return
+        names, duration_s = announced(entry.object, self._clock.seconds())
+        if names:
+            self._leases[entry.key] = (self._clock.monotonic() + duration_s, names)
+        else:
+            self._leases.pop(entry.key, None)
+
+    def runs(self, name: str) -> bool:
+        """Whether a controller or scheduler of that name runs."""
+        # For every pod: a loop instead of a generator.
+        for until, names in self._leases.values():  # noqa: SIM110
+            if name in names and self._clock.monotonic() < until:
+                return True
+        return False
+
+
+class UnattendedKinds:
+    """Kinds that need a controller or a gate, or that nothing in allot acts on."""
+
+    def __init__(self, attendance: Attendance, gates: FeatureGates) -> None:
+        self._attendance = attendance
+        self._gates = gates
+
+    def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
+        """Writes of such kinds, and deletions of namespaces."""
+        if operation is Operation.DELETE:
+            return (resource.group, resource.kind) == ("", "Namespace")
+        writes = operation in (Operation.CREATE, Operation.UPDATE) and subresource in ("", "scale")
+        return writes and (resource.group, resource.kind) in KINDS
+
+    async def validate(self, admission: Admission) -> Settle | None:
+        """Warn."""
+        kind, runs = admission.resource.kind, self._attendance.runs
+        if admission.operation is Operation.DELETE:
+            told = deletion_silence(runs)
+        else:
+            told = silence(kind, KINDS[admission.resource.group, kind], runs, self._gates)
+        if told:
+            admission.warnings.append(told)
+        return None
+
+
+class UnattendedPods:
+    """New pods that nobody will schedule, or make claims for."""
+
+    def __init__(self, attendance: Attendance) -> None:
+        self._attendance = attendance
+
+    def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
+        """New pods."""
+        return (resource.group, resource.kind, subresource, operation) == ("", "Pod", "", Operation.CREATE)
+
+    def idle(self, namespace: str) -> bool:  # noqa: ARG002
+        """Whether all run whom a pod may need."""
+        return self._attendance.runs(SCHEDULER) and self._attendance.runs(CLAIMS)
+
+    async def validate(self, admission: Admission) -> Settle | None:
+        """Warn."""
+        told = pod_silence(admission.object or {}, self._attendance.runs)
+        if told:
+            admission.warnings.append(told)
+        return None
+
+
+class UnprovidedObjects:
+    """Volume claims of a class that nobody provisions, and services that want a load balancer that nobody gives."""
+
+    def __init__(self, attendance: Attendance, lookup: Lookup) -> None:
+        self._attendance = attendance
+        self._lookup = lookup
+
+    def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
+        """New volume claims, and services."""
+        key = (resource.group, resource.kind)
+        if subresource or operation not in (Operation.CREATE, Operation.UPDATE):
+            return False
+        return key == ("", "Service") or (key == ("", "PersistentVolumeClaim") and operation is Operation.CREATE)
+
+    async def validate(self, admission: Admission) -> Settle | None:
+        """Warn."""
+        object_ = admission.object
+        if admission.resource.kind == "Service":
+            told = self._service(object_)
+        else:
+            told = await self._claim(text(field(object_, "spec", "storageClassName")))
+        if told:
+            admission.warnings.append(told)
+        return None
+
+    def _service(self, service: Any) -> str:
+        wants = field(service, "spec", "type") == "LoadBalancer" and not field(service, "spec", "loadBalancerClass")
+        if not wants or self._attendance.runs(LOAD_BALANCERS):
+            return ""
+        return f"nothing gives this Service a load balancer: {LOAD_BALANCERS} does not run"
+
+    async def _claim(self, name: str) -> str:
+        if not name:
+            return ""
+        found = await self._lookup.get("storageclasses", "storage.k8s.io", "", name)
+        if found is None:
+            return f'storage class "{name}" does not exist: the claim waits for it, or for a volume of that class'
+        provisioner = text(found.get("provisioner"))
+        if provisioner == _NO_PROVISIONER:
+            return ""
+        if provisioner == FOLDER_PROVISIONER:
+            why = "" if self._attendance.runs(FOLDERS) else f"{FOLDERS} does not run, or has no folder"
+        else:
+            driver = await self._lookup.get("csidrivers", "storage.k8s.io", "", provisioner)
+            why = "" if driver is not None else f'there is no CSIDriver "{provisioner}"'
+        return f'nothing provisions volumes of storage class "{name}": {why}' if why else ""

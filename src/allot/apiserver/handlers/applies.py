@@ -1,0 +1,100 @@
+"""Server-side apply: a client says what it wants of an object, and owns the fields that it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.apiserver.errors import StatusError, bad_request
+from allot.apiserver.handlers.writes import Change, Warned, Write
+from allot.apiserver.objects import objectmeta
+from allot.apiserver.objects.bodies import APPLY_PATCH, of_its_own, read_value
+from allot.apiserver.objects.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
+from allot.apiserver.objects.options import WriteOptions
+from allot.apiserver.objects.ownership import converter, resets
+from allot.apiserver.objects.sharing import changed_parts
+from allot.apiserver.request import ApiRequest
+from allot.core.patching.applying import ApplyConflict, apply
+from allot.core.patching.errors import PatchError
+from allot.core.schema import Schema, check_fields
+
+Object = dict[str, Any]
+
+
+def _applied(write: Write, stored: Object | None) -> Warned:
+    """The stored object, or a new one, with what the configuration wants of it."""
+    served, request, options = write.served, write.request, write.options
+    resource, schema = served.resource, served.schema
+    assert schema is not None, "every kind that can be applied has a schema"
+    given, name = read_configuration(request)
+    given = _placed(given, request, resource.namespaced)
+    warnings = field_errors(given, schema, options)
+    if stored is None and write.subresource:
+        raise write.not_found()
+    if stored is None and not name:
+        raise objectmeta.no_name(request.name)
+    try:
+        applied = apply(
+            None if stored is None else served.present(stored),
+            given,
+            manager=options.field_manager,
+            force=bool(options.force),
+            schema=schema,
+            api_version=resource.api_version,
+            kind=resource.kind,
+            now=write.context.clock.now(),
+            subresource=write.subresource,
+            reset=resets(served, write.subresource),
+            convert=converter(write.context.registry, served),
+        )
+    except PatchError as error:
+        raise from_apply_error(error) from None
+    return applied.object, warnings
+
+
+def _checked(write: Write, proposed: Object, old: Object | None) -> Warned:
+    """The configuration's own fields have been judged; what is made of it and of what is stored is only tidied."""
+    report = report_of(proposed if old is None else changed_parts(proposed, old), write.served)
+    return proposed if report is None else tidy(proposed, write.served, report), ()
+
+
+# PATCH with an apply configuration; creates the object if it is not there.
+APPLY = Change(_applied, _checked, managed=True, creates=True)
+
+
+def read_configuration(request: ApiRequest) -> tuple[Object, str]:
+    """The apply configuration in a body and the name that it has; 400 if it is none for the object of the path."""
+    given = of_its_own(read_value(request.body, APPLY_PATCH), request.body)
+    if not isinstance(given, dict):
+        raise bad_request("error decoding patch: expected an object")
+    name = objectmeta.text_of(objectmeta.metadata_of(given), "name")
+    if name and name != request.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
+    return given, name
+
+
+def from_apply_error(error: PatchError) -> StatusError:
+    """The answer to an apply that cannot be done."""
+    if isinstance(error, ApplyConflict):
+        return StatusError(409, "Conflict", error.message, details={"causes": error.causes})
+    # What upstream answers with 500 is the client's fault.
+    code, reason = (400, "BadRequest") if error.code == 500 else (error.code, error.reason)
+    return StatusError(code, reason, error.message)
+
+
+def _placed(given: Object, request: ApiRequest, namespaced: bool) -> Object:
+    """The configuration with the name and namespace of the path."""
+    metadata = dict(objectmeta.metadata_of(given))
+    metadata["name"] = request.name
+    if namespaced:
+        metadata.setdefault("namespace", request.namespace)
+    return objectmeta.with_metadata(given, metadata)
+
+
+def field_errors(given: Object, schema: Schema, options: WriteOptions) -> tuple[str, ...]:
+    """What to warn about in a configuration; 400 if it is refused because of that."""
+    errors = check_fields(given, schema).strict_errors
+    if not errors or options.field_validation == IGNORE:
+        return ()
+    if options.field_validation == STRICT:
+        raise bad_request(f"error strict decoding patch: {strict_text(errors)}")
+    return errors

@@ -1,0 +1,178 @@
+"""What the server serves besides objects: discovery, OpenAPI, version, health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from allot.apiserver.access.authorizer import Authorizer
+from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
+from allot.apiserver.errors import method_not_allowed, path_not_found
+from allot.apiserver.metrics import CONTENT_TYPE, Metrics
+from allot.apiserver.nonresource.discovery import V2, V2BETA1, Discovery, UnstoredGroups
+from allot.apiserver.nonresource.openapi import OpenApi
+from allot.apiserver.registry import Registry
+from allot.apiserver.request import PathRequest
+from allot.apiserver.serving.negotiation import parse_accept
+
+VERSION = {
+    "major": "1",
+    "minor": "37",
+    "emulationMajor": "1",
+    "emulationMinor": "37",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "36",
+    "gitVersion": "v1.37.0+allot",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "",
+    "goVersion": "",
+    "compiler": "cpython",
+    "platform": "linux/amd64",
+}
+_TEXT = "text/plain; charset=utf-8"
+_HEALTH = ("livez", "readyz", "healthz")
+
+# A name and a question that is answered with what is wrong, or nothing.
+Check = tuple[str, Callable[[], Awaitable[str | None]]]
+
+
+class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer: a value to encode, or bytes as they are."""
+
+    value: Any = None
+    body: bytes | None = None
+    status: int = 200
+    media_type: str = ""
+    headers: dict[str, str] = {}
+
+
+class NonResourceEndpoints:
+    """All paths outside the API's objects."""
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        registry: Registry,
+        openapi: OpenApi,
+        metrics: Metrics,
+        checks: tuple[Check, ...],
+        tokens: ServiceAccountTokens,
+        ready_checks: tuple[Check, ...] = (),
+        unstored: UnstoredGroups | None = None,
+    ) -> None:
+        """ready_checks: those of /readyz alone, besides the others. unstored: groups besides the registry's."""
+        self._authorizer = authorizer
+        self._registry = registry
+        self._discovery = Discovery(registry, unstored=unstored)
+        self._openapi = openapi
+        self._metrics = metrics
+        self._checks = dict.fromkeys(_HEALTH, checks) | {"readyz": checks + ready_checks}
+        self._tokens = tokens
+
+    async def handle(self, request: PathRequest) -> EndpointAnswer:
+        """The answer to a request; 403, 404 or 405 if there is none."""
+        self._authorizer.check(request.attributes())
+        if request.verb not in ("get", "head"):
+            raise method_not_allowed()
+        site = await self._find(request.segments, request.query, request.accept)
+        if site is None:
+            raise path_not_found()
+        return site
+
+    async def _find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> EndpointAnswer | None:
+        """The answer for a path, None if it leads nowhere."""
+        match segments:
+            case ():
+                return EndpointAnswer(value={"paths": self._paths()})
+            case ("version",):
+                return EndpointAnswer(value=VERSION)
+            case ("api" | "apis" as root,):
+                return self._roots(root, accept)
+            case ("api", version):
+                return _found(self._discovery.resources("", version))
+            case ("apis", group):
+                return _found(self._discovery.group(group))
+            case ("apis", group, version):
+                return _found(self._discovery.resources(group, version))
+            case (".well-known", "openid-configuration"):
+                document = self._tokens.discovery(f"{self._tokens.issuer}/openid/v1/jwks")
+                return EndpointAnswer(body=msgspec.json.encode(document), media_type="application/json")
+            case ("openid", "v1", "jwks"):
+                keys = msgspec.json.encode(self._tokens.key.key_set())
+                return EndpointAnswer(body=keys, media_type="application/jwk-set+json")
+            case ("metrics",):
+                return EndpointAnswer(body=self._metrics.text(), media_type=CONTENT_TYPE)
+            case ("openapi", *rest):
+                return self._openapi_document(tuple(rest), accept)
+            case (name, *rest) if name in _HEALTH and len(rest) <= 1:
+                return await self._health(name, rest[0] if rest else "", query)
+        return None
+
+    def _roots(self, root: str, accept: str) -> EndpointAnswer:
+        for entry in parse_accept(accept):
+            parameters = entry.parameters
+            if parameters.get("as") != "APIGroupDiscoveryList" or parameters.get("g") != "apidiscovery.k8s.io":
+                if entry.media_type in ("application/json", "*/*", "application/*"):
+                    break
+                continue
+            version = parameters.get("v", "")
+            if entry.media_type == "application/json" and version in (V2, V2BETA1):
+                value = self._discovery.aggregated(version, legacy=root == "api")
+                media_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                return EndpointAnswer(value=value, media_type=media_type, headers={"Vary": "Accept"})
+        value = self._discovery.api_versions() if root == "api" else self._discovery.groups()
+        return EndpointAnswer(value=value, headers={"Vary": "Accept"})
+
+    def _openapi_document(self, rest: tuple[str, ...], accept: str) -> EndpointAnswer | None:
+        if rest == ("v2",):
+            return self._openapi_v2(accept)
+        if rest[:1] != ("v3",):
+            return None
+        if len(rest) == 1:
+            return EndpointAnswer(value=self._openapi.index())
+        found = self._openapi.document("/".join(rest[1:]))
+        if found is None:
+            return None
+        etag, body = found
+        return EndpointAnswer(body=body, media_type="application/json", headers={"ETag": etag, "Vary": "Accept"})
+
+    def _openapi_v2(self, accept: str) -> EndpointAnswer:
+        if any("proto-openapi" in entry.media_type for entry in parse_accept(accept)[:1]):
+            media_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+            return EndpointAnswer(body=self._openapi.swagger_protobuf(), media_type=media_type)
+        return EndpointAnswer(body=self._openapi.swagger(), media_type="application/json")
+
+    async def _health(self, name: str, only: str, query: Mapping[str, str]) -> EndpointAnswer | None:
+        checks = [check for check in self._checks[name] if not only or check[0] == only]
+        if not checks:
+            return None
+        excluded = query.get("exclude", "")
+        lines, failed = [], False
+        for title, check in checks:
+            if title == excluded:
+                lines.append(f"[+]{title} excluded: ok")
+                continue
+            problem = await check()
+            failed = failed or problem is not None
+            lines.append(f"[+]{title} ok" if problem is None else f"[-]{title} failed: {problem}")
+        headers = {"X-Content-Type-Options": "nosniff"}
+        if not failed and (only or "verbose" not in query):
+            return EndpointAnswer(body=b"ok", media_type=_TEXT, headers=headers)
+        lines.append(f"{name} check {'failed' if failed else 'passed'}")
+        body = "\n".join(lines).encode() + b"\n"
+        return EndpointAnswer(body=body, status=500 if failed else 200, media_type=_TEXT, headers=headers)
+
+    def _paths(self) -> list[str]:
+        paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"]
+        paths += ["/.well-known/openid-configuration", "/openid/v1/jwks", "/version"]
+        for group, versions in self._registry.groups().items():
+            if group:
+                paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+        return sorted(paths)
+
+
+def _found(value: dict[str, Any] | None) -> EndpointAnswer | None:
+    return None if value is None else EndpointAnswer(value=value)

@@ -1,0 +1,1 @@
+"""What others answer: the agents of nodes, pods and services."""

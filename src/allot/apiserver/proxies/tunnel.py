@@ -1,0 +1,209 @@
+"""Moves bytes between a client and whom it is passed on to: plain answers as they come, and connections that change their
+protocol.
+
+An upgraded connection (WebSocket or SPDY) is passed through without being understood: what one side says, the other hears. Of
+the heads before, only what is listed here is passed on, in both directions: a client's credentials are nobody else's business,
+and what a pod says must not be taken for the server's word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from allot.apiserver.access.authentication import without_websocket_token
+from allot.apiserver.errors import bad_request
+from allot.apiserver.proxies.dialing import CONNECT_S, Dialler, Upstream
+from allot.http1.answers import PIECE_BYTES, read_body, read_head
+from allot.http1.connections import PATIENCE_S, Connection
+from allot.http1.heads import BadHead, Head, Headers
+
+_IDLE_S = 4 * 3600.0
+_UPGRADE_S = 60.0
+# What kubelets speak. Others could be a way to ask them more, in the server's name, after the first question was allowed.
+_KUBELET_PROTOCOLS = ("websocket", "spdy/3.1")
+_PROTOCOL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
+
+_ASKED = frozenset(
+    [
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "content-encoding",
+        "content-language",
+        "content-type",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-range",
+        "if-unmodified-since",
+        "origin",
+        "pragma",
+        "range",
+        "sec-websocket-extensions",
+        "sec-websocket-key",
+        "sec-websocket-version",
+        "traceparent",
+        "tracestate",
+        "user-agent",
+        "x-requested-with",
+        "x-stream-protocol-version",
+    ]
+)
+_ANSWERED = (
+    "Accept-Ranges",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Range",
+    "ETag",
+    "Last-Modified",
+    "Retry-After",
+    "Vary",
+)
+_UPGRADED = (
+    "Sec-WebSocket-Accept",
+    "Sec-WebSocket-Protocol",
+    "Sec-WebSocket-Extensions",
+    "X-Stream-Protocol-Version",
+)
+
+
+async def pass_through(
+    connection: Connection,
+    head: Head,
+    to: Upstream,
+    dialler: Dialler,
+    upgrade: str,
+    body: bytes,
+    headers: Mapping[str, str],
+) -> int:
+    """Ask, and give the answer to the client, as a stream or as an upgraded connection; its status."""
+    reader, writer = await dialler.connect(to)
+    try:
+        writer.write(_request(head, to, upgrade, body, connection.remote))
+        async with asyncio.timeout(CONNECT_S):
+            await writer.drain()
+        async with asyncio.timeout(_UPGRADE_S if upgrade else _IDLE_S):
+            status, received = await read_head(reader)
+        if status == 101 and upgrade:
+            await _upgraded(connection, upgrade, received, reader, writer)
+        elif status < 200 or (upgrade and status < 400):
+            raise to.unreachable(f"invalid upgrade response: status code {status}")
+        elif 300 <= status < 400 and not to.prefix:
+            raise to.unreachable("the backend attempted to redirect this request, which is not permitted")
+        else:
+            await _streamed(connection, head, to, status, received, reader, headers)
+        return status
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead, ConnectionError) as error:
+        if connection.answered:
+            connection.abort()
+            return 502
+        raise to.unreachable(f"the answer is not HTTP or not whole: {error}") from error
+    finally:
+        writer.close()
+
+
+def wanted_protocol(head: Head, to: Upstream) -> str:
+    """The protocol that a client wants to change to, empty if none; 400 if that cannot be passed on."""
+    upgrade = head.get("upgrade")
+    if not upgrade or "upgrade" not in (each.strip() for each in head.headers.connection.split(",")):
+        return ""
+    if not _PROTOCOL.fullmatch(upgrade) or (to.kubelet and upgrade.lower() not in _KUBELET_PROTOCOLS):
+        raise bad_request(f"unable to upgrade to {upgrade[:64]!r}: expected websocket or SPDY/3.1")
+    if head.has_body:
+        raise bad_request("unable to upgrade: a request that changes the protocol has no body")
+    return upgrade
+
+
+def _request(head: Head, to: Upstream, upgrade: str, body: bytes, client: str) -> bytes:
+    lines = [f"{head.method} {to.path} HTTP/1.1", f"Host: {to.place}"]
+    lines += [f"{name}: {value}" for name, value in head.headers.items if name in _ASKED]
+    if protocols := without_websocket_token(head.get("sec-websocket-protocol")):
+        lines.append(f"Sec-WebSocket-Protocol: {protocols}")
+    if client:
+        lines.append(f"X-Forwarded-For: {client}")
+    if to.prefix:
+        lines.append(f"X-Forwarded-Uri: {to.prefix}{to.path.partition('?')[0]}")
+    lines += ["Connection: Upgrade", f"Upgrade: {upgrade}"] if upgrade else ["Connection: close"]
+    if body or head.method in ("POST", "PUT", "PATCH"):
+        lines.append(f"Content-Length: {len(body)}")
+    text = "\r\n".join([*lines, "", ""])
+    assert text.count("\n") == len(lines) + 1, "parsed values have no line ends"
+    return text.encode("utf-8", "surrogateescape") + body
+
+
+async def _upgraded(
+    connection: Connection, upgrade: str, received: Headers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    told = {name: value for name in _UPGRADED if (value := received.get(name.lower()))}
+    await connection.upgrade(received.get("upgrade") or upgrade, told)
+
+    async def to_node() -> None:
+        while True:
+            writer.write(await connection.read())
+            await writer.drain()
+
+    async def to_client() -> None:
+        while data := await reader.read(PIECE_BYTES):
+            await connection.write(data)
+        raise ConnectionResetError
+
+    async def until_stop() -> None:
+        await connection.stopping.wait()
+        raise ConnectionResetError
+
+    try:
+        async with asyncio.timeout(_IDLE_S), asyncio.TaskGroup() as tasks:
+            for moving in (to_node, to_client, until_stop):
+                tasks.create_task(moving())
+    except* (ConnectionError, TimeoutError):
+        # One side has ended, so the other is told when this one returns.
+        pass
+
+
+async def _streamed(
+    connection: Connection,
+    head: Head,
+    to: Upstream,
+    status: int,
+    received: Headers,
+    reader: asyncio.StreamReader,
+    headers: Mapping[str, str],
+) -> None:
+    """The answer as it comes. Connections are for one request, so an answer of unknown length ends with its connection."""
+    sent = {
+        **headers,
+        "Content-Type": received.get("content-type") or "text/plain",
+        "X-Content-Type-Options": "nosniff",
+    }
+    sent |= {name: value for name in _ANSWERED if (value := received.get(name.lower()))}
+    if location := _location(received.get("location"), to):
+        sent["Location"] = location
+    if status in (204, 304):
+        await connection.answer(status, sent, b"")
+        return
+    stream = await connection.start_stream(status, sent, PATIENCE_S)
+    if head.method != "HEAD":
+        async for piece in read_body(reader, received):
+            await stream.write(piece)
+    await stream.end()
+
+
+def _location(location: str, to: Upstream) -> str:
+    """Where a redirect leads the client: through the server again if it stays where it was, elsewhere as it is."""
+    if not location or not to.prefix:
+        return ""
+    try:
+        pieces = urlsplit(location)
+    except ValueError:
+        return ""
+    if pieces.scheme not in ("", "http", "https"):
+        return ""
+    if pieces.netloc not in ("", to.host, to.place) or not pieces.path.startswith("/"):
+        return location
+    path = pieces.path if pieces.path.startswith(f"{to.prefix}/") else to.prefix + pieces.path
+    return pieces._replace(scheme="", netloc="", path=path).geturl()

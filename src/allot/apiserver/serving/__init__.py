@@ -1,0 +1,1 @@
+"""HTTP around the handlers: connections, headers, formats."""

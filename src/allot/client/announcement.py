@@ -1,0 +1,66 @@
+"""Tells the cluster what runs: a Lease that names controllers or schedulers, renewed while they do.
+
+An API server of allot's reads it to warn whoever creates something that nobody will act on. Who runs the same shares a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable
+
+from allot.client.api import Client
+from allot.client.errors import AlreadyExists, ApiError, NotFound
+from allot.core.lifecycle.attention import NAMESPACE, announcement
+from allot.process.clock import Clock
+
+_log = logging.getLogger("allot.client")
+
+_DURATION_S = 60
+_RENEW_S = 20.0
+_RELEASE_S = 5.0
+
+
+class Announcement:
+    """What runs in this process. part: what it is part of, for the name of the lease."""
+
+    def __init__(self, client: Client, clock: Clock, part: str, running: Iterable[str], identity: str) -> None:
+        self._leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+        self._clock = clock
+        self._running = tuple(sorted(running))
+        self._identity = identity
+        digest = hashlib.sha256(",".join(self._running).encode()).hexdigest()[:8]
+        self.name = f"allot-{part}-{digest}"
+
+    async def run(self) -> None:
+        """Until cancelled; then the lease is given back."""
+        try:
+            while True:
+                try:
+                    await self._write(self._identity)
+                except ApiError as error:
+                    _log.warning("lease %s/%s: %s", NAMESPACE, self.name, error)
+                await self._clock.sleep(_RENEW_S)
+        finally:
+            await self._release()
+
+    async def _release(self) -> None:
+        try:
+            async with asyncio.timeout(_RELEASE_S):
+                await self._write("")
+        except (ApiError, TimeoutError) as error:
+            _log.info("lease %s/%s: not given back: %s", NAMESPACE, self.name, error or "no answer in time")
+
+    async def _write(self, holder: str) -> None:
+        lease = announcement(self.name, self._running, holder, _DURATION_S, self._clock.now_micro())
+        try:
+            found = await self._leases.get(self.name, NAMESPACE)
+        except NotFound:
+            try:
+                await self._leases.create(lease, NAMESPACE)
+            except AlreadyExists:
+                # Somebody who runs the same was quicker.
+                pass
+            return
+        await self._leases.update({**found, **lease, "metadata": {**found["metadata"], **lease["metadata"]}}, NAMESPACE)

@@ -1,0 +1,129 @@
+"""Containers that do not run on the node that their pod has: images, crashes, memory, claims that nobody uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.wording import count, named, one_line
+from allot.core.model import core_v1
+
+IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
+CRASHED = "CrashLoopBackOff"
+_NOT_CREATED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
+_OOM = "OOMKilled"
+_BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
+_FORBIDDEN = re.compile(r"401|403|unauthorized|forbidden|denied|authentication", re.IGNORECASE)
+_ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
+_MESSAGE_MAX = 200
+_DISRUPTION = "DisruptionTarget"
+_MISSING = re.compile(r'(?P<kind>configmap|secret|persistentvolumeclaim) "(?P<name>[^"]+)" not found', re.IGNORECASE)
+_KINDS = {"configmap": "ConfigMap", "secret": "Secret", "persistentvolumeclaim": "PersistentVolumeClaim"}
+_CDI = "unresolvable CDI devices"
+
+
+def container_trouble(pod: core_v1.Pod) -> Diagnosis | None:
+    """What the status of a pod's containers says is wrong; None if nothing."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting if status.state is not None else None
+        if waiting is None:
+            continue
+        if waiting.reason in IMAGE:
+            return _image(pod, status.name, waiting)
+        if waiting.reason == CRASHED:
+            return _crashed(pod, status)
+        if waiting.reason in _NOT_CREATED:
+            said = waiting.message or waiting.reason
+            text = f"node {pod.spec.node_name} cannot start container {status.name}: {said}"
+            return Diagnosis(reason=Reason.STARTING, text=text, advice=start_advice(pod, said))
+    return None
+
+
+def start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
+    """What can be done about what a node says of a pod that does not start; empty if that is not known."""
+    missing = _MISSING.search(said)
+    if missing is not None:
+        return (f"create {_KINDS[missing['kind'].lower()]} {pod.metadata.namespace}/{missing['name']}",)
+    if _CDI in said:
+        node = pod.spec.node_name
+        return (
+            f"restart the plugin of the driver on node {node}, which writes its CDI files again (a reboot may have removed them)",
+            "delete the pod, so that its devices are prepared again",
+        )
+    return ()
+
+
+def ended(pod: core_v1.Pod) -> str:
+    """How a pod ended, to be read behind its name: who ended it, what its node said, or how a container ended."""
+    if pod.status.phase == "Succeeded":
+        return "has finished (Succeeded)"
+    where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
+    for condition in pod.status.conditions:
+        if condition.type == _DISRUPTION and condition.status == "True":
+            said = one_line(condition.message or "") or condition.reason
+            return f"was evicted{where} and has failed ({condition.reason}): {said}"
+    if pod.status.reason:
+        said = one_line(pod.status.message)
+        return f"has failed{where} ({pod.status.reason}){f': {said}' if said else ''}"
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        last = status.state.terminated if status.state is not None else None
+        if last is not None and last.exit_code:
+            said = one_line(last.message)[:_MESSAGE_MAX] or last.reason
+            return f"has failed{where}: container {status.name} ended with exit code {last.exit_code} ({said})"
+    return f"has failed{where}"
+
+
+def unused_claims(pod: core_v1.Pod) -> list[str]:
+    """Claims of a pod, by their names in it, that none of its containers uses: no container gets their devices."""
+    used = {claim.name for each in _containers(pod) for claim in each.resources.claims}
+    return [entry.name for entry in pod.spec.resource_claims if entry.name not in used]
+
+
+def use_advice(pod: core_v1.Pod, claims: Sequence[str]) -> str:
+    """What to write so that a container gets the devices."""
+    entries = ", ".join(f"{{name: {name}}}" for name in claims)
+    return f"add claims: [{entries}] to the resources of container {pod.spec.containers[0].name}"
+
+
+def _containers(pod: core_v1.Pod) -> list[core_v1.Container]:
+    return [*pod.spec.init_containers, *pod.spec.containers]
+
+
+def _image(pod: core_v1.Pod, name: str, waiting: core_v1.ContainerStateWaiting) -> Diagnosis:
+    image = next((each.image for each in _containers(pod) if each.name == name), "")
+    said = _BACK_OFF.sub("", waiting.message)
+    text = f"node {pod.spec.node_name} cannot pull image {image} of container {name} ({waiting.reason})"
+    if _FORBIDDEN.search(said):
+        advice = f"give the pod an imagePullSecret that may pull {image}"
+    elif _ABSENT.search(said):
+        advice = f"correct the name or tag of image {image}"
+    else:
+        advice = "check the image's name, and that the node may pull it (imagePullSecrets)"
+    return Diagnosis(reason=Reason.IMAGE, text=f"{text}: {said}" if said else text, advice=(advice,))
+
+
+def _crashed(pod: core_v1.Pod, status: core_v1.ContainerStatus) -> Diagnosis:
+    last = status.last_state.terminated if status.last_state is not None else None
+    times = count(status.restart_count, "restart")
+    if last is not None and last.reason == _OOM:
+        container = next((each for each in _containers(pod) if each.name == status.name), None)
+        limit = container.resources.limits.get("memory") if container is not None else None
+        than = f"its limit of {limit}" if limit is not None else "the node could give it"
+        text = f"container {status.name} was killed on node {pod.spec.node_name} for using more memory than {than} (OOMKilled, {times})"
+        return Diagnosis(
+            reason=Reason.OUT_OF_MEMORY, text=text, advice=(f"raise the memory limit of container {status.name}",)
+        )
+    how = f"exit code {last.exit_code}, {times}" if last is not None else times
+    said = one_line(last.message)[:_MESSAGE_MAX] if last is not None else ""
+    text = (
+        f"container {status.name} crashes on node {pod.spec.node_name} ({CRASHED}: {how}{f': {said}' if said else ''})"
+    )
+    metadata = pod.metadata
+    log = f"see what it said: kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name} --previous"
+    unused = unused_claims(pod)
+    if not unused:
+        return Diagnosis(reason=Reason.CRASH, text=text, advice=(log,))
+    text += f", and no container uses its {named('claim', unused)}, so none has the {'device' if len(unused) == 1 else 'devices'}"
+    return Diagnosis(reason=Reason.CRASH, text=text, advice=(use_advice(pod, unused), log))

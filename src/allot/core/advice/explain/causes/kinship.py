@@ -1,0 +1,44 @@
+"""Devices that pods of the same kind have: other replicas, or those that an update is about to replace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allot.core.advice.explain.holding import are_siblings, controller_of
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model import core_v1
+from allot.core.model.apps_v1 import ReplicaSet
+
+
+def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Pod]) -> str:
+    """What the pods that hold devices have to do with the one that waits: others of its controller, or of the one before."""
+    own = controller_of(pod)
+    if own is None or not users:
+        return ""
+    if are_siblings(pod, users):
+        return f", {'another pod' if len(users) == 1 else 'the other pods'} of {own.kind} {own.name}"
+    deployments = {_deployment(what_if, each) for each in users}
+    if deployments == {_deployment(what_if, pod)} and "" not in deployments:
+        return f", which the update of Deployment {deployments.pop()} replaces"
+    return ""
+
+
+def _deployment(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """The Deployment that a pod is of; empty if that is not known."""
+    maker = controller_of(pod)
+    made_by = what_if.get(ReplicaSet, maker.name, pod.metadata.namespace) if maker is not None else None
+    owners = made_by.metadata.owner_references if made_by is not None else ()
+    return next((each.name for each in owners if each.kind == "Deployment"), "")
+
+
+def kin_advice(what_if: WhatIfCluster, pod: core_v1.Pod, text: str) -> tuple[str, ...]:
+    """What can be done where the pods of one's own kind have the devices."""
+    own = controller_of(pod)
+    name = _deployment(what_if, pod)
+    if own is None:
+        return ()
+    if "which the update of Deployment" in text:
+        return (f"let the update delete old pods first: maxSurge: 0 and maxUnavailable: 1 in Deployment {name}",)
+    if f"of {own.kind} {own.name}" in text:
+        return (f"run fewer replicas of {f'Deployment {name}' if name else f'{own.kind} {own.name}'}",)
+    return ()

@@ -1,0 +1,158 @@
+"""Who holds devices: pods that run, pods that have finished or are gone, or nobody; and who of them matters least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from allot.core.advice.explain.wording import count, joined, named
+from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.meta import OwnerReference
+from allot.core.model.scheduling_v1 import PREEMPT_NEVER
+
+FINISHED = ("Succeeded", "Failed")
+_PODS = "pods"
+_SHOWN_MAX = 2
+# Below every priority that a pod can have.
+NOBODY = -(2**31) - 1
+
+
+class Possessor(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that has devices, and those for whom it is reserved."""
+
+    claim: api.ResourceClaim
+    running: tuple[core_v1.Pod, ...] = ()
+    # Pods that are being deleted, but are still there.
+    ending: tuple[core_v1.Pod, ...] = ()
+    finished: tuple[core_v1.Pod, ...] = ()
+    # Names of pods that do not exist any more.
+    gone: tuple[str, ...] = ()
+    # Users that the snapshot does not tell about: of other kinds, or of namespaces without any pod in it.
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def priority(self) -> int:
+        """Of the most important pod; those that are going anyway are not important."""
+        return max((pod.spec.priority or 0 for pod in self.running), default=0 if self.unseen else NOBODY)
+
+    @property
+    def pods(self) -> tuple[core_v1.Pod, ...]:
+        """Pods that are there, in whatever state."""
+        return (*self.running, *self.ending, *self.finished)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody would miss the devices."""
+        return not self.running and not self.ending and not self.unseen
+
+    @property
+    def is_going(self) -> bool:
+        """Whether the claim has been deleted, but is kept by its finalizer."""
+        return self.claim.metadata.deletion_timestamp is not None
+
+    @property
+    def text(self) -> str:
+        """The object to look at first, and what is odd about it."""
+        if self.running:
+            return named("pod", map(full_name, self.running))
+        if self.ending:
+            return joined([_ending_text(pod) for pod in self.ending[:_SHOWN_MAX]])
+        claim = f"claim {full_name(self.claim)}{' (being deleted)' if self.is_going else ''}"
+        if self.unseen:
+            return f"{claim} for {joined(self.unseen[:_SHOWN_MAX])}"
+        if self.finished:
+            verb = "has" if len(self.finished) == 1 else "have"
+            return f"{named('pod', map(full_name, self.finished))}, which {verb} finished"
+        if self.gone:
+            verb = "exists" if len(self.gone) == 1 else "exist"
+            return f"{claim}, reserved for {named('pod', self.gone)}, which no longer {verb}"
+        return f"{claim}, which no pod uses"
+
+
+def _ending_text(pod: core_v1.Pod) -> str:
+    metadata = pod.metadata
+    kept = f" (kept by {named('finalizer', metadata.finalizers)})" if metadata.finalizers else ""
+    return f"pod {full_name(pod)}, which has been terminating since {metadata.deletion_timestamp}{kept}"
+
+
+def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
+    """Who has the devices of a claim."""
+    namespace = claim.metadata.namespace
+    running, ending, finished, gone, unseen = [], [], [], [], []
+    for user in claim.status.reserved_for:
+        if user.resource != _PODS:
+            unseen.append(f"{user.resource.removesuffix('s')} {namespace}/{user.name}")
+            continue
+        pod = what_if.get(core_v1.Pod, user.name, namespace)
+        if pod is None or (user.uid and pod.metadata.uid and pod.metadata.uid != user.uid):
+            if what_if.has_pods_in(namespace):
+                gone.append(f"{namespace}/{user.name}")
+            else:
+                unseen.append(f"pod {namespace}/{user.name}")
+        elif pod.status.phase in FINISHED:
+            finished.append(pod)
+        elif pod.metadata.deletion_timestamp is not None:
+            ending.append(pod)
+        else:
+            running.append(pod)
+    return Possessor(
+        claim=claim,
+        running=tuple(running),
+        ending=tuple(ending),
+        finished=tuple(finished),
+        gone=tuple(gone),
+        unseen=tuple(unseen),
+    )
+
+
+def controller_of(pod: core_v1.Pod) -> OwnerReference | None:
+    """Who made a pod, and makes another one if it goes; None if nobody does."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def are_siblings(pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> bool:
+    """Whether others, who are there, were all made by the controller of a pod: it would make them again."""
+    own = controller_of(pod)
+    return (
+        own is not None
+        and bool(others)
+        and all((maker := controller_of(other)) is not None and maker.uid == own.uid for other in others)
+    )
+
+
+def importance(found: Possessor, devices: int, namespace: str) -> tuple[int, int, int, str]:
+    """A key that sorts those first who matter least to a pod of a namespace: of low priority, its own namespace's, with few
+    devices."""
+    foreign = int(found.claim.metadata.namespace != namespace)
+    return found.priority, foreign, devices, full_name(found.claim)
+
+
+def holders_text(found: Sequence[Possessor], more: int = 0) -> str:
+    """`pod default/a, pod default/b and 3 more`. more: those that are not in the list."""
+    texts = list(dict.fromkeys(each.text for each in found))
+    rest = len(texts) - _SHOWN_MAX + more
+    if rest > 0 and len(texts) >= _SHOWN_MAX:
+        # One more needs no more room than its number.
+        return joined([*texts[:_SHOWN_MAX], count(rest, "other")])
+    return joined(texts)
+
+
+def priorities_text(pod: core_v1.Pod, group_policy: str, found: Iterable[Possessor]) -> str:
+    """What priorities have to do with it; empty if nothing."""
+    own = pod.spec.priority or 0
+    held = [each.priority for each in found if each.running]
+    if not held:
+        return ""
+    who = "it has" if len(held) == 1 else "they have"
+    if min(held) > own:
+        return f" ({who} a higher priority, {min(held)}, than the pod, {own})"
+    if min(held) < own and PREEMPT_NEVER in (pod.spec.preemption_policy, group_policy):
+        whose = "PodGroup" if group_policy == PREEMPT_NEVER else "pod"
+        who = who if max(held) < own else "some have"
+        return (
+            f" ({who} a lower priority, {min(held)}, than the pod, {own}, but the {whose}'s preemptionPolicy is Never)"
+        )
+    return ""

@@ -1,0 +1,90 @@
+"""The kinds of workloads that can be asked about, by the names that kubectl knows, and all of them that are not as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from allot.core.advice.explain.report import Explanation, Reason, State
+from allot.core.advice.explain.workloads.autoscalers import explain_autoscaler
+from allot.core.advice.explain.workloads.deployments import explain_deployment, explain_replica_set
+from allot.core.advice.explain.workloads.jobs import explain_cron_job, explain_job
+from allot.core.advice.explain.workloads.scene import Scene
+from allot.core.advice.explain.workloads.services import explain_service
+from allot.core.advice.explain.workloads.sets import explain_daemon_set, explain_stateful_set
+from allot.core.advice.explain.workloads.storage import explain_volume_claim
+from allot.core.model import core_v1
+from allot.core.model.apps_v1 import DaemonSet, Deployment, ReplicaSet, StatefulSet
+from allot.core.model.batch_v1 import CronJob, Job
+from allot.core.model.meta import APIStruct, ObjectMeta
+from allot.core.model.observed_v1 import HorizontalPodAutoscaler
+from allot.core.workloads.ownership import controller_reference
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A kind that can be asked about. words: singular, plural and short name."""
+
+    type: type[APIStruct]
+    explain: Callable[..., Explanation]
+    words: tuple[str, ...]
+
+
+WORKLOADS: tuple[Workload, ...] = (
+    Workload(Deployment, explain_deployment, ("deployment", "deployments", "deploy")),
+    Workload(StatefulSet, explain_stateful_set, ("statefulset", "statefulsets", "sts")),
+    Workload(DaemonSet, explain_daemon_set, ("daemonset", "daemonsets", "ds")),
+    Workload(ReplicaSet, explain_replica_set, ("replicaset", "replicasets", "rs")),
+    Workload(CronJob, explain_cron_job, ("cronjob", "cronjobs", "cj")),
+    Workload(Job, explain_job, ("job", "jobs")),
+    Workload(
+        HorizontalPodAutoscaler, explain_autoscaler, ("horizontalpodautoscaler", "horizontalpodautoscalers", "hpa")
+    ),
+    Workload(
+        core_v1.PersistentVolumeClaim,
+        explain_volume_claim,
+        ("persistentvolumeclaim", "persistentvolumeclaims", "pvc"),
+    ),
+    Workload(core_v1.Service, explain_service, ("service", "services", "svc")),
+)
+BY_WORD: Mapping[str, Workload] = {word: each for each in WORKLOADS for word in each.words}
+# Not as it could be, but as somebody wants it.
+_CHOSEN = (Reason.SUSPENDED, Reason.PAUSED, Reason.AT_MAXIMUM, Reason.WAITS_FOR_CONSUMER)
+
+
+def explain_workload(scene: Scene, kind: Workload, object_: APIStruct, *, briefly: bool) -> Explanation:
+    """Why an object is not as wanted, or that it is."""
+    return kind.explain(scene, object_, briefly=briefly)
+
+
+def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
+    """The workload that an object belongs to in the end; the object itself if that is not known."""
+    known: set[str] = set()
+    while True:
+        reference = controller_reference(_metadata(object_))
+        if reference is None or reference.uid in known:
+            return object_
+        known.add(reference.uid)
+        kind = BY_WORD.get(reference.kind.lower())
+        owner = scene.what_if.get(kind.type, reference.name, _metadata(object_).namespace) if kind is not None else None
+        if owner is None or _metadata(owner).uid != reference.uid:
+            return object_
+        object_ = owner
+
+
+def wrong_workloads(scene: Scene, namespace: str | None) -> Iterator[Explanation]:
+    """Every workload that is not as wanted, only its cause: each once, under what it belongs to in the end."""
+    for kind in WORKLOADS:
+        objects: list[Any] = scene.what_if.all(kind.type)
+        for each in sorted(objects, key=lambda one: (one.metadata.namespace, one.metadata.name)):
+            if namespace not in (None, each.metadata.namespace) or top_owner(scene, each) is not each:
+                continue
+            found = explain_workload(scene, kind, each, briefly=True)
+            if found.state is State.NOT_AS_WANTED and found.reason not in _CHOSEN:
+                yield found
+
+
+def _metadata(object_: APIStruct) -> ObjectMeta:
+    found: ObjectMeta = object_.metadata  # type: ignore[attr-defined]
+    return found

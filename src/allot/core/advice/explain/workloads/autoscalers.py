@@ -1,0 +1,74 @@
+"""HorizontalPodAutoscalers: why one does not scale."""
+
+from __future__ import annotations
+
+from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.wording import count, listed
+from allot.core.advice.explain.workloads.scene import Scene, as_wanted, not_as_wanted
+from allot.core.advice.nearest import nearest
+from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
+from allot.core.model.meta import APIStruct
+from allot.core.model.observed_v1 import HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
+
+_TARGETS: dict[str, type[APIStruct]] = {"Deployment": Deployment, "ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet}
+
+
+def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly: bool) -> Explanation:  # noqa: ARG001
+    """Why an autoscaler does not scale, or no further."""
+    kind, spec, status = "HorizontalPodAutoscaler", found.spec, found.status
+    target = spec.scale_target_ref
+    missing = _missing_target(scene, found)
+    if missing is not None:
+        return missing
+    if not status.conditions:
+        advice = (
+            "check that horizontal-pod-autoscaler-controller runs: allot controllers, or a kube-controller-manager",
+        )
+        text = "has not been looked at by any controller since it was created"
+        return not_as_wanted(kind, found, Reason.NOT_OBSERVED, text, advice=advice)
+    able, active = _condition(found, "AbleToScale"), _condition(found, "ScalingActive")
+    if able is not None and able.status == "False":
+        text = f"cannot scale {target.kind} {target.name} ({able.reason}): {able.message}"
+        return not_as_wanted(kind, found, Reason.TARGET_MISSING, text)
+    if active is not None and active.status == "False":
+        if active.reason == "ScalingDisabled":
+            return as_wanted(kind, found, f"rests: {target.kind} {target.name} is scaled to 0")
+        text = f"does not scale {target.kind} {target.name} ({active.reason}): {active.message}"
+        return not_as_wanted(kind, found, Reason.METRIC_MISSING, text, advice=_advice(active.reason))
+    limited = _condition(found, "ScalingLimited")
+    if limited is not None and limited.status == "True" and status.current_replicas >= spec.max_replicas:
+        text = f"is at its maximum of {count(spec.max_replicas, 'replica')}, and its metrics ask for more"
+        advice = (f"raise spec.maxReplicas of HorizontalPodAutoscaler {found.metadata.name}",)
+        return not_as_wanted(kind, found, Reason.AT_MAXIMUM, text, advice=advice)
+    text = f"keeps {target.kind} {target.name} at {count(status.desired_replicas, 'replica')} (of {spec.min_replicas or 1} to {spec.max_replicas})"
+    return as_wanted(kind, found, text)
+
+
+def _condition(found: HorizontalPodAutoscaler, type_: str) -> HorizontalPodAutoscalerCondition | None:
+    return next((each for each in found.status.conditions if each.type == type_), None)
+
+
+def _missing_target(scene: Scene, found: HorizontalPodAutoscaler) -> Explanation | None:
+    target, namespace = found.spec.scale_target_ref, found.metadata.namespace
+    type_ = _TARGETS.get(target.kind)
+    if type_ is None or type_ in scene.what_if.unread or scene.what_if.get(type_, target.name, namespace) is not None:
+        return None
+    names = sorted(
+        each.metadata.name  # type: ignore[attr-defined]
+        for each in scene.what_if.all(type_)
+        if each.metadata.namespace == namespace  # type: ignore[attr-defined]
+    )
+    meant = nearest(target.name, names)
+    there = f"did you mean {meant}?" if meant is not None else f"there is {listed(names)}" if names else "there is none"
+    text = f"has nothing to scale: {target.kind} {namespace}/{target.name} does not exist ({there})"
+    return not_as_wanted("HorizontalPodAutoscaler", found, Reason.TARGET_MISSING, text)
+
+
+def _advice(reason: str) -> tuple[str, ...]:
+    if reason == "FailedGetResourceMetric":
+        return ("check that kubectl top pods shows the pods, and that their containers have requests of that resource",)
+    if reason in ("FailedGetPodsMetric", "FailedGetObjectMetric", "FailedGetContainerResourceMetric"):
+        return ("check that the pods publish the metric: kubectl get --raw /apis/custom.metrics.k8s.io/v1beta2",)
+    if reason == "FailedGetExternalMetric":
+        return ("check that the metric is published: kubectl get --raw /apis/external.metrics.k8s.io/v1beta1",)
+    return ()

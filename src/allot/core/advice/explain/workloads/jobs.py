@@ -1,0 +1,206 @@
+"""Jobs and CronJobs: failed, suspended, held back, or not due."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from allot.core.advice.explain.report import Explanation, Reason, State
+from allot.core.advice.explain.wording import count, duration
+from allot.core.advice.explain.workloads.scene import (
+    Scene,
+    as_wanted,
+    budgets,
+    held_back,
+    live_pods,
+    not_as_wanted,
+    not_created,
+    of_pod,
+)
+from allot.core.cron import Schedule, ScheduleError, time_zone
+from allot.core.lifecycle.times import seconds_of
+from allot.core.model import core_v1
+from allot.core.model.batch_v1 import CronJob, Job, JobCondition
+from allot.core.workloads.cron_job import latest_due, schedule_of
+
+_CONTROLLER = "kubernetes.io/job-controller"
+_BACKOFF_LIMIT = 6
+# A controller that is at work is not this late.
+_LATE_S = 60.0
+
+
+# --- Job ---
+
+
+def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
+    """Why a Job has not completed."""
+    kind, spec, status = "Job", found.spec, found.status
+    done = _condition(found, "Complete")
+    if done is not None:
+        return as_wanted(kind, found, f"has completed: {count(status.succeeded, 'pod')} succeeded", Reason.ENDED)
+    failed = _condition(found, "Failed") or _condition(found, "FailureTarget")
+    if failed is not None:
+        return _failed(scene, found, failed)
+    if spec.managed_by is not None and spec.managed_by != _CONTROLLER:
+        return as_wanted(kind, found, f"is left to {spec.managed_by} (spec.managedBy)")
+    if spec.suspend:
+        resume = f'kubectl patch job {found.metadata.name} -n {found.metadata.namespace} -p \'{{"spec":{{"suspend":false}}}}\''
+        return not_as_wanted(
+            kind, found, Reason.SUSPENDED, "is suspended (spec.suspend): it makes no pods", advice=(resume,)
+        )
+    if status.start_time is None and not status.conditions:
+        advice = ("check that job-controller runs: allot controllers, or a kube-controller-manager",)
+        text = "has not been looked at by any controller since it was created"
+        return not_as_wanted(kind, found, Reason.NOT_OBSERVED, text, advice=advice)
+    pods = scene.owned_by(core_v1.Pod, found)
+    progress = f"has {status.succeeded} of {count(_completions(found), 'completion')}"
+    held = held_back(scene, pods, briefly=briefly)
+    if held is not None:
+        made = not_as_wanted(kind, found, held.explanation.reason, f"{progress}: {held.text}")
+        return of_pod(made, held.explanation, budgets(scene, pods))
+    if live_pods(pods):
+        return as_wanted(kind, found, f"{progress} and {count(len(live_pods(pods)), 'pod')} running")
+    refused = not_created(scene, kind, found, progress)
+    if refused is not None:
+        return refused
+    if status.failed:
+        limit = _BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
+        text = f"{progress}: it waits before it tries again ({count(status.failed, 'pod')} failed{_last_end(scene, found)}, backoffLimit {limit})"
+        return not_as_wanted(kind, found, Reason.BACK_OFF, text, advice=_logs(scene, found))
+    return not_as_wanted(kind, found, Reason.PROGRESSING, f"{progress}: its controller is at work")
+
+
+def _completions(found: Job) -> int:
+    if found.spec.completions is not None:
+        return found.spec.completions
+    return 1 if found.spec.parallelism is None else found.spec.parallelism
+
+
+def _condition(found: Job, type_: str) -> JobCondition | None:
+    return next((each for each in found.status.conditions if each.type == type_ and each.status == "True"), None)
+
+
+def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
+    status = found.status
+    text = f"has failed ({failed.reason}): {failed.message}{_last_end(scene, found)}"
+    details = []
+    if failed.reason == "BackoffLimitExceeded":
+        limit = _BACKOFF_LIMIT if found.spec.backoff_limit is None else found.spec.backoff_limit
+        details.append(f"{count(status.failed, 'pod')} failed; backoffLimit is {limit}")
+    if failed.reason == "DeadlineExceeded":
+        details.append(f"activeDeadlineSeconds is {found.spec.active_deadline_seconds}")
+    if status.failed_indexes:
+        details.append(f"failed indexes: {status.failed_indexes}")
+    return not_as_wanted("Job", found, Reason.JOB_FAILED, text, details=details, advice=_logs(scene, found))
+
+
+def _failed_pods(scene: Scene, found: Job) -> list[core_v1.Pod]:
+    pods = [pod for pod in scene.owned_by(core_v1.Pod, found) if pod.status.phase == "Failed"]
+    return sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+
+
+def _last_end(scene: Scene, found: Job) -> str:
+    """How the last pod failed."""
+    pods = _failed_pods(scene, found)
+    if not pods:
+        return ""
+    pod = pods[-1]
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        ended = status.state.terminated if status.state is not None else None
+        if ended is not None and ended.exit_code:
+            why = f", {ended.reason}" if ended.reason and ended.reason != "Error" else ""
+            return f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}"
+    said = pod.status.message or pod.status.reason
+    return f"; pod {pod.metadata.name} failed{f': {said}' if said else ''}"
+
+
+def _logs(scene: Scene, found: Job) -> tuple[str, ...]:
+    pods = _failed_pods(scene, found)
+    if not pods:
+        return ()
+    return (f"see what it said: kubectl logs -n {found.metadata.namespace} {pods[-1].metadata.name}",)
+
+
+# --- CronJob ---
+
+
+def explain_cron_job(scene: Scene, found: CronJob, *, briefly: bool) -> Explanation:
+    """Why a CronJob does not run, or what became of its last run."""
+    kind, spec, status = "CronJob", found.spec, found.status
+    if spec.time_zone is not None and time_zone(spec.time_zone) is None:
+        text = f'has a time zone that does not exist (spec.timeZone "{spec.time_zone}"): it never runs'
+        return not_as_wanted(kind, found, Reason.SCHEDULE_INVALID, text)
+    try:
+        schedule = schedule_of(spec)
+    except ScheduleError as error:
+        text = f'has a schedule that cannot be read (spec.schedule "{spec.schedule}"): {error}'
+        return not_as_wanted(kind, found, Reason.SCHEDULE_INVALID, text)
+    if spec.suspend:
+        resume = f'kubectl patch cronjob {found.metadata.name} -n {found.metadata.namespace} -p \'{{"spec":{{"suspend":false}}}}\''
+        return not_as_wanted(
+            kind, found, Reason.SUSPENDED, "is suspended (spec.suspend): it makes no jobs", advice=(resume,)
+        )
+    jobs = scene.owned_by(Job, found)
+    active = [job for job in jobs if job.metadata.name in {each.name for each in status.active}]
+    for job in active:
+        last = explain_job(scene, job, briefly=briefly)
+        if last.state is State.NOT_AS_WANTED:
+            forbids = (
+                "; with concurrencyPolicy Forbid no other job starts before it ends"
+                if spec.concurrency_policy == "Forbid"
+                else ""
+            )
+            text = f"waits for its job: {last.cause}{forbids}"
+            reason = Reason.STILL_RUNNING if forbids else last.reason
+            return of_pod(not_as_wanted(kind, found, reason, text), last)
+    now = scene.what_if.taken_at
+    since = status.last_schedule_time or found.metadata.creation_timestamp
+    if now is not None and since is not None:
+        missed = _missed(scene, found, _due(schedule, seconds_of(since), now), now, bool(active))
+        if missed is not None:
+            return missed
+    finished = [job for job in jobs if _condition(job, "Complete") or _condition(job, "Failed")]
+    newest = max(finished, key=lambda job: str(job.status.start_time or ""), default=None)
+    if newest is not None and _condition(newest, "Failed") is not None:
+        last = explain_job(scene, newest, briefly=briefly)
+        return of_pod(not_as_wanted(kind, found, last.reason, f"runs, and its last job failed: {last.cause}"), last)
+    running = f", {count(len(active), 'job')} running" if active else ""
+    upcoming = schedule.next_after(now) if now is not None else None
+    when = f", next at {_time(upcoming)}" if upcoming is not None else ""
+    return as_wanted(kind, found, f"runs by its schedule{running}{when}")
+
+
+def _due(schedule: Schedule, since_s: float, now_s: float) -> int | None:
+    """The time that is due and was not served."""
+    try:
+        return latest_due(schedule, since_s, now_s).time
+    except ScheduleError:
+        return None
+
+
+def _missed(scene: Scene, found: CronJob, due: int | None, now_s: float, is_active: bool) -> Explanation | None:
+    spec = found.spec
+    if due is None or now_s - due < _LATE_S:
+        return None
+    if is_active and spec.concurrency_policy == "Forbid":
+        text = (
+            f"did not start a job at {_time(due)} because the one before still runs and concurrencyPolicy is Forbid "
+            f"({', '.join(each.name for each in found.status.active)})"
+        )
+        advice = ("set concurrencyPolicy: Allow or Replace, or give jobs a deadline (activeDeadlineSeconds)",)
+        return not_as_wanted("CronJob", found, Reason.STILL_RUNNING, text, advice=advice)
+    deadline = spec.starting_deadline_seconds
+    late = f"missed its run of {_time(due)}, {duration(int(now_s - due))} ago"
+    if deadline is not None and now_s - due > deadline:
+        text = f"{late}: startingDeadlineSeconds ({deadline}) has passed, so that it waits for the next one"
+        return not_as_wanted("CronJob", found, Reason.SCHEDULE_MISSED, text)
+    events = scene.events("CronJob", found, "FailedCreate")
+    if events:
+        return not_as_wanted("CronJob", found, Reason.PODS_NOT_CREATED, f"{late}: {events[0].message}")
+    advice = ("check that cronjob-controller runs: allot controllers, or a kube-controller-manager",)
+    return not_as_wanted(
+        "CronJob", found, Reason.SCHEDULE_MISSED, f"{late}: no controller has started it", advice=advice
+    )
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,263 @@
+"""What explanations of workloads look at: which pods belong to whom, what was reported, and how a pod is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.report import Change, Explanation, Reason, State
+from allot.core.advice.explain.wording import count, listed, plural
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model import core_v1, observed_v1, policy_v1
+from allot.core.model.meta import APIStruct, LabelSelector, ObjectMeta, RawJSON
+from allot.core.workloads.ownership import controller_reference, selector_of
+from allot.core.workloads.pod_states import is_ready
+from allot.core.workloads.pod_templates import template_value
+
+# Pods of one workload are alike: so many are asked why they wait.
+_ASKED_MAX = 12
+_PLURALS = (("is ", "are "), ("waits ", "wait "), ("runs ", "run "), ("has ", "have "))
+
+
+class HasMetadata(Protocol):
+    """An object."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its metadata."""
+
+
+T = TypeVar("T", bound=APIStruct)
+ExplainPod = Callable[[core_v1.Pod, bool], Explanation]
+
+
+class Scene:
+    """A cluster in which workloads are explained. explain_pod: asked with a pod, and whether only its cause is wanted."""
+
+    def __init__(self, what_if: WhatIfCluster, explain_pod: ExplainPod) -> None:
+        self.what_if = what_if
+        self.explain_pod = explain_pod
+        # Made when they are needed: a cluster may have very many of each.
+        self._owned: dict[type[APIStruct], dict[str, list[APIStruct]]] = {}
+        self._events: dict[tuple[str, str, str], list[observed_v1.Event]] | None = None
+        self._pods: dict[str, list[core_v1.Pod]] | None = None
+
+    def owned_by(self, type_: type[T], owner: HasMetadata) -> list[T]:
+        """The objects of a kind that an owner controls, by name."""
+        by_owner = self._owned.get(type_)
+        if by_owner is None:
+            by_owner = self._owned[type_] = {}
+            for each in self.what_if.all(type_):
+                reference = controller_reference(_metadata(each))
+                if reference is not None:
+                    by_owner.setdefault(reference.uid, []).append(each)
+        found = by_owner.get(owner.metadata.uid, ()) if owner.metadata.uid else ()
+        return sorted(found, key=lambda each: _metadata(each).name)  # type: ignore[arg-type]
+
+    def events(self, kind: str, object_: HasMetadata, *reasons: str) -> list[observed_v1.Event]:
+        """Events about an object for some reasons, the newest first."""
+        if self._events is None:
+            self._events = {}
+            for event in self.what_if.all(observed_v1.Event):
+                about = event.involved_object
+                key = (about.kind, about.namespace or event.metadata.namespace, about.name)
+                self._events.setdefault(key, []).append(event)
+        metadata = object_.metadata
+        found = [
+            event
+            for event in self._events.get((kind, metadata.namespace, metadata.name), ())
+            if event.reason in reasons and event.involved_object.uid in ("", metadata.uid)
+        ]
+        return sorted(found, key=lambda event: event.seen_at, reverse=True)
+
+    def pods_in(self, namespace: str) -> list[core_v1.Pod]:
+        """The pods of a namespace."""
+        if self._pods is None:
+            self._pods = {}
+            for pod in self.what_if.all(core_v1.Pod):
+                self._pods.setdefault(pod.metadata.namespace, []).append(pod)
+        return self._pods.get(namespace, [])
+
+
+def _metadata(object_: APIStruct) -> ObjectMeta:
+    found: ObjectMeta = object_.metadata  # type: ignore[attr-defined]
+    return found
+
+
+def live_pods(pods: Iterable[core_v1.Pod]) -> list[core_v1.Pod]:
+    """Pods that have not ended and are not about to."""
+    return [pod for pod in pods if pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None]
+
+
+# --- explanations ---
+
+
+def not_as_wanted(
+    kind: str,
+    object_: HasMetadata,
+    reason: Reason,
+    text: str,
+    *,
+    details: Sequence[str] = (),
+    advice: Sequence[str] = (),
+) -> Explanation:
+    """Why an object is not as wanted. text: to be read behind its kind and name."""
+    metadata = object_.metadata
+    return Explanation(
+        kind=kind,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        state=State.NOT_AS_WANTED,
+        reason=reason,
+        cause=f"{kind} {metadata.namespace}/{metadata.name} {text}",
+        details=tuple(details),
+        changes=tuple(Change(text=each) for each in advice),
+    )
+
+
+def as_wanted(kind: str, object_: HasMetadata, text: str, reason: Reason = Reason.AS_WANTED) -> Explanation:
+    """That an object is as it should be."""
+    state = State.ENDED if reason is Reason.ENDED else State.AS_WANTED
+    return replace(not_as_wanted(kind, object_, reason, text), state=state)
+
+
+def of_pod(found: Explanation, pod: Explanation, details: Sequence[str] = ()) -> Explanation:
+    """An explanation of a workload with all that was found out about the pod that keeps it back."""
+    return replace(
+        pod,
+        kind=found.kind,
+        namespace=found.namespace,
+        name=found.name,
+        state=found.state,
+        reason=found.reason,
+        cause=found.cause,
+        details=(*details, *found.details, *pod.details),
+        changes=found.changes or pod.changes,
+    )
+
+
+# --- pods that keep a workload back ---
+
+
+class HeldBack:
+    """Pods that do not run, or are not ready, with the cause that most of them have."""
+
+    def __init__(self, pods: Sequence[core_v1.Pod], text: str, explanation: Explanation) -> None:
+        self.pods = pods
+        # To be read behind a number of pods ready: who, and why.
+        self.text = text
+        self.explanation = explanation
+
+
+def held_back(scene: Scene, pods: Iterable[core_v1.Pod], *, briefly: bool) -> HeldBack | None:
+    """What keeps pods from being ready; None if they all are."""
+    unready = [pod for pod in live_pods(pods) if not is_ready(pod)]
+    if not unready:
+        return None
+    causes: dict[str, list[core_v1.Pod]] = {}
+    found: dict[str, Explanation] = {}
+    for pod in unready[:_ASKED_MAX]:
+        explanation = scene.explain_pod(pod, True)
+        line = explanation.cause.removeprefix(f"{pod.metadata.namespace}/{pod.metadata.name} ")
+        if explanation.state is State.PLACED and explanation.reason is Reason.PLACED:
+            line = f"runs on node {pod.spec.node_name} and is not ready{_condition(pod)}"
+            explanation = replace(explanation, reason=Reason.NOT_READY)
+        causes.setdefault(line, []).append(pod)
+        found.setdefault(line, explanation)
+    # What waits for devices says more than what is about to start.
+    line = max(causes, key=lambda each: (found[each].reason not in (Reason.STARTING, Reason.FITS), len(causes[each])))
+    members = causes[line]
+    others = len(unready) - len(members) if len(causes) > 1 else 0
+    number = len(unready) - others
+    names = listed([pod.metadata.name for pod in members])
+    who = f"pod {names}" if number == 1 else f"pods {names}" if number == len(members) else f"{number} pods ({names})"
+    more = f"; {count(others, 'other pod')} {'is' if others == 1 else 'are'} not ready either" if others else ""
+    explanation = found[line]
+    if not briefly and explanation.reason is not Reason.NOT_READY:
+        explanation = replace(scene.explain_pod(members[0], False), reason=explanation.reason)
+    return HeldBack(members, f"{who} {_of_many(line) if number > 1 else line}{more}", explanation)
+
+
+def _condition(pod: core_v1.Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "Ready" and condition.status != "True" and condition.message:
+            return f": {condition.message}"
+    return ""
+
+
+def _of_many(line: str) -> str:
+    for one, many in _PLURALS:
+        if line.startswith(one):
+            return many + line.removeprefix(one)
+    return line
+
+
+# --- what several kinds have in common ---
+
+
+def unobserved(kind: str, object_: HasMetadata, observed_generation: int, controller: str) -> Explanation | None:
+    """An object that no controller has looked at since it was made or changed."""
+    if observed_generation >= object_.metadata.generation:
+        return None
+    since = "its last change" if observed_generation else "it was created"
+    text = f"has not been looked at by any controller since {since}"
+    advice = (f"check that {controller} runs: allot controllers, or a kube-controller-manager",)
+    return not_as_wanted(kind, object_, Reason.NOT_OBSERVED, text, advice=advice)
+
+
+def mismatch(
+    kind: str, object_: HasMetadata, selector: LabelSelector | None, template: RawJSON | None
+) -> Explanation | None:
+    """A selector that does not select the pods that its template makes."""
+    if template is None:
+        return None
+    metadata = template_value(template).get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    requirements = selector_of(selector)
+    if requirements is None:
+        text = "selects nothing, or everything: spec.selector is empty, and its controller does not act on it"
+        return not_as_wanted(kind, object_, Reason.SELECTOR_MISMATCH, text)
+    if requirements.matches(labels):
+        return None
+    wanted = ", ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items())) if selector else ""
+    has = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "no labels"
+    text = f"selects pods with {wanted or 'other labels'}, and its template makes pods with {has}: it would never find its own pods"
+    advice = ("give spec.template.metadata.labels the labels that spec.selector asks for",)
+    return not_as_wanted(kind, object_, Reason.SELECTOR_MISMATCH, text, advice=advice)
+
+
+def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: str = "") -> Explanation | None:
+    """Pods that the API server does not take: quotas, admission, validation. said: what a condition says about it."""
+    if not said:
+        events = scene.events(kind, object_, "FailedCreate")
+        said = events[0].message if events else ""
+    if not said:
+        return None
+    said = said.removeprefix("Error creating: ")
+    text = f"{ready} because its pods cannot be created: {said}"
+    advice = ("raise the quota, or ask for less",) if "exceeded quota" in said else ()
+    return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
+
+
+def budgets(scene: Scene, pods: Iterable[core_v1.Pod]) -> list[str]:
+    """Budgets that let no pod of these be evicted now, a sentence each."""
+    found = []
+    members = list(pods)
+    for budget in scene.what_if.all(policy_v1.PodDisruptionBudget):
+        requirements = selector_of(budget.spec.selector)
+        if requirements is None or budget.status.disruptions_allowed > 0:
+            continue
+        if any(
+            pod.metadata.namespace == budget.metadata.namespace and requirements.matches(pod.metadata.labels)
+            for pod in members
+        ):
+            found.append(f"PodDisruptionBudget {budget.metadata.name} lets none of its pods be evicted now")
+    return found
+
+
+def ready_text(ready: int, wanted: int, word: str = "pod") -> str:
+    """`has 1 of 3 pods ready`."""
+    return f"has {ready} of {wanted} {word if wanted == 1 else plural(word)} ready"

@@ -1,0 +1,158 @@
+"""StatefulSets, whose pods come one after the other, and DaemonSets, whose pods belong to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.wording import count, joined, listed
+from allot.core.advice.explain.workloads.scene import (
+    Scene,
+    as_wanted,
+    budgets,
+    held_back,
+    live_pods,
+    mismatch,
+    not_as_wanted,
+    not_created,
+    of_pod,
+    ready_text,
+    unobserved,
+)
+from allot.core.model import core_v1
+from allot.core.model.apps_v1 import DaemonSet, StatefulSet
+from allot.core.model.codec import DecodeError
+from allot.core.workloads.daemonset_nodes import Placement, placement_of
+from allot.core.workloads.pod_states import is_ready
+
+_REVISION = "controller-revision-hash"
+_PARALLEL = "Parallel"
+
+
+# --- StatefulSet ---
+
+
+def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> Explanation:
+    """Why a StatefulSet does not have the pods that are wanted."""
+    kind, spec, status = "StatefulSet", found.spec, found.status
+    early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
+        kind, found, status.observed_generation, "statefulset-controller"
+    )
+    if early is not None:
+        return early
+    wanted = 1 if spec.replicas is None else spec.replicas
+    pods = sorted(live_pods(scene.owned_by(core_v1.Pod, found)), key=lambda pod: _ordinal(pod.metadata.name))
+    ready = ready_text(sum(map(is_ready, pods)), wanted)
+    first = next((pod for pod in pods if not is_ready(pod)), None)
+    if first is None:
+        if len(pods) < wanted:
+            return not_created(scene, kind, found, ready) or not_as_wanted(
+                kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work"
+            )
+        old = [pod for pod in pods if status.update_revision and _is_old(pod, found)]
+        if not old:
+            return as_wanted(kind, found, f"has all of {count(wanted, 'pod')} ready")
+        return _outdated(found, [pod.metadata.name for pod in old])
+    ordered = spec.pod_management_policy != _PARALLEL
+    held = held_back(scene, [first] if ordered else pods, briefly=briefly)
+    assert held is not None, "a pod that is not ready holds the set back"
+    advice: list[str] = []
+    text = f"{ready}: {held.text}"
+    if ordered and len(pods) < wanted:
+        text += f"; pods come one after the other (OrderedReady), so that {count(wanted - len(pods), 'pod')} after it are not made"
+    if ordered and _is_old(first, found):
+        text += (
+            "; its template has been changed since, and a StatefulSet does not replace a pod that never became ready"
+        )
+        advice.append(f"kubectl delete pod {first.metadata.name} -n {first.metadata.namespace}, which makes it again")
+    reason = Reason.ORDERED if ordered and len(pods) < wanted else held.explanation.reason
+    made = not_as_wanted(kind, found, reason, text, advice=advice)
+    return of_pod(made, held.explanation, budgets(scene, pods))
+
+
+def _ordinal(name: str) -> tuple[int, str]:
+    number = name.rpartition("-")[2]
+    return (int(number) if number.isdecimal() and len(number) < 10 else 0, name)
+
+
+def _is_old(pod: core_v1.Pod, found: StatefulSet) -> bool:
+    revision = pod.metadata.labels.get(_REVISION, "")
+    return bool(found.status.update_revision) and revision != found.status.update_revision
+
+
+def _outdated(found: StatefulSet, names: list[str]) -> Explanation:
+    strategy = found.spec.update_strategy
+    rolling = strategy.rolling_update
+    if strategy.type == "OnDelete":
+        text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): with OnDelete they stay until somebody deletes them"
+        return as_wanted("StatefulSet", found, text)
+    if rolling is not None and rolling.partition:
+        text = f"has all pods ready; {listed(names)} keep an older template, as its partition {rolling.partition} says"
+        return as_wanted("StatefulSet", found, text)
+    text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): its update goes on"
+    return not_as_wanted("StatefulSet", found, Reason.PROGRESSING, text)
+
+
+# --- DaemonSet ---
+
+
+def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Explanation:
+    """Why a DaemonSet does not run on every node that it should run on."""
+    kind, spec, status = "DaemonSet", found.spec, found.status
+    early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
+        kind, found, status.observed_generation, "daemonset-controller"
+    )
+    if early is not None:
+        return early
+    wanted = status.desired_number_scheduled
+    if not wanted:
+        return _nowhere(scene, found)
+    pods = scene.owned_by(core_v1.Pod, found)
+    ready = f"runs on {status.number_ready} of {count(wanted, 'node')}"
+    if len(live_pods(pods)) < wanted:
+        refused = not_created(scene, kind, found, ready)
+        if refused is not None:
+            return refused
+    held = held_back(scene, pods, briefly=briefly)
+    if held is not None:
+        made = not_as_wanted(kind, found, held.explanation.reason, f"{ready}: {held.text}")
+        return of_pod(made, held.explanation, budgets(scene, pods))
+    if status.number_ready < wanted or status.updated_number_scheduled < wanted:
+        return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work")
+    return as_wanted(kind, found, f"runs on all of {count(wanted, 'node')}")
+
+
+def _nowhere(scene: Scene, found: DaemonSet) -> Explanation:
+    nodes = scene.what_if.all(core_v1.Node)
+    lacking = scene.what_if.unread.get(core_v1.Node)
+    if lacking is not None or not nodes:
+        why = "nodes may not be listed here" if lacking is not None else "the cluster has no nodes"
+        return not_as_wanted("DaemonSet", found, Reason.NO_NODE_MATCHES, f"runs on no node: no node matches, and {why}")
+    try:
+        placement = placement_of(found.spec.template) if found.spec.template is not None else None
+    except DecodeError:
+        placement = None
+    reasons: dict[str, list[str]] = {}
+    for node in nodes:
+        for reason in _reasons(placement, node) if placement is not None else ():
+            reasons.setdefault(reason, []).append(node.metadata.name)
+    told = [f"{count(len(names), 'node')} ({listed(sorted(names))}) {reason}" for reason, names in reasons.items()]
+    text = f"runs on no node: none of {count(len(nodes), 'node')} matches its template{f': {joined(told)}' if told else ''}"
+    return not_as_wanted("DaemonSet", found, Reason.NO_NODE_MATCHES, text)
+
+
+def _reasons(placement: Placement, node: core_v1.Node) -> Iterator[str]:
+    """Why a DaemonSet leaves a node out: the first reason."""
+    if placement.judge(node)[0]:
+        return
+    labels = node.metadata.labels
+    missing = [f"{key}={value}" for key, value in placement.node_selector if labels.get(key) != value]
+    if placement.node_name and placement.node_name != node.metadata.name:
+        yield f"not called {placement.node_name}, as nodeName says"
+    elif missing:
+        yield f"without label {', '.join(missing)} of its nodeSelector"
+    elif not placement.has_untolerated(node):
+        yield "not what its node affinity asks for"
+    else:
+        taints = [taint.key for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
+        yield f"with taint {listed(taints)} that it does not tolerate"

@@ -1,0 +1,98 @@
+"""Volume claims: why one is not bound."""
+
+from __future__ import annotations
+
+from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.wording import count, listed
+from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted, of_pod
+from allot.core.advice.nearest import nearest
+from allot.core.model import core_v1
+from allot.core.model.storage_v1 import StorageClass
+from allot.core.scheduling import volume_matching
+
+_WAITS = "WaitForFirstConsumer"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_FAILED = ("ProvisioningFailed", "FailedBinding", "VolumeMismatch", "ClaimLost", "ClaimMisbound")
+
+
+def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, briefly: bool) -> Explanation:
+    """Why a volume claim has no volume."""
+    kind, status = "PersistentVolumeClaim", found.status
+    if status.phase == "Lost":
+        text = f"has lost its volume: PersistentVolume {found.spec.volume_name} does not exist any longer"
+        return not_as_wanted(kind, found, Reason.VOLUME_LOST, text)
+    if status.phase == "Bound" or volume_matching.is_bound(found):
+        return as_wanted(kind, found, f"is bound to PersistentVolume {found.spec.volume_name}")
+    name = volume_matching.class_name(found)
+    storage_class = scene.what_if.get(StorageClass, name) if name else None
+    unread = scene.what_if.unread.get(StorageClass) is not None
+    said = [event.message for event in scene.events(kind, found, *_FAILED)][:1]
+    if name and storage_class is None and not unread and not _offered(scene, name):
+        return _no_class(scene, found, name, said)
+    waits = storage_class is not None and storage_class.volume_binding_mode == _WAITS
+    if waits:
+        return _waits(scene, found, briefly=briefly)
+    if storage_class is None or storage_class.provisioner == _NO_PROVISIONER:
+        return _no_volume(scene, found, name, said)
+    text = f"is not bound: provisioner {storage_class.provisioner} of StorageClass {name} has made no volume for it yet"
+    advice = (f"check that {storage_class.provisioner} runs, and what it says",)
+    return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, details=said, advice=advice)
+
+
+def _offered(scene: Scene, name: str) -> bool:
+    return any(volume_matching.class_of(volume) == name for volume in scene.what_if.all(core_v1.PersistentVolume))
+
+
+def _no_class(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, said: list[str]) -> Explanation:
+    known = sorted(each.metadata.name for each in scene.what_if.all(StorageClass))
+    meant = nearest(name, known)
+    there = f"did you mean {meant}?" if meant is not None else f"there is {listed(known)}" if known else "there is none"
+    text = f"is not bound: StorageClass {name} does not exist ({there})"
+    advice = (f"make the claim again with storageClassName: {meant or known[0]}",) if known else ()
+    return not_as_wanted(
+        "PersistentVolumeClaim", found, Reason.STORAGE_CLASS_MISSING, text, details=said, advice=advice
+    )
+
+
+def _waits(scene: Scene, found: core_v1.PersistentVolumeClaim, *, briefly: bool) -> Explanation:
+    metadata = found.metadata
+    pods = live_pods(pod for pod in scene.pods_in(metadata.namespace) if _uses(pod, found))
+    kind = "PersistentVolumeClaim"
+    if not pods:
+        text = "is not bound: it waits for its first pod, and no pod uses it (WaitForFirstConsumer)"
+        return not_as_wanted(kind, found, Reason.WAITS_FOR_CONSUMER, text)
+    pod = pods[0]
+    if pod.spec.node_name:
+        text = f"is not bound, although its pod {pod.metadata.name} has node {pod.spec.node_name}: no volume has been made for it yet"
+        return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text)
+    explained = scene.explain_pod(pod, briefly)
+    line = explained.cause.removeprefix(f"{metadata.namespace}/{pod.metadata.name} ")
+    text = f"is not bound: it waits for a node for its pod {pod.metadata.name}, which {line}"
+    return of_pod(not_as_wanted(kind, found, Reason.WAITS_FOR_CONSUMER, text), explained)
+
+
+def _uses(pod: core_v1.Pod, found: core_v1.PersistentVolumeClaim) -> bool:
+    return any(
+        volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == found.metadata.name
+        for volume in pod.spec.volumes
+    )
+
+
+def _no_volume(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, said: list[str]) -> Explanation:
+    volumes = [each for each in scene.what_if.all(core_v1.PersistentVolume) if volume_matching.class_of(each) == name]
+    of_class = f"of class {name}" if name else "without a class"
+    kind = "PersistentVolumeClaim"
+    if any(volume_matching.suits(volume, found) for volume in volumes):
+        text = f"is not bound, although a volume {of_class} would do: its controller is at work"
+        return not_as_wanted(kind, found, Reason.PROGRESSING, text, details=said)
+    reasons: dict[str, list[str]] = {}
+    for volume in volumes:
+        why = volume_matching.mismatch(volume, found) or "is bound to another claim"
+        reasons.setdefault(why, []).append(volume.metadata.name)
+    told = "; ".join(f"{listed(names)}: {why}" for why, names in reasons.items())
+    text = (
+        f"is not bound: none of {count(len(volumes), 'PersistentVolume')} {of_class} suits it ({told})"
+        if volumes
+        else (f"is not bound: there is no PersistentVolume {of_class}")
+    )
+    return not_as_wanted(kind, found, Reason.NO_VOLUME, text, details=said)

@@ -1,0 +1,78 @@
+"""The phases of a PodGroup of scheduling.x-k8s.io, by the rules of scheduler-plugins' controller.
+
+Pending until there are enough pods, then Scheduling, Running, Finished or Failed, the last two for good. Only pods of the group's own namespace count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from allot.core.lifecycle.actions import Action, Patch, PatchType, Resource
+from allot.core.model.core_v1 import Pod
+from allot.core.model.foreign_groups import COSCHEDULING, CoschedulingPodGroup
+
+POD_GROUPS = Resource(group=COSCHEDULING, version="v1alpha1", plural="podgroups", kind="PodGroup", namespaced=True)
+_PENDING, _SCHEDULING, _RUNNING, _FINISHED, _FAILED = "Pending", "Scheduling", "Running", "Finished", "Failed"
+
+
+def reconcile_group(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> tuple[Action, ...]:
+    """What the group's status has to say. pods: all that name the group."""
+    status = _status(group, pods)
+    known = group.status
+    was = {
+        "phase": known.phase,
+        "occupiedBy": known.occupied_by,
+        "running": known.running,
+        "succeeded": known.succeeded,
+        "failed": known.failed,
+    }
+    changed = {name: value for name, value in status.items() if was[name] != value}
+    if not changed:
+        return ()
+    metadata = group.metadata
+    return (
+        Patch(
+            resource=POD_GROUPS,
+            name=metadata.name,
+            namespace=metadata.namespace,
+            type=PatchType.MERGE,
+            patch={"metadata": {"uid": metadata.uid}, "status": changed},
+            subresource="status",
+        ),
+    )
+
+
+def _status(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> dict[str, Any]:
+    minimum, phase = group.spec.min_member, group.status.phase
+    phases = [pod.status.phase for pod in pods]
+    counts = {
+        "running": phases.count("Running"),
+        "succeeded": phases.count("Succeeded"),
+        "failed": phases.count("Failed"),
+    }
+    if phase in (_FINISHED, _FAILED):
+        return {"phase": phase}
+    if phase in ("", _PENDING):
+        if len(pods) < minimum or not pods:
+            return {"phase": _PENDING}
+        first = min(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+        owners = sorted(f"{first.metadata.namespace}/{owner.name}" for owner in first.metadata.owner_references)
+        found: dict[str, Any] = {"occupiedBy": ",".join(owners)} if owners else {}
+        return {**found, "phase": _later(minimum, counts, len(pods)), **counts}
+    return {"phase": _later(minimum, counts, len(pods)), **counts}
+
+
+def _later(minimum: int, counts: dict[str, int], pods: int) -> str:
+    """The last rule that holds counts."""
+    running, succeeded, failed = counts["running"], counts["succeeded"], counts["failed"]
+    phase = _SCHEDULING
+    if pods < minimum:
+        phase = _PENDING
+    if succeeded + running >= minimum:
+        phase = _RUNNING
+    if failed and failed + running + succeeded >= minimum:
+        phase = _FAILED
+    if succeeded >= minimum:
+        phase = _FINISHED
+    return phase

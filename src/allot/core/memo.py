@@ -1,0 +1,25 @@
+"""Remembered answers of pure functions whose arguments `functools.lru_cache` cannot take: they have no hash, or are told apart by
+identity. A memo changes what work costs and never an answer, so it may live as long as the process."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+
+
+class Memo(dict[Key, Answer]):
+    """Answers by key, no more than kept_max: when it is full it starts over. Who uses the id of an object as a key keeps the object
+    in the answer, so that no other gets the same id."""
+
+    def __init__(self, kept_max: int) -> None:
+        super().__init__()
+        self._kept_max = kept_max
+
+    def remember(self, key: Key, answer: Answer) -> Answer:
+        """Keep an answer; returns it."""
+        if len(self) >= self._kept_max:
+            self.clear()
+        self[key] = answer
+        return answer

@@ -1,0 +1,147 @@
+"""What a simulated pod is said to use: by its annotations, else half of what its containers request.
+
+allot.dev/cpu-usage: "250m"          of the whole pod
+allot.dev/memory-usage: "1Gi"
+allot.dev/gpu-utilization: "80"      of each of its GPUs, in percent
+allot.dev/gpu-memory-usage: "60Gi"   of each of its GPUs; without it as much of the memory as of the time
+allot.dev/metrics: "waiting 12"      what its program would tell, in Prometheus' text format
+allot.dev/load-is-shared: "true"     what these say is the load on all pods of the same owner, who share it evenly
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from allot.core.metrics.exposition import Sample, parse
+from allot.core.metrics.series import TOTAL, owned_by_pod
+from allot.core.quantity import Quantity, QuantityError
+
+CPU = "allot.dev/cpu-usage"
+MEMORY = "allot.dev/memory-usage"
+GPU = "allot.dev/gpu-utilization"
+GPU_MEMORY = "allot.dev/gpu-memory-usage"
+METRICS = "allot.dev/metrics"
+SHARED = "allot.dev/load-is-shared"
+_NANO = 10**9
+# Of a request; of a container without one so much: a program that waits.
+_FRACTION = 2
+_CPU_NANO, _MEMORY_BYTES = 1_000_000, 16 * 2**20
+_GPU_PERCENT = 50.0
+_SAMPLES_MAX = 200
+
+Object = Mapping[str, Any]
+
+
+class ContainerLoad(msgspec.Struct, frozen=True):
+    """What a container uses."""
+
+    cpu_nano: int
+    memory_bytes: int
+
+
+class PodLoad(msgspec.Struct, frozen=True):
+    """What a pod uses: its containers by name, and each of its GPUs. samples: what it tells of itself. problem: which annotation says
+    nothing, and why."""
+
+    containers: Mapping[str, ContainerLoad]
+    gpu_percent: float
+    gpu_memory_bytes: int | None = None
+    samples: tuple[Sample, ...] = ()
+    problem: str = ""
+
+
+def owner_of(pod: Object) -> str:
+    """The uid of whoever made the pod, by which pods share a load; its own if nobody did."""
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner["uid"])
+    return str(pod["metadata"]["uid"])
+
+
+def load_of(pod: Object, sharers: int) -> PodLoad:
+    """What a pod uses. sharers: how many pods of its owner there are, itself included."""
+    annotations = pod["metadata"].get("annotations") or {}
+    spec = pod["spec"]
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    containers: Sequence[Object] = (*(spec.get("containers") or ()), *sidecars)
+    shares = max(sharers, 1) if annotations.get(SHARED) == "true" else 1
+    problems: list[str] = []
+
+    def said(name: str) -> int | None:
+        """What an annotation says, in nano units."""
+        if name not in annotations:
+            return None
+        try:
+            amount = Quantity.parse(annotations[name]).nano
+        except QuantityError:
+            amount = -1
+        if amount < 0:
+            problems.append(f'annotation {name}: "{annotations[name][:80]}": expected a quantity that is not negative')
+            return None
+        return amount // shares
+
+    cpu, memory, gpu, gpu_memory = said(CPU), said(MEMORY), said(GPU), said(GPU_MEMORY)
+    count = max(len(containers), 1)
+
+    def used(container: Object, resource: str, amount: int | None, otherwise: int) -> int:
+        """What a container uses: its part of what is said of the pod, else of what is requested for it or for the pod."""
+        if amount is None:
+            own = _amount(container, "requests", resource)
+            of_pod = _amount(spec, "requests", resource)
+            requested = own if own is not None else of_pod // count if of_pod is not None else None
+            used = otherwise if requested is None else requested // _FRACTION
+        else:
+            used = amount // count
+        limit = _amount(container, "limits", resource)
+        return used if limit is None else min(used, limit)
+
+    loads = {
+        str(container["name"]): ContainerLoad(
+            used(container, "cpu", cpu, _CPU_NANO), used(container, "memory", memory, _MEMORY_BYTES * _NANO) // _NANO
+        )
+        for container in containers
+    }
+    return PodLoad(
+        containers=loads,
+        gpu_percent=_GPU_PERCENT if gpu is None else min(gpu / _NANO, 100.0),
+        gpu_memory_bytes=None if gpu_memory is None else gpu_memory // _NANO,
+        samples=_told(pod, annotations.get(METRICS, ""), shares, problems),
+        problem="; ".join(problems),
+    )
+
+
+def _told(pod: Object, text: str, shares: int, problems: list[str]) -> tuple[Sample, ...]:
+    """What a pod tells of itself."""
+    if not text:
+        return ()
+    metadata = pod["metadata"]
+    found = parse(text, samples_max=_SAMPLES_MAX)
+    counters = sorted({sample.name for sample in found.samples if sample.name.endswith(TOTAL)})
+    if found.left_out:
+        problems.append(
+            f"annotation {METRICS}: {found.left_out} lines: expected NAME{{LABELS}} VALUE, {_SAMPLES_MAX} at most"
+        )
+    if counters:
+        text = f'annotation {METRICS}: "{counters[0][:80]}": expected a value, such as a rate without {TOTAL}; a counter would stand still'
+        problems.append(text)
+    return tuple(
+        owned_by_pod(
+            Sample(sample.name, sample.labels, sample.value / shares),
+            metadata.get("namespace", ""),
+            metadata.get("name", ""),
+        )
+        for sample in found.samples
+        if not sample.name.endswith(TOTAL)
+    )
+
+
+def _amount(owner: Object, kind: str, resource: str) -> int | None:
+    """Of a container, or of the spec of a pod."""
+    text = ((owner.get("resources") or {}).get(kind) or {}).get(resource)
+    try:
+        return Quantity.parse(str(text)).nano if text is not None else None
+    except QuantityError:
+        return None

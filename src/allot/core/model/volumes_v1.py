@@ -1,0 +1,102 @@
+"""Volumes that the agent of a node can make by itself, beyond what `core_v1.Volume` names."""
+
+from __future__ import annotations
+
+import msgspec
+
+from allot.core.model.containers_v1 import ObjectFieldSelector, ResourceFieldSelector
+from allot.core.model.core_v1 import Volume
+from allot.core.model.meta import Int32, Int64, PartialStruct
+from allot.core.quantity import Quantity
+
+
+class KeyToPath(PartialStruct, frozen=True, kw_only=True):
+    """A key and the file that it becomes."""
+
+    key: str = ""
+    path: str = ""
+    mode: Int32 | None = None
+
+
+class EmptyDirVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A folder that lives as long as the pod."""
+
+    medium: str = ""
+    size_limit: Quantity | None = None
+
+
+class HostPathVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """A file or folder of the node."""
+
+    path: str = ""
+    type: str = ""
+
+
+class ConfigMapVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """Files from a config map."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: Int32 | None = None
+    optional: bool = False
+
+
+class SecretVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """Files from a secret; in a projected volume it is called `name`."""
+
+    secret_name: str = ""
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: Int32 | None = None
+    optional: bool = False
+
+
+class DownwardAPIVolumeFile(PartialStruct, frozen=True, kw_only=True):
+    """A file with a field of the pod."""
+
+    path: str = ""
+    field_ref: ObjectFieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    mode: Int32 | None = None
+
+
+class DownwardAPIVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """Files with fields of the pod."""
+
+    items: tuple[DownwardAPIVolumeFile, ...] = ()
+    default_mode: Int32 | None = None
+
+
+class ServiceAccountTokenProjection(PartialStruct, frozen=True, kw_only=True):
+    """A file with a token of the pod's service account."""
+
+    audience: str = ""
+    expiration_seconds: Int64 = 3600
+    path: str = ""
+
+
+class VolumeProjection(PartialStruct, frozen=True, kw_only=True):
+    """One source of a projected volume."""
+
+    secret: SecretVolumeSource | None = None
+    config_map: ConfigMapVolumeSource | None = None
+    downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
+    service_account_token: ServiceAccountTokenProjection | None = None
+
+
+class ProjectedVolumeSource(PartialStruct, frozen=True, kw_only=True):
+    """Files from several sources in one folder."""
+
+    sources: tuple[VolumeProjection, ...] = ()
+    default_mode: Int32 | None = None
+
+
+class RunnableVolume(Volume, frozen=True, kw_only=True):
+    """A volume with everything that its node needs to make it, if it is of a kind that an agent can make by itself."""
+
+    empty_dir: EmptyDirVolumeSource | None = None
+    host_path: HostPathVolumeSource | None = None
+    config_map: ConfigMapVolumeSource | None = None
+    secret: SecretVolumeSource | None = None
+    downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolumeSource | None = None

@@ -1,0 +1,1 @@
+"""What pods see of a network, as decisions: which addresses there are, who is behind a Service, what a name means."""

@@ -1,0 +1,1 @@
+"""Claims and devices as the scheduler decides about them: the plugin DynamicResources."""

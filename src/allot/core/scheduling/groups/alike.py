@@ -1,0 +1,97 @@
+"""What the pods of a group have in common: kinds of pods that make no difference to any node, and what each asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allot.core.model import core_v1
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.devices.device_fit import DeviceFit
+from allot.core.scheduling.nodes.full_evaluation import pre_refusal
+from allot.core.scheduling.nodes.nodeinfo import NodeInfo
+from allot.core.scheduling.podinfo import Profile
+from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.status import Status
+
+
+class Member:
+    """A pod of a group that wants a node."""
+
+    __slots__ = ("fit", "index", "pod")
+
+    def __init__(self, index: int, pod: core_v1.Pod, fit: DeviceFit | None) -> None:
+        self.index = index
+        self.pod = pod
+        self.fit = fit
+
+
+class Kind:
+    """Pods that are alike to every node, in the order in which they are tried."""
+
+    __slots__ = ("group", "is_hopeless", "members", "profile", "shares_claims")
+
+    def __init__(self, profile: Profile, group: str) -> None:
+        self.profile = profile
+        # The key of the group that they belong to.
+        self.group = group
+        self.members: list[Member] = []
+        # No node will do, whatever happens (PreFilter).
+        self.is_hopeless = False
+        # Its pods name claims that other pods of the group name too, and that have no devices yet.
+        self.shares_claims = False
+
+    def room(self, info: NodeInfo) -> int:
+        """No more pods like these than this can be on a node, as far as counts tell, were there as many."""
+        profile = self.profile
+        most = max(0, info.allocatable_pods - len(info.pods))
+        for wanted, free in (
+            (profile.cpu, info.allocatable_cpu - info.cpu),
+            (profile.memory, info.allocatable_memory - info.memory),
+            (profile.storage, info.allocatable_storage - info.storage),
+        ):
+            if wanted > 0:
+                most = min(most, max(0, free) // wanted)
+        if profile.host_ports:
+            most = min(most, 1)
+        fit = self.members[0].fit
+        if most and fit is not None and not self.shares_claims:
+            by_devices = fit.most(info)
+            if by_devices is not None:
+                most = min(most, by_devices)
+        return most
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether it matters to these pods, or to others because of them, which nodes others of the group have."""
+        profile = self.profile
+        return bool(profile.affinity_terms or profile.anti_affinity_terms or profile.hard_spreads)
+
+
+def kinds_of(
+    cluster: Cluster, pods: Sequence[core_v1.Pod], group: PodGroup | None, settings: Settings, now: float
+) -> list[Kind]:
+    """The pods by kind, in the order of their first pods."""
+    kinds: dict[object, Kind] = {}
+    users: dict[str, int] = {}
+    for index, pod in enumerate(pods):
+        profile = cluster.profiles.of(pod)
+        status = pre_refusal(cluster, profile, pod, settings)
+        fit = cluster.devices.fit(pod, group, now) if cluster.devices is not None and status is None else None
+        is_hopeless = status is not None or isinstance(fit, Status)
+        fit = None if isinstance(fit, Status) else fit
+        of = cluster.membership.key(pod)
+        key: object = (of, profile.key, pod.spec.node_name, None if fit is None else fit.key, is_hopeless)
+        if (fit is not None and fit.key is None) or profile.volume_claims:
+            key = index
+        kind = kinds.get(key)
+        if kind is None:
+            kind = kinds[key] = Kind(profile, of)
+            kind.is_hopeless = is_hopeless
+        kind.members.append(Member(index, pod, fit))
+        for uid in fit.new_claims if fit is not None else ():
+            users[uid] = users.get(uid, 0) + 1
+    for kind in kinds.values():
+        fits = [member.fit for member in kind.members if member.fit is not None]
+        kind.shares_claims = any(users[uid] > 1 for fit in fits for uid in fit.new_claims)
+    return list(kinds.values())

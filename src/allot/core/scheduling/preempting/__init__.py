@@ -1,0 +1,1 @@
+"""Preemption: whose going makes room."""

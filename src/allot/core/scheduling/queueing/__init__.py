@@ -1,0 +1,1 @@
+"""Who is tried next, and what those who wait are waiting for."""

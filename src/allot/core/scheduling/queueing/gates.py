@@ -1,0 +1,131 @@
+"""What must be there before a pod or a group is tried at all (PreEnqueue), in kube-scheduler's order and words.
+
+The only place that knows: the queue asks before it lets a unit in and again when it is taken out, `explain` asks to tell why
+a pod is not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+import msgspec
+
+from allot.core.model.core_v1 import Pod
+from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.devices.claims import Claims
+from allot.core.scheduling.groups.dialects import Dialect, dialect_of
+from allot.core.scheduling.groups.forest import Tree
+from allot.core.scheduling.groups.shape import minimum_of
+from allot.core.scheduling.plan import Unit
+from allot.core.scheduling.status import Status, Verdict
+
+SCHEDULING_GATES = "SchedulingGates"
+GANG_SCHEDULING = "GangScheduling"
+# What controllers make may take longer when there is much to do, and they have their own events when they cannot.
+_TEMPLATE_PATIENCE = 12
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """A gate that is closed. pod: the one in the way; None if it is the group itself."""
+
+    status: Status
+    pod: Pod | None = None
+
+    def patience_s(self, grace_s: float) -> float:
+        """How long this may last before somebody should be told. grace_s: for what users make themselves."""
+        if self.status.plugin == SCHEDULING_GATES:
+            # They are there on purpose.
+            return inf
+        is_made_by_controller = any(reason.endswith("not created yet") for reason in self.status.reasons)
+        return grace_s * (_TEMPLATE_PATIENCE if is_made_by_controller else 1)
+
+
+class Gates:
+    """Asks claims and groups."""
+
+    def __init__(self, claims: Claims, cluster: Cluster) -> None:
+        self._claims = claims
+        self._cluster = cluster
+        # By group: the place of the pod whose claims were missing.
+        self._in_the_way: dict[str, int] = {}
+
+    def closed(self, unit: Unit, group: str) -> Closed | None:
+        """Why a unit is not to be tried. group: namespace/name of the group that its pods name, empty for a lone pod."""
+        for pod in unit.pods:
+            if pod.spec.scheduling_gates:
+                return Closed(_scheduling_gates(pod), pod)
+        if group:
+            status = self._quorum(unit, group)
+            if status is not None:
+                return Closed(status)
+        return self._missing_claims(unit.pods, group)
+
+    def closed_to(self, pod: Pod) -> Status | None:
+        """What a pod itself lacks, its group aside."""
+        return _scheduling_gates(pod) if pod.spec.scheduling_gates else self._claims.gate(pod)
+
+    def _quorum(self, unit: Unit, group: str) -> Status | None:
+        if unit.tree is not None or (":" in group and dialect_of(group) is None):
+            return self._tree_quorum(unit, group)
+        dialect = dialect_of(group)
+        if dialect is not None:
+            return self._foreign_quorum(unit, dialect)
+        if unit.group is None:
+            name = group.partition("/")[2]
+            return _refusal(GANG_SCHEDULING, f'waiting for pods\'s pod group "{name}" to appear in scheduling queue')
+        gang = unit.group.spec.scheduling_policy.gang
+        if gang is not None and len(unit.pods) + self._cluster.scheduled_count(unit.group) < gang.min_count:
+            return _refusal(GANG_SCHEDULING, "waiting for minCount pods from a gang to appear in scheduling queue")
+        return None
+
+    def _tree_quorum(self, unit: Unit, group: str) -> Status | None:
+        if unit.tree is not None:
+            waiting: dict[str, int] = {}
+            for pod in unit.pods:
+                key = self._cluster.membership.key(pod)
+                waiting[key] = waiting.get(key, 0) + 1
+            if self._is_ready(unit.tree, waiting):
+                return None
+        name = group.rpartition(":")[2]
+        return _refusal(GANG_SCHEDULING, f'waiting for composite pod group "{name}" tree to meet quorum')
+
+    def _is_ready(self, tree: Tree, waiting: Mapping[str, int]) -> bool:
+        """Whether there are enough pods, or enough groups that have enough."""
+        if isinstance(tree.group, PodGroup):
+            pods = waiting.get(tree.key, 0) + self._cluster.scheduled_count(tree.group)
+            return pods >= minimum_of(tree.group)
+        return sum(self._is_ready(child, waiting) for child in tree.children) >= tree.minimum
+
+    def _foreign_quorum(self, unit: Unit, dialect: Dialect) -> Status | None:
+        if unit.group is None:
+            return _refusal(dialect.plugin, dialect.unknown)
+        minimum = minimum_of(unit.group)
+        pods = len(unit.pods) + self._cluster.scheduled_count(unit.group)
+        if pods >= minimum or not unit.pods:
+            return None
+        name = min(pod.metadata.name for pod in unit.pods)
+        return _refusal(dialect.plugin, dialect.too_few.format(pod=name, pods=pods, minimum=minimum))
+
+    def _missing_claims(self, pods: Sequence[Pod], group: str) -> Closed | None:
+        # A group is asked again for each of its pods that changes: begin with the pod that was in the way the last time.
+        first = self._in_the_way.pop(group, 0) if group else 0
+        for number in range(first, first + len(pods)):
+            pod = pods[number % len(pods)]
+            if pod.spec.resource_claims:
+                status = self._claims.gate(pod)
+                if status is not None:
+                    if group:
+                        self._in_the_way[group] = number % len(pods)
+                    return Closed(status, pod)
+        return None
+
+
+def _scheduling_gates(pod: Pod) -> Status:
+    names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
+    return _refusal(SCHEDULING_GATES, f"waiting for scheduling gates: [{names}]")
+
+
+def _refusal(plugin: str, text: str) -> Status:
+    return Status(verdict=Verdict.UNRESOLVABLE, plugin=plugin, reasons=(text,))

@@ -1,0 +1,92 @@
+"""When room is made for jobs of queues, and what was asked of whom: nothing is asked twice.
+
+A look at all jobs is worth it after something was refused, left or changed, and not more often than once a second; a cluster
+that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
+it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from allot.core.model.core_v1 import Pod
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.plan import Decision
+from allot.core.scheduling.podinfo import pod_key
+from allot.core.scheduling.queues.book import QueueBook
+from allot.core.scheduling.queues.decisions import QueueDecisions
+from allot.core.scheduling.settings import Settings
+
+# KAI's cycle.
+EVERY_S = 1.0
+_SOME_TIME = "1970-01-01T00:00:00Z"
+
+
+class Room:
+    """One of a machine's parts; only it calls this."""
+
+    def __init__(self, cluster: Cluster, book: QueueBook) -> None:
+        self._cluster = cluster
+        self._book = book
+        self.decisions = QueueDecisions(cluster, book)
+        self._is_wanted = False
+        self._looked_at = -EVERY_S
+        # Pods that were asked to go, by the key of the pod for which.
+        self._asked: dict[str, tuple[Pod, ...]] = {}
+        # Why nobody goes for a job, by its key, as of the last look.
+        self.shortages: Mapping[str, str] = {}
+
+    def wanted(self) -> None:
+        """Something has happened that may give a job a right to room."""
+        self._is_wanted = True
+
+    def due_at(self) -> float | None:
+        """When to look; None if there is no reason to."""
+        return self._looked_at + EVERY_S if self._is_wanted else None
+
+    def is_due(self, now: float) -> bool:
+        """Whether to look now."""
+        return self._is_wanted and now >= self._looked_at + EVERY_S
+
+    def make(
+        self, waiting: Mapping[str, Pod], settings: Callable[[Pod], Settings], now: float, seconds: float
+    ) -> Decision | None:
+        """Who has to go, for whom. They count as leaving from now on."""
+        self._is_wanted = False
+        self._looked_at = now
+        self._asked.clear()
+        self._book.release_all()
+        self._cluster.kept.clear()
+        found = self.decisions.make_room(waiting, settings, seconds)
+        self.shortages = found.shortages
+        self._keep(found.promised)
+        for refusal in found.refusals:
+            if not refusal.victims:
+                continue
+            self._asked[pod_key(refusal.pod)] = tuple(victim.pod for victim in refusal.victims)
+            for victim in refusal.victims:
+                metadata = msgspec.structs.replace(victim.pod.metadata, deletion_timestamp=_SOME_TIME)
+                self._put(msgspec.structs.replace(victim.pod, metadata=metadata))
+        return Decision(refusals=found.refusals) if found.refusals else None
+
+    def _keep(self, promised: Sequence[tuple[Pod, str]]) -> None:
+        """What others leave for a pod is for nobody else: neither its node nor its part of the queue."""
+        for pod, node in promised:
+            self._cluster.kept.add(pod_key(pod))
+            status = msgspec.structs.replace(pod.status, nominated_node_name=node)
+            self._cluster.put_pod(msgspec.structs.replace(pod, status=status))
+        self._book.reserve([pod for pod, _ in promised])
+
+    def failed(self, pod: Pod) -> None:
+        """Those who were asked to go for a pod may not have been reached: they stay until somebody says otherwise."""
+        for victim in self._asked.pop(pod_key(pod), ()):
+            known = self._cluster.pods.get(pod_key(victim))
+            if known is not None and known.pod.metadata.deletion_timestamp == _SOME_TIME:
+                self._put(victim)
+        self._is_wanted = True
+
+    def _put(self, pod: Pod) -> None:
+        self._cluster.put_pod(pod)
+        self._book.put_pod(pod)

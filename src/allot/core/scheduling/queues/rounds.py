@@ -1,0 +1,244 @@
+"""A round over all jobs that wait, in KAI's actions: place what fits, then make room by moving, by right and by priority, then
+let go of gangs that lost their minimum.
+
+A round works on the cluster that it is given and puts every step into force there, so that the next one sees it; when it is
+closed, all of that is taken back. It writes nothing: what is to be done is in its answers. Jobs that are alike fail alike, and
+are tried once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Self
+
+import msgspec
+
+from allot.core.model.core_v1 import Pod
+from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.queues.jobs import Job, Task, asked
+from allot.core.scheduling.queues.limits import Excess, excess
+from allot.core.scheduling.queues.model import QueueShares
+from allot.core.scheduling.queues.order import Candidate, Ranks, descend
+from allot.core.scheduling.queues.takeover import Nothing, Takeover, Takeovers, place_all
+from allot.core.scheduling.queues.tree import QueueTree
+from allot.core.scheduling.settings import Settings
+
+STALE_AFTER_S = 60.0
+
+
+class Started(msgspec.Struct, frozen=True):
+    """Pods of a job that have a place. waits: some of it is still held by pods that are leaving."""
+
+    job: Job
+    placed: tuple[tuple[Task, Placement], ...]
+    waits: bool = False
+
+
+class _Turns:
+    """Jobs that wait, queue by queue."""
+
+    def __init__(self, tree: QueueTree, jobs: Iterable[Job]) -> None:
+        self._tree = tree
+        self._ranks = Ranks()
+        self._queues: dict[str, list[tuple[tuple[int, int, str, str], Job]]] = {}
+        for job in jobs:
+            self._queues.setdefault(job.queue, []).append((job.sort_key(), job))
+        for waiting in self._queues.values():
+            waiting.sort(key=lambda entry: entry[0], reverse=True)
+
+    def next(self) -> Job | None:
+        """The job whose turn it is; it is taken out."""
+
+        def candidate(queue: QueueShares) -> Candidate | None:
+            waiting = self._queues.get(queue.name)
+            if not waiting:
+                return None
+            job = waiting[-1][1]
+            return Candidate(queue, asked(job.to_start()), stamp=job.key)
+
+        self._ranks.begin(self._tree.epoch)
+        leaf = descend(self._tree.top(), candidate, self._tree.total, ranks=self._ranks)
+        return self._queues[leaf.name].pop()[1] if leaf is not None else None
+
+    def again(self, job: Job) -> None:
+        """It has more that waits."""
+        waiting = self._queues.setdefault(job.queue, [])
+        waiting.append((job.sort_key(), job))
+        waiting.sort(key=lambda entry: entry[0], reverse=True)
+
+    def drop(self, is_alike: Callable[[Job], bool], queue: str = "") -> None:
+        """Jobs that need not be tried. queue: only those of this one."""
+        for name in (queue,) if queue else tuple(self._queues):
+            self._queues[name] = [entry for entry in self._queues.get(name, ()) if not is_alike(entry[1])]
+
+
+class Round:
+    """One pass over the jobs of a cluster. Close it, or use it as a context."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tree: QueueTree,
+        jobs: Mapping[str, Job],
+        settings: Callable[[Pod], Settings],
+        now: float,
+    ) -> None:
+        self._cluster = cluster
+        self._tree = tree
+        self._jobs = jobs
+        self._settings = settings
+        self._now = now
+        self._stack = ExitStack()
+        # Why jobs wait, by key: the last that was found.
+        self.refusals: dict[str, Excess | Nothing] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Everything is as it was before."""
+        self._stack.close()
+
+    # --- placing what fits ---
+
+    def allocate(self) -> Iterator[Started]:
+        """Every job that fits, in the order of queues; a job that has its minimum grows pod by pod."""
+        turns = _Turns(self._tree, self._pending())
+        while (job := turns.next()) is not None:
+            over = self._excess(job)
+            if over is not None:
+                self.refusals[job.key] = over
+                continue
+            started = self._start(job)
+            if started is not None:
+                if job.to_start():
+                    turns.again(job)
+                yield started
+                continue
+            alike = self._likeness(job)
+            if alike is not None:
+                turns.drop(lambda other, alike=alike: self._likeness(other) == alike)  # type: ignore[misc]
+
+    def _excess(self, job: Job) -> Excess | None:
+        queue = self._tree.get(job.queue)
+        assert queue is not None, f"{job.key} is in a queue that is there"
+        return excess(queue, asked(job.to_start()), is_preemptible=job.is_preemptible)
+
+    def _start(self, job: Job) -> Started | None:
+        """The next pods of a job, all or none: where there is room now, else where there will be."""
+        tasks = job.to_start()
+        placed = place_all(self._cluster, job, tasks, self._settings, self._now)
+        waits = placed is None and bool(self._cluster.leaving)
+        if waits:
+            with self._cluster.without([info.pod for info in self._cluster.leaving.values()], anew=True):
+                placed = place_all(self._cluster, job, tasks, self._settings, self._now)
+        if placed is None:
+            return None
+        self._settle(placed)
+        return Started(job, tuple(placed.items()), waits=waits)
+
+    def _likeness(self, job: Job) -> object:
+        """What is equal for jobs that fit or do not fit alike; None if nobody knows."""
+        tasks = job.to_start()
+        if any(task.pod.spec.resource_claims or task.pod.status.nominated_node_name for task in tasks):
+            return None
+        keys = tuple(self._cluster.profiles.of(task.pod).key for task in tasks)
+        return keys, job.is_preemptible
+
+    def _settle(self, placed: Mapping[Task, Placement]) -> None:
+        """Put into force until the end of the round."""
+        for task, placement in placed.items():
+            self._stack.callback(self._cluster.forget, placement)
+            self._move(task, placement.node)
+
+    def _move(self, task: Task, node: str, *, is_leaving: bool = False) -> None:
+        def back(before: str = task.node, was_leaving: bool = task.is_leaving) -> None:
+            task.node, task.is_leaving = before, was_leaving
+
+        self._stack.callback(back)
+        task.node, task.is_leaving = node, is_leaving
+
+    def _without(self, pods: list[Pod]) -> None:
+        self._stack.enter_context(self._cluster.without(pods, anew=True))
+
+    # --- making room ---
+
+    def consolidate(self) -> Iterator[Takeover]:
+        """Others move so that jobs fit."""
+        yield from self._take(Takeovers.consolidate)
+
+    def reclaim(self) -> Iterator[Takeover]:
+        """Queues get back what is theirs."""
+        yield from self._take(Takeovers.reclaim)
+
+    def preempt(self) -> Iterator[Takeover]:
+        """Jobs of higher priority come before others of their queue."""
+        yield from self._take(Takeovers.preempt)
+
+    def _take(self, way: Callable[[Takeovers, Job], Takeover | Nothing]) -> Iterator[Takeover]:
+        turns = _Turns(self._tree, (job for job in self._pending() if job.takes_at_s <= self._now))
+        while (job := turns.next()) is not None:
+            takeovers = Takeovers(self._cluster, self._tree, self._jobs, self._settings, self._now)
+            found = way(takeovers, job)
+            if isinstance(found, Nothing):
+                # A limit says more than who cannot be made to leave, and a right more than priority.
+                if way is Takeovers.reclaim and not isinstance(self.refusals.get(job.key), Excess):
+                    self.refusals[job.key] = found
+                self.refusals.setdefault(job.key, found)
+                kind = (job.priority, self._likeness(job))
+                if kind[1] is not None:
+                    turns.drop(
+                        lambda other, kind=kind: (other.priority, self._likeness(other)) == kind,  # type: ignore[misc]
+                        job.queue,
+                    )
+                continue
+            self._carry_out(found)
+            yield found
+
+    def _carry_out(self, found: Takeover) -> None:
+        """Put it into force: who goes is gone, who moves is where it is to be, the job has its place."""
+        moved = [task for task, _ in found.moved]
+        self._without([task.pod for task in (*found.evicted, *moved)])
+        for task in found.evicted:
+            self._move(task, "", is_leaving=True)
+        for _, placement in (*found.placed, *found.moved):
+            self._cluster.assume(placement)
+        self._settle(dict((*found.placed, *found.moved)))
+
+    def _pending(self) -> list[Job]:
+        return [
+            job
+            for job in self._jobs.values()
+            if job.is_ready() and job.to_start() and not self._tree.refusal(job.queue)
+        ]
+
+
+def stale(jobs: Iterable[Job], since_s: Mapping[str, float], now: float, grace_s: float = STALE_AFTER_S) -> list[Task]:
+    """Pods of jobs that have been below their minimum for longer than the grace period; these pods go. since_s: from when on, by
+    key. A negative grace period: never."""
+    if grace_s < 0:
+        return []
+    return [
+        task for job in jobs if is_stale(job) and now - since_s.get(job.key, now) >= grace_s for task in job.active()
+    ]
+
+
+def is_stale(job: Job) -> bool:
+    """Whether it runs with less than its minimum."""
+    return bool(job.active()) and not job.has_minimum()
+
+
+def stale_text(job: Job, task: Task) -> str:
+    """What a pod is told that goes because of its job."""
+    leaves = {leaf.name: leaf for leaf in job.root.leaves()}
+    part = leaves.get(task.part)
+    where = f" in sub-group {task.part}" if task.part else ""
+    minimum = f" ({part.minimum})" if part is not None else ""
+    return (
+        f"Workload doesn't meet the minimum required number of pods{minimum}{where}, evicting remaining pod: {task.key}"
+    )

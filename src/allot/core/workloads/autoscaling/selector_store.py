@@ -1,0 +1,55 @@
+"""Whose pods are whose: the selectors of all autoscalers, so that two that want the same pods notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from allot.core.model.core_v1 import Pod
+from allot.core.selectors import Operator, Requirements
+
+
+class SelectorStore:
+    """Selectors by namespace and autoscaler; found by a label that they name, if they name one."""
+
+    def __init__(self) -> None:
+        self._selectors: dict[tuple[str, str], Requirements] = {}
+        self._by_label: dict[tuple[str, str, str], dict[str, None]] = {}
+        self._others: dict[str, dict[str, None]] = {}
+
+    def put(self, namespace: str, name: str, selector: Requirements) -> None:
+        """What an autoscaler's target selects."""
+        if self._selectors.get((namespace, name)) == selector:
+            return
+        self.delete(namespace, name)
+        self._selectors[namespace, name] = selector
+        self._place(namespace, selector)[name] = None
+
+    def delete(self, namespace: str, name: str) -> None:
+        """An autoscaler is gone."""
+        selector = self._selectors.pop((namespace, name), None)
+        if selector is not None:
+            self._place(namespace, selector).pop(name, None)
+
+    def rivals(self, namespace: str, pods: Iterable[Pod], most: int) -> list[str]:
+        """The keys of autoscalers that have some of these pods; no more than so many."""
+        found: dict[str, None] = {}
+        for pod in pods:
+            labels = pod.metadata.labels
+            for name in self._candidates(namespace, labels):
+                if name not in found and self._selectors[namespace, name].matches(labels):
+                    found[name] = None
+                    if len(found) == most:
+                        return [f"{namespace}/{each}" for each in sorted(found)]
+        return [f"{namespace}/{each}" for each in sorted(found)]
+
+    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterable[str]:
+        for key, value in labels.items():
+            yield from self._by_label.get((namespace, key, value), ())
+        yield from self._others.get(namespace, ())
+
+    def _place(self, namespace: str, selector: Requirements) -> dict[str, None]:
+        for one in selector.all:
+            if one.operator is Operator.IN and len(one.values) == 1:
+                key = (namespace, one.key, next(iter(one.values)))
+                return self._by_label.setdefault(key, {})
+        return self._others.setdefault(namespace, {})

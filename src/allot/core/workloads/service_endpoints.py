@@ -1,0 +1,151 @@
+"""What a pod is to a Service: its addresses, its ports, whether it serves. For EndpointSlices and for Endpoints.
+
+Services are JSON values: they come from a cache and are never written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any
+
+from allot.core.lifecycle.disruption import is_terminal
+from allot.core.model.core_v1 import Pod
+
+JSON = Mapping[str, Any]
+Object = dict[str, Any]
+
+HEADLESS = "service.kubernetes.io/headless"
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+IPV4 = "IPv4"
+IPV6 = "IPv6"
+
+
+def selector_of(service: JSON) -> Mapping[str, str] | None:
+    """Which pods are behind a Service; None if that is not for a controller to say."""
+    spec = service.get("spec") or {}
+    return None if spec.get("type") == "ExternalName" else spec.get("selector") or None
+
+
+def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Whether a pod with these labels is behind a Service."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def is_headless(service: JSON) -> bool:
+    """Whether a Service has no address of its own."""
+    return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
+
+
+def families_of(service: JSON) -> tuple[str, ...]:
+    """The families of addresses that a Service has endpoints of."""
+    spec = service.get("spec") or {}
+    families = tuple(family for family in (IPV4, IPV6) if family in (spec.get("ipFamilies") or ()))
+    if families:
+        return families
+    if not is_headless(service):
+        return (family_of(spec["clusterIP"]),)
+    # An API server of the days before families.
+    return (IPV4, IPV6)
+
+
+def family_of(address: str) -> str:
+    """IPv4 or IPv6; empty for what is no address."""
+    try:
+        return f"IPv{ip_address(address).version}"
+    except ValueError:
+        return ""
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether the pod says that it is ready."""
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+
+
+def has_endpoint(pod: Pod, *, with_terminating: bool) -> bool:
+    """Whether a pod can be reached at all: it has an address and has not ended."""
+    if is_terminal(pod) or not pod.status.pod_ips:
+        return False
+    return with_terminating or pod.metadata.deletion_timestamp is None
+
+
+def addresses_of(pod: Pod, family: str) -> list[str]:
+    """The pod's addresses of a family, spelled in the usual way."""
+    return [str(ip_address(each.ip)) for each in pod.status.pod_ips if family_of(each.ip) == family]
+
+
+def hostname_of(pod: Pod, service: JSON) -> str:
+    """The name that the pod has below the Service's; empty if it has none."""
+    return pod.spec.hostname if pod.spec.subdomain == service["metadata"]["name"] else ""
+
+
+def reference_to(pod: Pod) -> Object:
+    """The pod as a reference."""
+    metadata = pod.metadata
+    return {"kind": "Pod", "namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+
+
+def ports_of(service: JSON, pod: Pod) -> list[Object]:
+    """The ports of a Service as they are on a pod, in the order of their names; those that the pod does not have are left out."""
+    found = []
+    for port in (service.get("spec") or {}).get("ports") or ():
+        protocol = port.get("protocol", "TCP")
+        number = _number(port.get("targetPort", port["port"]), protocol, pod)
+        if number is None:
+            continue
+        made = {"name": port.get("name", ""), "port": number, "protocol": protocol}
+        if port.get("appProtocol") is not None:
+            made["appProtocol"] = port["appProtocol"]
+        found.append(made)
+    return sorted(found, key=lambda port: (port["name"], port["port"], port["protocol"]))
+
+
+def _number(target: int | str, protocol: str, pod: Pod) -> int | None:
+    """A port by its number, or by the name that a container gives it."""
+    if isinstance(target, int):
+        return target
+    sidecars = (container for container in pod.spec.init_containers if container.restart_policy == "Always")
+    for container in (*pod.spec.containers, *sidecars):
+        for port in container.ports:
+            if port.name == target and (port.protocol or "TCP") == protocol:
+                return port.container_port
+    return None
+
+
+def changes_endpoints(old: Pod, new: Pod) -> bool:
+    """Whether what a Service says of a pod may be another."""
+    return (
+        old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        or is_ready(old) != is_ready(new)
+        or old.status.pod_ips != new.status.pod_ips
+        or is_terminal(old) != is_terminal(new)
+        or old.metadata.labels != new.metadata.labels
+        or old.metadata.uid != new.metadata.uid
+    )
+
+
+class TriggerTimes:
+    """When what changed a Service's endpoints happened: measured by those who want to know how long it takes to arrive."""
+
+    def __init__(self) -> None:
+        # By Service and pod.
+        self._seen: dict[str, dict[str, str]] = {}
+
+    def forget(self, key: str) -> None:
+        """A Service is gone."""
+        self._seen.pop(key, None)
+
+    def note(self, key: str, service: JSON, pods: list[Pod]) -> str:
+        """The earliest of the changes since the last time; of a new Service, when it was made. Empty if there were none."""
+        times = {pod.metadata.name: time for pod in pods for time in _ready_since(pod)}
+        before = self._seen.get(key)
+        self._seen[key] = times
+        if before is None:
+            return str(service["metadata"].get("creationTimestamp") or "")
+        return min((time for name, time in times.items() if time > before.get(name, "")), default="")
+
+
+def _ready_since(pod: Pod) -> Iterator[str]:
+    for condition in pod.status.conditions:
+        if condition.type == "Ready" and condition.last_transition_time is not None:
+            yield condition.last_transition_time

@@ -1,0 +1,118 @@
+"""Accepts connections, over TLS or not, and watches over them: how many there are and of whom, how long they may take, and that
+all of them end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+
+from allot.http1.connections import Connection, Handler, Limits
+from allot.process.clock import Clock
+from allot.process.shares import Shares
+from allot.process.supervise import answer_or_none, supervise
+
+_log = logging.getLogger("allot")
+
+_READ_BYTES = 256 * 1024
+_STOP_S = 5.0
+_LOOK_EVERY_S = 1.0
+_HANDSHAKE_S = 30.0
+
+
+class Listener:
+    """Accepts connections and watches over them."""
+
+    def __init__(self, handler: Handler, clock: Clock, limits: Limits) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.view = memoryview(bytearray(_READ_BYTES))
+        self.stopping = asyncio.Event()
+        self.date = formatdate(clock.seconds(), usegmt=True)
+        self._clock = clock
+        self._connections: set[Connection] = set()
+        self._open = Shares(limits.connections)
+        # How many were refused since that was told last, and where the last came from.
+        self._refused, self._refused_from = 0, ""
+        self._running: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def listening(self, host: str, port: int, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+        """Accept connections until the block ends; the port, which is a free one if 0 was asked for. OSError if that is
+        not possible. context: for TLS, which clients otherwise do not speak."""
+        server = await self.loop.create_server(
+            lambda: Connection(self),
+            host,
+            port,
+            ssl=context,
+            backlog=4096,
+            reuse_address=True,
+            ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
+        )
+        watching = asyncio.ensure_future(supervise("the watch over connections", self._watch_over, self._clock))
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
+            watching.cancel()
+            await self._stop()
+
+    def opened(self, connection: Connection) -> None:
+        """A connection is there."""
+        if self.stopping.is_set():
+            connection.abort()
+            return
+        if not self._open.take(connection.remote):
+            self._refused += 1
+            self._refused_from = connection.remote
+            connection.abort()
+            return
+        self._connections.add(connection)
+        # A fault of ours in one connection must not end the others.
+        task = asyncio.ensure_future(answer_or_none(f"the connection from {connection.remote}", connection.run))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended. May be told twice."""
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._open.give_back(connection.remote)
+
+    async def _watch_over(self) -> None:
+        while True:
+            await asyncio.sleep(min(_LOOK_EVERY_S, self.limits.head_s, self.limits.idle_s))
+            self.date = formatdate(self._clock.seconds(), usegmt=True)
+            now = self.loop.time()
+            for connection in [each for each in self._connections if 0.0 < each.until < now]:
+                connection.expire()
+            if self._refused:
+                self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        """One line a second at most, however many are refused."""
+        where, limit = self._refused_from, self._open.limit
+        _log.warning(
+            "%d connections were refused, the last from %s, which has %d of the %d that may be open; %d are",
+            *(self._refused, where or "nowhere", self._open.held_by(where), limit, len(self._connections)),
+        )
+        self._refused = 0
+
+    async def _stop(self) -> None:
+        """Let what is being answered end, for a while."""
+        self.stopping.set()
+        for connection in tuple(self._connections):
+            connection.stop()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_STOP_S)
+        left = tuple(self._running)
+        for task in left:
+            task.cancel()
+        for connection in tuple(self._connections):
+            connection.abort()
+        await asyncio.gather(*left, return_exceptions=True)

@@ -1,0 +1,152 @@
+"""Handlers that are functions: a request value in, a response value out.
+
+For everybody but the API server, which reads bodies, watches its clients and counts what it does. No handler here has a use for a
+body, so none is read: what a client sends as one is passed over, or ends its connection.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from allot.http1.connections import PATIENCE_S, Connection, Limits
+from allot.http1.heads import Head, HttpError, Pairs, parse_query
+from allot.http1.listener import Listener
+from allot.process.clock import Clock
+from allot.process.supervise import answer_or_none, until
+
+TEXT = "text/plain; charset=utf-8"
+_TRUE = ("1", "true", "True", "TRUE", "t")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a client asks. subject: whom its certificate is for, which TLS has verified."""
+
+    head: Head
+    subject: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def method(self) -> str:
+        """GET, POST and so on."""
+        return self.head.method
+
+    @property
+    def path(self) -> str:
+        """Without escapes."""
+        return unquote(self.head.path)
+
+    @property
+    def query(self) -> Pairs:
+        """The parameters, in order."""
+        return parse_query(self.head.query)
+
+    def get(self, name: str) -> str:
+        """The first value of a parameter."""
+        return next(iter(self.all(name)), "")
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter is true, as Go reads it."""
+        return self.get(name) in _TRUE
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """All values of a parameter."""
+        return tuple(value for key, value in self.query if key == name)
+
+    def header(self, name: str) -> str:
+        """A header, by its name in lower case."""
+        return self.head.get(name)
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer: whole, or in pieces that are sent as they come."""
+
+    body: bytes | AsyncIterator[bytes]
+    content_type: str = TEXT
+    status: int = 200
+
+
+class Upgrade(msgspec.Struct, frozen=True):
+    """From here on the connection speaks another protocol; converse speaks it."""
+
+    protocol: str
+    headers: Mapping[str, str]
+    converse: Callable[[Connection], Awaitable[None]]
+
+
+# HttpError is an answer too.
+Handler = Callable[[Request], Awaitable[Response | Upgrade]]
+
+
+@asynccontextmanager
+async def serving(
+    handler: Handler,
+    clock: Clock,
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None = None,
+    *,
+    connections: int = 4096,
+) -> AsyncIterator[int]:
+    """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time."""
+
+    async def handle(connection: Connection, head: Head) -> None:
+        request = Request(head, _subject(connection))
+        # A fault of ours in one request is reported, and answered.
+        if await answer_or_none(f"{head.method} {head.path}", lambda: _answer(connection, request, handler)) is None:
+            if connection.answered:
+                connection.abort()
+            else:
+                await connection.answer(500, {"Content-Type": TEXT}, b"the request could not be handled")
+
+    async with Listener(handle, clock, Limits(connections=connections)).listening(host, port, context) as number:
+        yield number
+
+
+async def _answer(connection: Connection, request: Request, handler: Handler) -> bool:
+    """True when there is nothing more to say."""
+    try:
+        response = await handler(request)
+        await _send(connection, response)
+    except HttpError as error:
+        # Names that are no text are told as far as they are.
+        await _send(connection, Response(str(error).encode(errors="replace"), status=error.code))
+    return True
+
+
+async def _send(connection: Connection, response: Response | Upgrade) -> None:
+    try:
+        if isinstance(response, Upgrade):
+            await connection.upgrade(response.protocol, response.headers)
+            await until(connection.stopping, response.converse(connection))
+            return
+        headers = {"Content-Type": response.content_type}
+        if isinstance(response.body, bytes):
+            await connection.answer(response.status, headers, response.body)
+        else:
+            await until(connection.ending, _stream(connection, response.status, headers, response.body))
+    except (ConnectionError, TimeoutError):
+        # The client has left, or does not take its answer.
+        connection.abort()
+
+
+async def _stream(
+    connection: Connection, status: int, headers: Mapping[str, str], pieces: AsyncIterator[bytes]
+) -> None:
+    stream = await connection.start_stream(status, headers, PATIENCE_S)
+    async for piece in pieces:
+        await stream.write(piece)
+    await stream.end()
+
+
+def _subject(connection: Connection) -> dict[str, tuple[str, ...]]:
+    certificate: Any = connection.transport.get_extra_info("peercert")
+    found: dict[str, tuple[str, ...]] = {}
+    for group in (certificate or {}).get("subject", ()):
+        for name, value in group:
+            found[name] = (*found.get(name, ()), value)
+    return found

@@ -1,0 +1,142 @@
+"""Answers questions for names inside of the network namespace, over UDP and TCP. Names of others go to whoever is outside, if anybody does that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from allot.core.network import dns_messages as dns
+from allot.core.network.names import Directory, authority
+from allot.core.network.ranges import DNS_ADDRESS
+from allot.network.relays import Listener, bound
+
+_log = logging.getLogger("allot.network")
+
+PORT = 53
+_ASKED_BYTES_MAX = 4096
+_LENGTH = struct.Struct(">H")
+_TCP_BYTES_MAX = 65535
+_IDLE_S = 10.0
+_AT_ONCE = 256
+
+# Asks somebody outside: a message in, a message out. OSError if there is nobody.
+Forward = Callable[[bytes], Awaitable[bytes]]
+
+
+class NameServer:
+    """At the address that pods have in their resolv.conf."""
+
+    def __init__(self, directory: Directory, forward: Forward) -> None:
+        self._directory = directory
+        self._forward = forward
+        # Whether names of others are asked for outside.
+        self.recurses = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Listen."""
+        self._socket = bound(DNS_ADDRESS, PORT, socket.SOCK_DGRAM)
+        self._listener = Listener(bound(DNS_ADDRESS, PORT, shared=True), self._accepted)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
+
+    def _read(self) -> None:
+        try:
+            data, client = self._socket.recvfrom(_ASKED_BYTES_MAX)
+        except OSError:
+            return
+        self._run(self._answer_packet(data, client))
+
+    def _accepted(self, connection: socket.socket) -> None:
+        if not self._run(self._talk(connection)):
+            connection.close()
+
+    def _run(self, doing: Coroutine[Any, Any, None]) -> bool:
+        """Beside the others, of which there can be so many; whether there is room."""
+        if len(self._tasks) >= _AT_ONCE:
+            doing.close()
+            return False
+        task = asyncio.get_running_loop().create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _answer_packet(self, data: bytes, client: tuple[str, int]) -> None:
+        answer = await self.answer(data, is_packet=True)
+        if answer:
+            try:
+                await asyncio.get_running_loop().sock_sendto(self._socket, answer, client)
+            except OSError as error:
+                _log.debug("an answer is lost: %s", error)
+
+    async def _talk(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with connection:
+            try:
+                while True:
+                    async with asyncio.timeout(_IDLE_S):
+                        size = _LENGTH.unpack(await _exactly(connection, _LENGTH.size))[0]
+                        answer = await self.answer(await _exactly(connection, size), is_packet=False)
+                        if not answer:
+                            return
+                        await loop.sock_sendall(connection, _LENGTH.pack(len(answer)) + answer)
+            except (OSError, EOFError, TimeoutError):
+                return
+
+    async def answer(self, data: bytes, *, is_packet: bool) -> bytes:
+        """A message for a message; empty if there is nothing to say."""
+        try:
+            question = dns.parse_question(data)
+        except dns.BadQuestion as error:
+            return dns.error(error.number, error.code) if error.number is not None else b""
+        bytes_max = question.udp_bytes if is_packet else _TCP_BYTES_MAX
+        found = self._directory.find(question.labels, question.type)
+        if found is None:
+            return await self._ask_others(data, question, bytes_max)
+        if found.leads_to:
+            return await self._follow(question, found.records, found.leads_to, bytes_max)
+        code = dns.NO_ERROR if found.exists else dns.NO_SUCH_NAME
+        authorities = () if found.records else (authority(),)
+        return dns.answer(
+            question, code, found.records, authorities, is_ours=True, recurses=self.recurses, bytes_max=bytes_max
+        )
+
+    async def _ask_others(self, data: bytes, question: dns.Question, bytes_max: int) -> bytes:
+        if self.recurses:
+            try:
+                answer = await self._forward(data)
+                return answer if len(answer) <= bytes_max else self._refuse(question, dns.SERVER_FAILURE, bytes_max)
+            except (OSError, TimeoutError):
+                return self._refuse(question, dns.SERVER_FAILURE, bytes_max)
+        return self._refuse(question, dns.REFUSED, bytes_max)
+
+    async def _follow(self, question: dns.Question, records: tuple[dns.Record, ...], to: str, bytes_max: int) -> bytes:
+        """A name that is another word for one of others: with what that means, if it can be asked."""
+        found: tuple[dns.Record, ...] = ()
+        if self.recurses:
+            name = dns.name_of(to)
+            asked = dns.ask(question.number, name, question.type)
+            try:
+                found = dns.records_of(await self._forward(asked))
+            except (OSError, TimeoutError, ValueError):
+                found = ()
+        return dns.answer(
+            question, dns.NO_ERROR, (*records, *found), is_ours=True, recurses=self.recurses, bytes_max=bytes_max
+        )
+
+    def _refuse(self, question: dns.Question, code: int, bytes_max: int) -> bytes:
+        return dns.answer(question, code, is_ours=False, recurses=self.recurses, bytes_max=bytes_max)
+
+
+async def _exactly(connection: socket.socket, size: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < size:
+        piece = await loop.sock_recv(connection, size - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data

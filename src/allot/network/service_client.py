@@ -1,0 +1,119 @@
+"""The side of a cluster's network that says which Services there are, and that answers for what is outside: the API server, other names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from allot.core.network.routes import ServiceRoutes
+from allot.network.channel import Channel, Message
+from allot.network.client import PodNetwork, dial_address
+
+# A port of a Service: key, protocol, number.
+Port = tuple[str, str, int]
+
+
+class ServiceNetwork(PodNetwork):
+    """api: where the API server listens; resolve: asks for names of others, None if nobody does."""
+
+    def __init__(
+        self, path: Path, api: tuple[str, int], resolve: Callable[[bytes], Awaitable[bytes]] | None = None
+    ) -> None:
+        super().__init__(path)
+        self._api = api
+        self._resolve = resolve
+        self._services: dict[str, ServiceRoutes] = {}
+        self._listening: dict[Port, list[socket.socket]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Be there for the process inside; again whenever it is another one."""
+        self._connect_again()
+
+    def update(self, key: str, routes: ServiceRoutes | None) -> None:
+        """A Service has changed, or is gone."""
+        if routes is None:
+            if self._services.pop(key, None) is None:
+                return
+        elif self._services.get(key) == routes:
+            return
+        else:
+            self._services[key] = routes
+        self._tell_if_there(_service(key, routes))
+
+    def listen(self, port: Port, sockets: list[socket.socket]) -> None:
+        """Serve a port of a Service at sockets of the machine, which are ours from now on; the ones before are closed."""
+        before = self._listening.pop(port, [])
+        if sockets:
+            self._listening[port] = sockets
+        if before or sockets:
+            self._tell_if_there(_listen(port), [each.fileno() for each in sockets])
+        for each in before:
+            if each not in sockets:
+                each.close()
+
+    def greet(self, channel: Channel) -> None:
+        """Say again what there is."""
+        super().greet(channel)
+        channel.send({"do": "control", "recurses": self._resolve is not None})
+        for key, routes in self._services.items():
+            channel.send(_service(key, routes))
+        for port, sockets in self._listening.items():
+            channel.send(_listen(port), [each.fileno() for each in sockets])
+
+    def _tell_if_there(self, message: Message, handles: list[int] | None = None) -> None:
+        try:
+            self.tell(message, handles or ())
+        except OSError:
+            pass  # it is told everything when it is there
+
+    def heard(self, message: Message, handles: list[int]) -> bool:
+        """What the process inside asks for."""
+        if handles or "call" not in message:
+            return False
+        task = asyncio.get_running_loop().create_task(self._answer(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _answer(self, message: Message) -> None:
+        answer: Message = {"answers": message["call"]}
+        given: list[int] = []
+        try:
+            if message["do"] == "api":
+                given = [(await dial_address(None, *self._api)).detach()]
+            elif message["do"] == "resolve" and self._resolve is not None:
+                answer["message"] = b64encode(await self._resolve(b64decode(message["message"]))).decode()
+        except (OSError, TimeoutError, ValueError):
+            pass  # an answer without what was asked for says it
+        try:
+            self.tell(answer, given)
+        except OSError:
+            pass  # nobody waits for it any more
+        finally:
+            for each in given:
+                os.close(each)
+
+    async def close(self) -> None:
+        """Let go, also of the sockets."""
+        await super().close()
+        for sockets in self._listening.values():
+            for each in sockets:
+                each.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+
+
+def _service(key: str, routes: ServiceRoutes | None) -> Message:
+    return {"do": "service", "key": key, "routes": msgspec.to_builtins(routes) if routes is not None else None}
+
+
+def _listen(port: Port) -> Message:
+    key, protocol, number = port
+    return {"do": "listen", "key": key, "protocol": protocol, "port": number}

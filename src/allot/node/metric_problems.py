@@ -1,0 +1,34 @@
+"""Says what is wrong with the metrics of pods, where their owners look: in events of the pod. Each text once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Reasons of events.
+BAD_ANNOTATION, FAILED_SCRAPE = "InvalidAnnotation", "FailedScrape"
+
+Object = Mapping[str, Any]
+# A pod, and what is wrong.
+Record = Callable[[Object, str], None]
+
+
+class MetricProblems:
+    """What is wrong now, by the uid of the pod. looks: in how many looks one after the other it has to be, so that a program that is
+    about to start is not blamed."""
+
+    def __init__(self, record: Record, looks: int = 1) -> None:
+        self._record = record
+        self._looks = looks
+        self._seen: dict[str, tuple[str, int]] = {}
+
+    def update(self, problems: Mapping[str, tuple[Object, str]]) -> None:
+        """As of a look at all pods."""
+        seen: dict[str, tuple[str, int]] = {}
+        for uid, (pod, text) in problems.items():
+            before, count = self._seen.get(uid, ("", 0))
+            count = count + 1 if before == text else 1
+            seen[uid] = (text, count)
+            if count == self._looks:
+                self._record(pod, text)
+        self._seen = seen

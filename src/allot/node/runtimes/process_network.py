@@ -1,0 +1,172 @@
+"""The network of sandboxes of the process runtime: an address of their own where the cluster has a pod network, the machine's otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+from allot.core.network.pod_files import Resolving, hosts_text, parse_resolving, resolving
+from allot.core.network.ranges import DNS_ADDRESS, DOMAIN, is_of_pod
+from allot.network.client import NetworkFailure, PodNetwork
+from allot.network.relays import bound
+from allot.network.way_out import find_way_out
+from allot.node.runtimes.port import HostPort, Isolation, RuntimeFailure, SandboxSpec
+from allot.node.runtimes.process_launcher import Launcher
+from allot.node.runtimes.process_streams import PortStreams, connect_port
+
+_log = logging.getLogger("allot.node")
+
+_CONNECT_S = 10.0
+
+
+class SandboxNetwork:
+    """Connects sandboxes. network: None if there is none; address: the machine's; why_not: why there is none, if there should be."""
+
+    def __init__(self, network: PodNetwork | None, address: str, why_not: str = "") -> None:
+        self._network = network
+        self.address = address
+        self._why_not = why_not
+        self._way_out = find_way_out() if network is not None else ""
+
+    def status(self) -> Isolation | None:
+        """What the node says about it; None if nobody asked for one."""
+        if self._network is not None:
+            outside = f"the world outside by {Path(self._way_out).name}" if self._way_out else "nothing else"
+            text = f"each pod has an address of its own, and reaches other pods, Services and {outside}"
+            return Isolation(is_on=True, reason="PodNetwork", message=text)
+        if not self._why_not:
+            return None
+        text = f"this machine allows no pod network ({self._why_not}): pods share the machine's, and names of Services do not resolve"
+        return Isolation(is_on=False, reason="NoPodNetwork", message=text)
+
+    async def start_holder(self, launcher: Launcher, wanted: dict[str, Any], *, own: bool) -> tuple[int, str]:
+        """Start what has the namespaces of a pod; its pid, and the pod's address. own: one of its own, if there is a network."""
+        if not own or self._network is None:
+            return await launcher.start(wanted), self.address
+        users = -1
+        try:
+            users = await self._network.users()
+            pid = await launcher.start({**wanted, "network": True}, [users])
+        except NetworkFailure as error:
+            raise RuntimeFailure("CreatePodSandboxError", f"pod network: {error}") from error
+        finally:
+            if users >= 0:
+                os.close(users)
+        try:
+            namespace = open_network(pid)
+            try:
+                address = await self._network.attach(namespace, has_way_out=bool(self._way_out))
+            finally:
+                os.close(namespace)
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            raise RuntimeFailure("CreatePodSandboxError", f"pod network: {error}") from error
+        await self._lead_out(launcher, pid)
+        return pid, address
+
+    async def _lead_out(self, launcher: Launcher, holder: int) -> None:
+        """Without a way out a pod is of use all the same."""
+        if not self._way_out:
+            return
+        try:
+            await launcher.start({"do": "lead out", "program": self._way_out, "holder": holder})
+        except RuntimeFailure as error:
+            _log.warning("a pod has no way out of the pod network: %s: %s", self._way_out, error)
+
+    async def open_host_ports(self, spec: SandboxSpec, ips: tuple[str, ...]) -> None:
+        """Ports of the node that lead to a pod, over TCP. RuntimeFailure if one cannot be had."""
+        if self._network is None or not any(map(is_of_pod, ips)):
+            return
+        for each in spec.host_ports:
+            at = each.host_ip or self.address
+            try:
+                if each.protocol != "TCP":
+                    raise OSError(errno.EPROTONOSUPPORT, "only TCP is forwarded")
+                listening = bound(at, each.host_port)
+                await self._network.forward(_forward_name(ips[0], each), listening, ips[0], each.container_port)
+            except OSError as error:
+                await self.close_host_ports(spec, ips)
+                why = (error.strerror or str(error)).lower()
+                text = f"host port {each.host_port}/{each.protocol} at {at}: {why}"
+                raise RuntimeFailure("CreatePodSandboxError", text) from error
+
+    async def close_host_ports(self, spec: SandboxSpec, ips: tuple[str, ...]) -> None:
+        """They are free again."""
+        if self._network is None or not ips:
+            return
+        for each in spec.host_ports:
+            try:
+                await self._network.forget(_forward_name(ips[0], each))
+            except NetworkFailure as error:
+                _log.warning("host port %d: %s", each.host_port, error)
+
+    def files(self, spec: SandboxSpec, ips: tuple[str, ...]) -> dict[str, str]:
+        """By which the containers of a sandbox find names and addresses."""
+        hostname = spec.hostname.partition(".")[0]
+        knows_cluster = self._network is not None and any(map(is_of_pod, ips))
+        found = resolving(
+            spec.dns_policy,
+            Resolving(servers=spec.dns_servers, searches=spec.dns_searches, options=spec.dns_options),
+            _of_machine(),
+            (DNS_ADDRESS,) if knows_cluster else (),
+            spec.pod.namespace,
+            DOMAIN,
+        )
+        return {
+            "/etc/hosts": hosts_text(ips, hostname, spec.full_name, spec.host_aliases),
+            "/etc/resolv.conf": found.text(),
+        }
+
+    async def is_there(self, ips: tuple[str, ...]) -> bool:
+        """Whether what an earlier agent connected still is: the network may be another one by now."""
+        if not any(map(is_of_pod, ips)):
+            return True
+        if self._network is None:
+            return False
+        try:
+            return await self._network.has(ips[0])
+        except NetworkFailure:
+            return False
+
+    async def connect(self, ips: tuple[str, ...], holder: int, port: int) -> PortStreams:
+        """A connection to a port, as from within the pod."""
+        if self._network is None or not any(map(is_of_pod, ips)):
+            return await connect_port("127.0.0.1", port)
+        try:
+            namespace = open_network(holder)
+            try:
+                made = await self._network.dial_within(namespace, port)
+            finally:
+                os.close(namespace)
+            return await streams_of(made)
+        except OSError as error:
+            raise RuntimeFailure("PortForwardError", f"dial tcp {ips[0]}:{port}: connect: {error}".lower()) from error
+
+
+def _forward_name(address: str, port: HostPort) -> str:
+    return f"{address} {port.protocol} {port.host_port}"
+
+
+def _of_machine() -> Resolving:
+    """As on this machine, where the file may be a link to what containers do not see."""
+    try:
+        return parse_resolving(Path("/etc/resolv.conf").read_text(errors="replace"))
+    except OSError:
+        return Resolving()
+
+
+async def streams_of(made: socket.socket) -> PortStreams:
+    """A connection as streams."""
+    async with asyncio.timeout(_CONNECT_S):
+        return PortStreams(*await asyncio.open_connection(sock=made))
+
+
+def open_network(pid: int) -> int:
+    """The network namespace of a process."""
+    return os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

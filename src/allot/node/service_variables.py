@@ -1,0 +1,66 @@
+"""The Services that containers learn of by their environment: those of their namespace, and the API server's own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from allot.client.informer import Change
+from allot.client.informers import Informers
+from allot.core.model.pods_v1 import RunnablePod
+from allot.core.network.variables import service_variables
+
+_log = logging.getLogger("allot.node")
+
+_BY_NAMESPACE = "service variables: by namespace"
+_API = "default/kubernetes"
+_SYNC_S = 20.0
+
+Object = dict[str, Any]
+
+
+class ServiceVariables:
+    """Follows Services. has_network: whether containers reach the addresses of Services; without, where the API server is comes from
+    elsewhere."""
+
+    def __init__(self, informers: Informers, *, has_network: bool) -> None:
+        self._services = informers.dynamic("", "v1", "services", namespaced=True)
+        self._services.cache.add_index(_BY_NAMESPACE, _namespace)
+        self._services.add_handler(self._changed)
+        self._has_network = has_network
+        self._known: dict[tuple[str, bool, bool], Mapping[str, str]] = {}
+
+    async def wait(self) -> None:
+        """Until they are known: what a container is told at its start it is never told again. Not for ever, where that is forbidden."""
+        try:
+            async with asyncio.timeout(_SYNC_S):
+                await self._services.wait_synced()
+        except TimeoutError:
+            _log.warning("services are not known: containers are started without variables for them")
+
+    def of(self, pod: RunnablePod) -> Mapping[str, str]:
+        """What the containers of a pod get."""
+        namespace, spec = pod.metadata.namespace, pod.spec
+        key = (namespace, spec.enable_service_links, self._has_network and not spec.host_network)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._make(*key)
+        return found
+
+    def _make(self, namespace: str, links: bool, reaches: bool) -> Mapping[str, str]:
+        api = self._services.cache.get(_API)
+        services = [api] if api is not None else []
+        if links:
+            services += self._services.cache.by_index(_BY_NAMESPACE, namespace)
+        made = service_variables(services)
+        own = service_variables([api]) if api is not None and not reaches else {}
+        return {name: value for name, value in made.items() if name not in own}
+
+    def _changed(self, _change: Change[Object]) -> None:
+        self._known.clear()
+
+
+def _namespace(service: Object) -> tuple[str, ...]:
+    return (service["metadata"]["namespace"],)

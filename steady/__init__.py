@@ -1,0 +1,1 @@
+"""Whether the tests pass on a busy machine: `make steady`."""

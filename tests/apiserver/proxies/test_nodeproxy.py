@@ -1,0 +1,173 @@
+"""Logs, exec and port-forward reach the node's own endpoint; a small real HTTPS server plays the node."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from apiserver.live import LiveServer
+from waiting import WAIT_S
+
+
+@asynccontextmanager
+async def node_endpoint(server: LiveServer) -> AsyncIterator[tuple[int, list[str]]]:
+    """A server that plays the kubelet; its port, and the paths that were asked."""
+    asked: list[str] = []
+
+    async def logs(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path_qs)
+        return web.Response(text="hello from the node\n")
+
+    async def run(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path_qs)
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_bytes(b"\x01echo " + message.data)
+            if message.data == b"end":
+                break
+        await socket.close()
+        return socket
+
+    application = web.Application()
+    application.router.add_get("/containerLogs/{rest:.*}", logs)
+    application.router.add_get("/exec/{rest:.*}", run)
+    directory = server.live.access.certificates.directory
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "server.crt", directory / "server.key")
+    runner = web.AppRunner(application, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    try:
+        yield runner.addresses[0][1], asked
+    finally:
+        await runner.cleanup()
+
+
+async def add_pod(server: LiveServer, port: int | None, *containers: str) -> None:
+    status: dict[str, Any] = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}
+    if port is not None:
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": port}}
+    node = {"metadata": {"name": "n1"}, "status": status}
+    assert (await server.post("/api/v1/nodes", node)).status == 201
+    pod = {
+        "metadata": {"name": "p1"},
+        "spec": {"containers": [{"name": name, "image": "x"} for name in containers or ("main",)]},
+    }
+    assert (await server.post("/api/v1/namespaces/default/pods", pod)).status == 201
+    binding = {"metadata": {"name": "p1"}, "target": {"kind": "Node", "name": "n1"}}
+    assert (await server.post("/api/v1/namespaces/default/pods/p1/binding", binding)).status == 201
+
+
+LOG = "/api/v1/namespaces/default/pods/p1/log"
+
+
+async def test_logs_come_from_the_node(server: LiveServer) -> None:
+    async with node_endpoint(server) as (port, asked):
+        await add_pod(server, port)
+        answer = await server.get(f"{LOG}?tailLines=5&bogus=1")
+    assert (answer.status, answer.raw) == (200, b"hello from the node\n")
+    assert asked == ["/containerLogs/default/p1/main?tailLines=5"]
+
+
+async def test_a_websocket_is_passed_through_to_the_node(server: LiveServer) -> None:
+    async with node_endpoint(server) as (port, asked):
+        await add_pod(server, port)
+        url = f"{server.url}/api/v1/namespaces/default/pods/p1/exec?command=sh&command=-c&stdin=true&stdout=true&tty=false"
+        async with server.session.ws_connect(url, protocols=("v5.channel.k8s.io",)) as socket:
+            await socket.send_bytes(b"one")
+            assert await socket.receive_bytes() == b"\x01echo one"
+            await socket.send_bytes(b"end")
+            assert await socket.receive_bytes() == b"\x01echo end"
+            assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+    assert asked == ["/exec/default/p1/main?input=1&output=1&command=sh&command=-c"]
+
+
+async def test_any_other_protocol_is_passed_through_unread(server: LiveServer) -> None:
+    """Older kubectls speak SPDY."""
+    heads: list[bytes] = []
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nhello")
+        while data := await reader.read(100):
+            writer.write(data.upper())
+        writer.close()
+
+    directory = server.live.access.certificates.directory
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(directory / "server.crt", directory / "server.key")
+    async with await asyncio.start_server(node, "127.0.0.1", 0, ssl=tls) as listening:
+        await add_pod(server, listening.sockets[0].getsockname()[1])
+        context = ssl.create_default_context(cadata=server.ca.decode())
+        context.load_cert_chain(directory / "admin.crt", directory / "admin.key")
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.live.port, ssl=context)
+        path = "/api/v1/namespaces/default/pods/p1/exec?command=sh&stdout=1"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+        )
+        writer.write(head.encode())
+        async with asyncio.timeout(WAIT_S):
+            answer = await reader.readuntil(b"hello")
+            assert answer.startswith(b"HTTP/1.1 101 ")
+            writer.write(b"\x00\x01abc")
+            assert await reader.readexactly(5) == b"\x00\x01ABC"
+        writer.close()
+    assert heads[0].startswith(b"POST /exec/default/p1/main?output=1&command=sh HTTP/1.1\r\n")
+    assert b"Upgrade: SPDY/3.1" in heads[0]
+
+
+async def test_a_node_without_endpoint_gives_a_clear_error(server: LiveServer) -> None:
+    await add_pod(server, None)
+    answer = await server.get(LOG)
+    assert answer.status == 503
+    assert 'node "n1" has no endpoint to connect to' in answer.json["message"]
+
+
+async def test_a_node_that_cannot_be_reached_gives_a_clear_error(server: LiveServer) -> None:
+    await add_pod(server, 1)
+    answer = await server.get(LOG)
+    assert answer.status == 503
+    assert "error dialing backend: 127.0.0.1:1" in answer.json["message"]
+
+
+async def test_the_container_has_to_be_named_when_there_are_several(server: LiveServer) -> None:
+    await add_pod(server, 1, "a", "b")
+    answer = await server.get(LOG)
+    assert answer.status == 400
+    assert answer.json["message"] == "a container name must be specified for pod p1, choose one of: [a b]"
+    answer = await server.get(f"{LOG}?container=c")
+    assert answer.json["message"] == "container c is not valid for pod p1"
+
+
+async def test_a_pod_without_node_has_no_logs_yet_and_cannot_run_commands(server: LiveServer) -> None:
+    pod = {"metadata": {"name": "p1"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    await server.post("/api/v1/namespaces/default/pods", pod)
+    answer = await server.get(LOG)
+    assert (answer.status, answer.raw) == (200, b"")
+    answer = await server.post("/api/v1/namespaces/default/pods/p1/exec?command=sh", None)
+    assert (answer.status, answer.json["message"]) == (400, "pod p1 does not have a host assigned")
+
+
+@pytest.mark.slow
+async def test_kubectl_shows_logs(server: LiveServer) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on the PATH")
+    async with node_endpoint(server) as (port, _):
+        await add_pod(server, port)
+        process = await asyncio.create_subprocess_exec(
+            kubectl, "--kubeconfig", str(server.kubeconfig), "logs", "p1", stdout=subprocess.PIPE
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
+    assert out == b"hello from the node\n"

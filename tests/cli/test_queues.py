@@ -1,0 +1,40 @@
+"""`allot queues` shows the tree and why jobs wait; `allot install crds` prints what a cluster needs."""
+
+from __future__ import annotations
+
+import yaml
+
+from .command import allot
+
+DUMP = ("-f", "docs/guides/queues-example.yaml")
+
+
+def test_the_tree_has_every_queue_below_its_parent() -> None:
+    (value,) = allot("queues", *DUMP, "-o", "json").lines
+    rows = {row["name"]: row for row in value["queues"]}
+    assert list(rows) == ["research", "training", "evaluation", "product", "search"]
+    assert [row["depth"] for row in value["queues"]] == [0, 1, 1, 0, 1]
+    (gpu,) = [each for each in rows["training"]["resources"] if each["resource"] == "gpu"]
+    assert (gpu["deserved"], gpu["fairShare"], gpu["allocated"], gpu["pending"]) == ("2", "4", "8", "0")
+
+
+def test_a_queue_shows_its_jobs_and_why_they_wait() -> None:
+    found = allot("queues", "search", *DUMP)
+    assert found.code == 0
+    assert "waiting for room in queue search: reclaiming from ml/train-3" in found.stdout
+    assert "allowable limit of GPUs. Limit is 2 GPUs" in allot("queues", "evaluation", *DUMP).stdout
+
+
+def test_a_queue_that_is_not_there_is_an_answer() -> None:
+    found = allot("queues", "nobody", *DUMP)
+    assert (found.code, found.stderr) == (1, 'error: queue "nobody" does not exist\n')
+
+
+def test_without_queues_that_is_said() -> None:
+    assert "There are no queues." in allot("queues", "-f", "examples/cluster").stdout
+
+
+def test_definitions_can_be_printed_without_a_cluster() -> None:
+    found = allot("install", "crds", "--print")
+    names = {document["metadata"]["name"] for document in yaml.safe_load_all(found.stdout)}
+    assert {"queues.scheduling.run.ai", "queues.scheduling.volcano.sh"} <= names

@@ -1,0 +1,144 @@
+"""Messages are read by people under stress: phrases that are not idiomatic stay out of every text that users see.
+
+That is every string literal of the package but docstrings, its data files, and every page of the documentation, where the help of
+all commands is. A phrase is a regular expression, with what to say instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[1]
+_PACKAGE = _ROOT / "src" / "allot"
+
+PHRASES = {
+    r"\b(?:can|cannot|could|to) (?:not )?(?:still )?be had\b": "is (not) available, is free",
+    r"\b(?:is|are|was|were|be) told\b": "is reported, is named, learns; not known",
+    r"\binto order\b": "fix, repair",
+    r"\bbelongs? into\b": "belongs in",
+    r"(?<!there )\bis no (?:command|data directory|duration|field|hyphen|JSON|label|list|mapping|message|number|object|period|"
+    r"quote|resource|socket|success|taint|text|type|URL|CEL)\b": "is not a ...",
+    r"\bare no (?:quotes|message|hyphens)\b": "are not ...",
+    r"\bquotes of print\b": "typographic quotes",
+    r"\bof the keyboard\b": "plain, straight",
+    r"\bpassed over\b": "ignored",
+    r"\bput \S+ right\b": "fix",
+    r"\bas far as known\b": "as far as is known",
+    r"\bgets? to see\b": "can see",
+    r"\b(?:is|are) there twice\b": "appears twice",
+    r"\bdevices? that would (?:not )?do\b": "devices that (do not) fit",
+    r"\balthough they would (?:not )?do\b": "although they (do not) fit",
+    r"\bwould do as well\b": "would fit as well",
+    r"\bto mend\b|\bmended\b|\bmends\b": "to fix",
+    r"\btaken as enough\b": "assumed to be enough",
+    r"\banew\b": "again, recreated",
+    r"\bsee that the\b": "check that the",
+    r"\bthe one of (?:the|a)\b": "that of, 's",
+    r"\bis that of\b": "belongs to",
+    r"\bany more\b": "no longer",
+    r"\bwhich \S+ has not\b(?! [a-z])": "lacks",
+    r"\btells (?:how|of)\b": "shows, logs",
+    r"\b(?:is|are) in order\b": "is valid, is accepted",
+    r"\bshall\b": "is to, may, needs",
+    r"\bof before \d": "from before",
+    r"\bwhat is the matter\b": "the cause",
+    r"\blooks? after\b": "runs in, manages",
+    r"\bwaits to go\b": "is still terminating",
+    r"\bgoes on waiting\b": "keeps waiting",
+    r"\bnobody answered\b": "no answer",
+    r"\bdealt with\b": "handled",
+    r"\bfinds? (?:another|no other) place\b": "fits elsewhere",
+    r"\bhangs? on what\b": "belongs to what",
+    r"\bmore are gone\b": "more have ended",
+    r"\bdo(?:es)? (?:no|any) harm\b": "has no effect",
+    r"\bin spite of that it\b": "still",
+}
+# Kubernetes' own words, which stay as they are.
+_UPSTREAM = ("pod does not exist any more",)
+_ANY = re.compile("|".join(f"(?:{phrase})" for phrase in PHRASES), re.IGNORECASE)
+
+
+def _literals(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines and texts of the string literals of a module that are no docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            # Its parts come again, each alone.
+            parts = (part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def _found(path: Path, texts: Iterator[tuple[int, str]]) -> list[str]:
+    return [
+        f"{path.relative_to(_ROOT)}:{line}: {match.group()!r}: say {_instead(match.group())}"
+        for line, text in texts
+        for match in _ANY.finditer(_own_words(text))
+    ]
+
+
+def _own_words(text: str) -> str:
+    text = " ".join(text.split())
+    for words in _UPSTREAM:
+        text = text.replace(words, "")
+    return text
+
+
+def _instead(phrase: str) -> str:
+    return next(right for wrong, right in PHRASES.items() if re.search(wrong, phrase, re.IGNORECASE))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Paragraphs of a page, as a phrase may go over a line's end."""
+    number, paragraph, start = 0, [], 1
+    for number, line in enumerate(path.read_text().split("\n"), 1):
+        if line.strip() and not line.startswith("|"):
+            paragraph.append(line)
+            continue
+        yield start, " ".join(paragraph)
+        yield number, line
+        paragraph, start = [], number + 1
+    yield start, " ".join(paragraph)
+
+
+def test_messages_have_no_phrases_that_people_stumble_over() -> None:
+    found = [each for path in sorted(_PACKAGE.rglob("*.py")) for each in _found(path, _literals(path))]
+    for path in sorted(_PACKAGE.rglob("*.yaml")):
+        found += _found(path, iter(enumerate(path.read_text().split("\n"), 1)))
+    assert found == []
+
+
+def test_pages_have_none_either() -> None:
+    pages = [_ROOT / "README.md", *sorted((_ROOT / "docs").rglob("*.md"))]
+    assert [each for page in pages for each in _found(page, _lines(page))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("no device can be had on this node", "can be had"),
+        ("the reason is told", "is told"),
+        ("get device gpu-0 into order", "into order"),
+        ("it belongs\ninto devices", "belongs into"),
+    ],
+)
+def test_they_are_found_where_they_are(text: str, phrase: str) -> None:
+    (found,) = _found(_ROOT / "x", iter([(1, text)]))
+    assert phrase in found
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PHRASES) >= 33
