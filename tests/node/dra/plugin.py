@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -233,25 +233,38 @@ class CountedSocket:
         self._service, self._path = driver.endpoint, driver.endpoint.with_name(f"{driver.endpoint.name}.between")
         driver.endpoint = self._path
         self.connections = 0
-        self._writers: list[asyncio.StreamWriter] = []
+        self._forwarding: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_unix_server(self._forward, str(self._path))
+        self._server = await asyncio.start_unix_server(self._accept, str(self._path))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for writer in self._writers:
-            writer.close()
-        for writer in self._writers:
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+        for task in self._forwarding:
+            task.cancel()
+        await asyncio.gather(*self._forwarding, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._forwarding.add(asyncio.create_task(self._forward(reader, writer)))
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        to_driver = await asyncio.open_unix_connection(str(self._service))
-        self._writers += writer, to_driver[1]
-        await asyncio.gather(_copy(reader, to_driver[1]), _copy(to_driver[0], writer))
+        # The driver may be gone by now: what was accepted is closed all the same.
+        async with _closing(writer):
+            from_driver, to_driver = await asyncio.open_unix_connection(str(self._service))
+            async with _closing(to_driver):
+                await asyncio.gather(_copy(reader, to_driver), _copy(from_driver, writer))
+
+
+@asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
