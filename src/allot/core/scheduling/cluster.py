@@ -7,10 +7,11 @@ back. Nothing else changes it: a decision that has to try something out does so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 from allot.core.model import core_v1, policy_v1
+from allot.core.model.foreign_groups import KaiTopologyLevel
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.devices.device_fit import Devices, Leftover
 from allot.core.scheduling.groups.dialects import Membership, group_key
@@ -49,6 +50,9 @@ class Cluster:
         # By namespace and key (`groups.dialects.group_key`).
         self.groups: dict[tuple[str, str], PodGroup] = {}
         self.forest = Forest()
+        # Levels of other schedulers' Topologies, the outermost first, by name; and the values of priority classes, which their groups name.
+        self.topologies: dict[str, tuple[KaiTopologyLevel, ...]] = {}
+        self.priority_classes: dict[str, int] = {}
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
         # Those of them, by key, for whom the node is kept from everybody, however important.
@@ -346,6 +350,24 @@ class Cluster:
         """A pod group is gone."""
         self.forest.delete(group)
         self.groups.pop((group.metadata.namespace, group_key(group)), None)
+
+    @contextmanager
+    def regrouping(self, keys: Iterable[str]) -> Iterator[None]:
+        """While it is changed which groups these pods belong to."""
+        pods = [self.pods[key] for key in keys if key in self.pods]
+        assumed = self._assumed & {pod.key for pod in pods}
+        for pod in pods:
+            self._drop(pod)
+        try:
+            yield
+        finally:
+            for pod in pods:
+                self._count(pod)
+            self._assumed |= assumed
+
+    def member_keys(self, namespace: str, key: str) -> tuple[str, ...]:
+        """The keys of the pods of a group that have a node."""
+        return tuple(self._members.get((namespace, key), ()))
 
     def members(self, group: PodGroup) -> list[PodInfo]:
         """The pods of a group that have a node."""

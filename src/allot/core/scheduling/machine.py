@@ -26,8 +26,9 @@ from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Pod
+from allot.core.model.foreign_groups import KaiTopology
 from allot.core.model.meta import APIStruct
-from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup, PriorityClass
 from allot.core.quantity import Quantity
 from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
@@ -35,7 +36,16 @@ from allot.core.scheduling.decide import decide
 from allot.core.scheduling.devices.binding_conditions import BINDING_TIMEOUT_SECONDS
 from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.groups.dialects import DIALECTS, Dialect, ForeignGroup, Membership, dialect_of, group_key
+from allot.core.scheduling.groups.dialects import (
+    DIALECTS,
+    AnyForeign,
+    Dialect,
+    ForeignGroup,
+    Membership,
+    dialect_of,
+    group_key,
+)
+from allot.core.scheduling.groups.parts import turn_of
 from allot.core.scheduling.groups.shape import minimum_of, was_scheduled
 from allot.core.scheduling.intake import Change, Kind, kinds
 from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victim
@@ -176,6 +186,8 @@ class Machine:
             self._handlers[kind_of_queue] = self._queue_handler(read)
         for dialect in DIALECTS:
             self._handlers[dialect.type] = self._foreign_handler(dialect)
+        self._handlers[KaiTopology] = self._topology_changed
+        self._handlers[PriorityClass] = self._priority_class_changed
 
     # --- changes ---
 
@@ -371,24 +383,78 @@ class Machine:
         """What is done with the groups of another scheduler: the same as with others, once they are read."""
 
         def handle(change: Change, now: float) -> Applied:
-            old = dialect.read(change.old) if change.old is not None else None
-            if change.new is None:
-                assert old is not None, "a change has an object"
-                self.cluster.delete_group(old)
-                self.queue.delete_group(group_name_of(old), now)
+            old = dialect.read(change.old) if change.old is not None else ()
+            new = dialect.read(change.new) if change.new is not None else ()
+            if old and new and _is_same(old, new):
+                for group in new:
+                    if isinstance(group, ForeignGroup):
+                        self.cluster.put_group(group)
                 return _NOTHING
-            new = dialect.read(change.new)
-            self.cluster.put_group(new)
-            if old is not None and old.spec == new.spec and old.min_resources == new.min_resources:
-                return _NOTHING
-            self.queue.put_group(new, now)
-            return _WAKES
+            namespace, whole = (new or old)[0].metadata.namespace, group_key((new or old)[0])
+            members = self._members_of(namespace, whole)
+            parts = frozenset(group.part for group in new if isinstance(group, ForeignGroup) and group.part)
+            with self.cluster.regrouping(members):
+                self.membership.divide(namespace, whole, parts)
+            places = {group_key(group): (type(group), group.parent) for group in new}
+            for group in reversed(old):
+                if places.get(group_key(group)) != (type(group), group.parent):
+                    self._forget_group(group, now)
+            for group in new:
+                if isinstance(group, ForeignGroup):
+                    self.cluster.put_group(group)
+                    self.queue.put_group(group, now)
+                else:
+                    self.queue.put_tree(group, now)
+            if self.book:
+                # Its queue, and whether it can be made to leave, may have changed.
+                self.book.refresh([self.cluster.pods[key].pod for key in members if key in self.cluster.pods])
+            return _WAKES if new else _NOTHING
 
         return handle
 
-    def serve(self, api_group: str) -> None:
-        """Pods may name groups of another scheduler, whose kind is of this API group; called before there are any pods."""
-        self.membership.serve(api_group)
+    def _members_of(self, namespace: str, whole: str) -> tuple[str, ...]:
+        parts = sorted(self.membership.parts(namespace, whole))
+        keys = (whole, *(f"{whole}:{part}" for part in parts))
+        return tuple(member for key in keys for member in self.cluster.member_keys(namespace, key))
+
+    def _forget_group(self, group: AnyForeign, now: float) -> None:
+        if isinstance(group, ForeignGroup):
+            self.cluster.delete_group(group)
+            self.queue.delete_group(group_name_of(group), now)
+        else:
+            self.queue.delete_tree(group, now)
+
+    def _topology_changed(self, change: Change, now: float) -> Applied:
+        new: KaiTopology | None = change.new
+        name = (new if new is not None else change.old).metadata.name
+        if new is None:
+            self.cluster.topologies.pop(name, None)
+            return _NOTHING
+        self.cluster.topologies[name] = new.spec.levels
+        return self._tell(ClusterEvent(resource=EventResource.TOPOLOGY, key=name, old=change.old, new=new), now, _WAKES)
+
+    def _priority_class_changed(self, change: Change, now: float) -> Applied:  # noqa: ARG002
+        new: PriorityClass | None = change.new
+        if new is None:
+            self.cluster.priority_classes.pop(change.old.metadata.name, None)
+        else:
+            self.cluster.priority_classes[new.metadata.name] = new.value
+        return _NOTHING
+
+    def serve(self, api_group: str, now: float = 0.0) -> None:
+        """Pods may name groups of another scheduler from now on, whose kind is of this API group."""
+        if self.membership.serves(api_group):
+            return
+        named = [
+            info.key
+            for dialect in DIALECTS
+            if dialect.api_group == api_group
+            for info in self.cluster.pods.values()
+            if dialect.name_in(info.pod)
+        ]
+        with self.cluster.regrouping(named):
+            self.membership.serve(api_group)
+        self.queue.regroup(now)
 
     def _tell(self, event: ClusterEvent, now: float, otherwise: Applied = _NOTHING) -> Applied:
         units = self.queue.tell(event, now)
@@ -443,6 +509,12 @@ class Machine:
             raise DecisionFailed(taken.key, decision) from error
 
     def _decided(self, unit: Unit, settings: Settings, seconds: float) -> Decision:
+        turn = turn_of(self.cluster, unit)
+        if not turn.unit.pods:
+            return turn.told(Decision())
+        return turn.told(self._decided_in_turn(turn.unit, settings, seconds))
+
+    def _decided_in_turn(self, unit: Unit, settings: Settings, seconds: float) -> Decision:
         if not self.book:
             return decide(self.cluster, unit, settings, seconds)
         decisions = self._room.decisions
@@ -586,8 +658,9 @@ class Machine:
             if isinstance(result, Placement):
                 return Outcome(unit=unit, placements=(result,))
             return Outcome(unit=unit, failure=result)
-        decision = decide(self.cluster, unit, settings, seconds)
-        return Outcome(unit=unit, placements=decision.placements, decision=decision)
+        turn = turn_of(self.cluster, unit)
+        decision = decide(self.cluster, turn.unit, settings, seconds) if turn.unit.pods else Decision()
+        return Outcome(unit=unit, placements=decision.placements, decision=turn.told(decision))
 
     def consider_member(
         self, pod: Pod, group: PodGroup, seconds: float, among: Collection[str] | None = None
@@ -670,6 +743,14 @@ def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decisi
     explained = ". ".join(text for text in (first.explanation, said) if text)
     first = msgspec.structs.replace(first, victims=(*first.victims, *victims), explanation=explained)
     return msgspec.structs.replace(decision, refusals=(first, *others))
+
+
+def _is_same(old: Sequence[AnyForeign], new: Sequence[AnyForeign]) -> bool:
+    """Whether groups say the same, whatever their metadata does."""
+    return len(old) == len(new) and all(
+        before == msgspec.structs.replace(after, metadata=before.metadata)
+        for before, after in zip(old, new, strict=True)
+    )
 
 
 def _on_node(pod: Pod, node: str) -> Pod:

@@ -71,11 +71,19 @@ def in_one_domain(
     return _nowhere(cluster, unit, group, settings, now, domains, key, needed, proved, steps)
 
 
+def value_in(labels: Mapping[str, str], key: str) -> str | None:
+    """The domain of a node with these labels; None if it is in none. key: a label, or several joined by commas, all of which count."""
+    if "," not in key:
+        return labels.get(key)
+    values = [labels.get(each) for each in key.split(",")]
+    return None if None in values else "/".join(value for value in values if value is not None)
+
+
 def domains_of(cluster: Cluster, key: str) -> dict[str, list[str]]:
     """The nodes that have a label, by its value."""
     domains: dict[str, list[str]] = {}
     for name, info in cluster.nodes.items():
-        value = info.labels.get(key)
+        value = value_in(info.labels, key)
         if value is not None:
             domains.setdefault(value, []).append(name)
     return domains
@@ -129,7 +137,7 @@ def _home(cluster: Cluster, members: Sequence[PodInfo], key: str) -> str | Pass:
     rule = "cannot determine domain for already scheduled pods"
     for member in sorted(members, key=lambda member: member.key):
         info = cluster.nodes.get(member.node)
-        value = info.labels.get(key) if info is not None else None
+        value = value_in(info.labels, key) if info is not None else None
         name = f"{member.pod.metadata.namespace}/{member.pod.metadata.name}"
         if value is None:
             return Pass({}, f"{rule}: no topology domain found for pod {name}", is_error=True)

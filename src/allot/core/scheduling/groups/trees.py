@@ -14,9 +14,10 @@ import msgspec
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups import joint
-from allot.core.scheduling.groups.domains import domains_of, in_one_domain
+from allot.core.scheduling.groups.dialects import ForeignGroup, ForeignTree
+from allot.core.scheduling.groups.domains import domains_of, value_in
 from allot.core.scheduling.groups.forest import AnyGroup, Tree
-from allot.core.scheduling.groups.passes import place
+from allot.core.scheduling.groups.levels import ANYWHERE, NoSuchLevel, levels_of, place_near
 from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.plan import Placement, Refusal, Unit
 from allot.core.scheduling.settings import Settings
@@ -40,21 +41,18 @@ def place_tree(cluster: Cluster, unit: Unit, tree: Tree, settings: Settings, now
     attempt = _TreePass(cluster, unit, settings, now)
     try:
         attempt.place(tree, None)
+        attempt.check_total(tree)
+    except NoSuchLevel as error:
+        return TreeOutcome(placements={}, refusals={}, failures={tree.key: str(error)})
     finally:
         attempt.take_back(0)
     outcome = TreeOutcome(placements=dict(attempt.found), refusals=attempt.refusals, failures=attempt.failures)
     if not outcome.failed(tree):
         return outcome
     refused = msgspec.structs.replace(outcome, placements={})
-    inner = [each for each in tree.nodes() if each is not tree]
-    if settings.topology_placements and any(_key_of(each.group) for each in (tree, *inner)):
+    if any(levels_of(cluster, each.group, settings)[-1] for each in tree.nodes()):
         return msgspec.structs.replace(refused, proof="other arrangements of its groups in domains were not searched")
     return _jointly(cluster, unit, tree, settings, now, refused)
-
-
-def _key_of(group: AnyGroup) -> str:
-    constraints = group.spec.scheduling_constraints
-    return constraints.topology[0].key if constraints is not None and constraints.topology else ""
 
 
 class _TreePass:
@@ -79,14 +77,21 @@ class _TreePass:
 
     def place(self, tree: Tree, allowed: Collection[str] | None) -> bool:
         """Whether a group gets what it needs; if so its placements are in force, else nothing is changed."""
-        key = _key_of(tree.group) if self._settings.topology_placements else ""
+        levels = levels_of(self._cluster, tree.group, self._settings)
         if isinstance(tree.group, PodGroup):
-            return self._place_pods(tree.key, tree.group, key, allowed)
-        if not key:
+            return self._place_pods(tree.key, tree.group, levels, allowed)
+        return any(self._place_at(tree, level, allowed) for level in levels)
+
+    def _place_at(self, tree: Tree, level: str, allowed: Collection[str] | None) -> bool:
+        """All of a group of groups within a domain of a level."""
+        if level == ANYWHERE:
             return self._place_groups(tree, allowed)
         names = None if allowed is None else frozenset(allowed)
-        domains = domains_of(self._cluster, key)
+        domains = domains_of(self._cluster, level)
+        homes = self._homes(tree, level)
         for value in sorted(domains):
+            if homes and value not in homes:
+                continue
             nodes = [name for name in domains[value] if names is None or name in names]
             if nodes and self._place_groups(tree, frozenset(nodes)):
                 self.failures.pop(tree.key, None)
@@ -94,6 +99,23 @@ class _TreePass:
         said = self.failures.get(tree.key, "no feasible placements found")
         self.failures[tree.key] = f"0/{len(domains)} placements are available, first placement status: {said}"
         return False
+
+    def _homes(self, tree: Tree, level: str) -> frozenset[str]:
+        """The domains of a level in which some of its pods are: the others go there too."""
+        nodes = self._cluster.nodes
+        members = (member for _, leaf in tree.leaves() for member in self._cluster.members(leaf))
+        found = (value_in(nodes[each.node].labels, level) for each in members if each.node in nodes)
+        return frozenset(value for value in found if value is not None)
+
+    def check_total(self, tree: Tree) -> None:
+        """A group that needs so many pods in all, whatever its parts need, has failed without them."""
+        root = tree.group
+        if not isinstance(root, ForeignTree) or tree.key in self.failures:
+            return
+        # What was found is in force.
+        count = sum(self._cluster.scheduled_count(leaf) for _, leaf in tree.leaves())
+        if count < root.min_pods:
+            self.failures[tree.key] = f"minMember ({root.min_pods}) cannot be satisfied: {count} scheduled"
 
     def _place_groups(self, tree: Tree, allowed: Collection[str] | None) -> bool:
         before, found = len(self._tried), dict(self.found)
@@ -103,7 +125,7 @@ class _TreePass:
                 break
             done += self.place(child, allowed)
             left -= 1
-        if done >= tree.minimum and len(self._tried) > before:
+        if done >= tree.minimum and (len(self._tried) > before or _is_part(tree.group)):
             return True
         self.take_back(before)
         self.found = found
@@ -115,21 +137,19 @@ class _TreePass:
         )
         return False
 
-    def _place_pods(self, key: str, group: PodGroup, label: str, allowed: Collection[str] | None) -> bool:
+    def _place_pods(self, key: str, group: PodGroup, levels: tuple[str, ...], allowed: Collection[str] | None) -> bool:
         indexes = self._leaf.get(key, [])
         if not indexes:
             return self._cluster.scheduled_count(group) >= minimum_of(group)
         unit = Unit(pods=tuple(self._unit.pods[index] for index in indexes), group=group)
         cluster, settings, now = self._cluster, self._settings, self._now
-        if label:
-            done = in_one_domain(cluster, unit, group, settings, now, label, allowed)
-        else:
-            done = place(cluster, unit, group, settings, now, allowed)
+        done = place_near(cluster, unit, group, settings, now, levels, allowed)
         for position, refusal in done.refusals.items():
             self.refusals[indexes[position]] = refusal
         if done.failure:
             self.failures[key] = done.failure
-            return False
+            # A part that has what it needs has it, also if there is no room for more.
+            return isinstance(group, ForeignGroup) and cluster.scheduled_count(group) >= minimum_of(group)
         self.failures.pop(key, None)
         for position, result in done.found.items():
             if isinstance(result, Placement):
@@ -139,6 +159,10 @@ class _TreePass:
                 self.found[index] = result
                 self.refusals.pop(index, None)
         return True
+
+
+def _is_part(group: AnyGroup) -> bool:
+    return isinstance(group, ForeignTree) and group.parent is not None
 
 
 def _jointly(
@@ -175,7 +199,13 @@ class _Goal:
         self._tree = tree
 
     def __call__(self, counts: Mapping[str, int]) -> bool:
-        return any(counts.values()) and self._is_met(self._tree, counts)
+        if not any(counts.values()) or not self._is_met(self._tree, counts):
+            return False
+        root = self._tree.group
+        if not isinstance(root, ForeignTree) or not root.min_pods:
+            return True
+        scheduled = sum(self._cluster.scheduled_count(leaf) for _, leaf in self._tree.leaves())
+        return sum(counts.values()) + scheduled >= root.min_pods
 
     def kept(self, tree: Tree, counts: Mapping[str, int]) -> frozenset[str]:
         """The groups of pods whose placements are of use: others have too few."""

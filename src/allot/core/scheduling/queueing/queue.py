@@ -208,6 +208,15 @@ class Queue:
         elif waiting.members and waiting.place is not Place.NOWHERE:
             self._enter_checked(waiting, now)
 
+    def regroup(self, now: float) -> None:
+        """Pods may belong to other groups than before; those that are being written stay where they are."""
+        members = [member for waiting in self._waiting.values() for member in waiting.members.values()]
+        for member in members:
+            key, group = name_of(member.pod), self._membership.key(member.pod)
+            if self._unit_of[key] != (group_key(self._forest.root(group)) if group else key):
+                self.delete_pod(key, now)
+                self._add_pod(key, member.pod, now)
+
     # --- what happens ---
 
     def tell(self, event: ClusterEvent, now: float) -> int:

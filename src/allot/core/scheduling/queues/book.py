@@ -17,7 +17,9 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.claims import Claims, one_of_class
-from allot.core.scheduling.groups.dialects import ForeignGroup, group_key
+from allot.core.scheduling.groups.dialects import ForeignGroup, dialect_of, group_key
+from allot.core.scheduling.groups.forest import Tree
+from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.podinfo import PodInfo, pod_key
 from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE, Amounts, total
 from allot.core.scheduling.queues.charges import Charges, GpuNames
@@ -282,17 +284,23 @@ class QueueBook:
     def jobs(self, waiting: Mapping[str, Pod]) -> dict[str, Job]:
         """All jobs of the queues. waiting: pods that want a place and may be tried, by key."""
         found: dict[str, Job] = {}
+        trees: dict[str, Tree | None] = {}
         for key, charge in self._pods.items():
             pod = charge.pod
             info = self._cluster.pods.get(key)
             if info is None and key not in waiting:
                 continue
-            group = self._group_of(pod)
+            member = self._cluster.membership.of(pod)
+            group = self._cluster.groups.get(member) if member is not None else None
+            tree = self._tree_of(member, trees)
+            if tree is not None and group is None:
+                # It names no part of its group.
+                continue
             name = group_key(group) if group is not None else pod.metadata.name
-            job_key = f"{pod.metadata.namespace}/{name}"
+            job_key = tree.key if tree is not None else f"{pod.metadata.namespace}/{name}"
             job = found.get(job_key)
             if job is None:
-                job = found[job_key] = _job(job_key, charge, group)
+                job = found[job_key] = self._job(job_key, charge, group, tree)
             is_leaving = pod.metadata.deletion_timestamp is not None
             job.is_fixed = job.is_fixed or self._cluster.is_assumed(pod)
             job.is_movable = job.is_movable and bool(pod.metadata.owner_references)
@@ -301,6 +309,7 @@ class QueueBook:
                     job,
                     pod,
                     charge.amounts,
+                    part=group_key(group) if tree is not None and group is not None else "",
                     node=info.node if info is not None else "",
                     rank=(-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.metadata.name),
                     since_s=_seconds(pod.status.start_time),
@@ -316,12 +325,12 @@ class QueueBook:
     def queue_of(self, pod: Pod) -> str:
         """The queue that a pod or its group names; empty if it takes no part."""
         metadata = pod.metadata
-        named = metadata.labels.get(QUEUE_LABEL) or metadata.annotations.get(VOLCANO_QUEUE)
-        if named:
-            return named
         group = self._group_of(pod)
         if isinstance(group, ForeignGroup) and group.queue:
             return group.queue
+        named = metadata.labels.get(QUEUE_LABEL) or metadata.annotations.get(VOLCANO_QUEUE)
+        if named:
+            return named
         default = DEFAULT_QUEUES.get(pod.spec.scheduler_name, "")
         return default if default and default in self.tree else ""
 
@@ -332,27 +341,52 @@ class QueueBook:
         said = said or pod.metadata.labels.get(PREEMPTIBILITY_LABEL, "")
         if said in ("preemptible", "non-preemptible"):
             return said == "non-preemptible"
-        return (pod.spec.priority or 0) >= FIRM_PRIORITY
+        return self._priority(pod, group) >= FIRM_PRIORITY
+
+    def _priority(self, pod: Pod, group: PodGroup | None) -> int:
+        """How important a job is within its queue: as its group says, else as its pods do."""
+        if group is None:
+            return pod.spec.priority or 0
+        if isinstance(group, ForeignGroup):
+            value = self._cluster.priority_classes.get(group.spec.priority_class_name)
+            dialect = dialect_of(group_key(group))
+            default = dialect.default_priority if dialect is not None else None
+            return value if value is not None else default if default is not None else pod.spec.priority or 0
+        return group.spec.priority if group.spec.priority is not None else pod.spec.priority or 0
+
+    def _tree_of(self, member: tuple[str, str] | None, known: dict[str, Tree | None]) -> Tree | None:
+        """The tree of another dialect that a group belongs to: one job in parts."""
+        if member is None or ":" not in member[1]:
+            return None
+        forest = self._cluster.forest
+        root = forest.root(f"{member[0]}/{member[1]}")
+        if root not in known:
+            known[root] = forest.tree(root)
+        return known[root]
+
+    def _job(self, key: str, charge: _Charge, group: PodGroup | None, tree: Tree | None) -> Job:
+        pod = charge.pod
+        gang = group.spec.scheduling_policy.gang if group is not None else None
+        created = (group.metadata.creation_timestamp if group is not None else None) or pod.metadata.creation_timestamp
+        job = Job(
+            key,
+            charge.queue,
+            priority=self._priority(pod, group),
+            is_preemptible=not charge.is_firm,
+            created=created or "",
+            root=_part(tree) if tree is not None else Part(minimum=gang.min_count if gang is not None else 1),
+        )
+        job.group = group if tree is None else None
+        if isinstance(group, ForeignGroup) and group.preemption_delay_s:
+            job.takes_at_s = _seconds(group.waits_since) + group.preemption_delay_s
+        return job
 
 
-def _job(key: str, charge: _Charge, group: PodGroup | None) -> Job:
-    pod = charge.pod
-    gang = group.spec.scheduling_policy.gang if group is not None else None
-    priority = pod.spec.priority or 0
-    created = pod.metadata.creation_timestamp or ""
-    if group is not None:
-        priority = group.spec.priority if group.spec.priority is not None else priority
-        created = group.metadata.creation_timestamp or created
-    job = Job(
-        key,
-        charge.queue,
-        priority=priority,
-        is_preemptible=not charge.is_firm,
-        created=created,
-        root=Part(minimum=gang.min_count if gang is not None else 1),
-    )
-    job.group = group
-    return job
+def _part(tree: Tree) -> Part:
+    """A tree of groups as parts of a job."""
+    if isinstance(tree.group, PodGroup):
+        return Part(group_key(tree.group), minimum_of(tree.group))
+    return Part(group_key(tree.group), tree.minimum, tuple(_part(child) for child in tree.children))
 
 
 def _seconds(time: str | None) -> float:

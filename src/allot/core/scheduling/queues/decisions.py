@@ -13,6 +13,7 @@ import msgspec
 
 from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.groups.parts import has_minimum
 from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.plan import Decision, Refusal, Unit, Victim
 from allot.core.scheduling.queues.amounts import Amounts, total
@@ -73,8 +74,8 @@ class QueueDecisions:
 
     def _needed(self, unit: Unit) -> int:
         if unit.tree is not None:
-            # Which of its groups are left out is not known before.
-            return len(unit.pods)
+            # Which of its groups are left out is not known before; one that has enough grows pod by pod.
+            return 1 if has_minimum(self._cluster, unit.tree) else len(unit.pods)
         if unit.group is None:
             return 1
         return max(1, minimum_of(unit.group) - self._cluster.scheduled_count(unit.group))
