@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from allot.client.informer import Change, Informer
+from allot.controllers.late_kinds import WhenServed
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers
 from allot.core.lifecycle.coscheduling import POD_GROUPS, reconcile_group
@@ -15,24 +16,11 @@ from allot.core.model.foreign_groups import CoschedulingPodGroup
 from allot.core.scheduling import coscheduling_group
 
 _MEMBERS = "coscheduling: members"
-_PAUSE_S = 30.0
 
 
-class _Coscheduling:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    async def run(self) -> None:
-        """Wait until the kind is served, then keep phases up to date."""
-        services = self._services
-        while (await services.client.discovery()).find_kind(POD_GROUPS.group, POD_GROUPS.version, "PodGroup") is None:
-            await services.clock.sleep(_PAUSE_S)
-        await _controller(services).run()
-
-
-def make(services: Services) -> _Coscheduling:
+def make(services: Services) -> WhenServed:
     """The controller."""
-    return _Coscheduling(services)
+    return WhenServed(services, (POD_GROUPS,), _controller)
 
 
 def _members(pod: Pod) -> Iterator[str]:

@@ -17,6 +17,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
+from allot.client.errors import ApiError
 from allot.client.events import EventRecorder
 from allot.client.informer import Change
 from allot.client.informers import Informers
@@ -52,6 +53,8 @@ _log = logging.getLogger("allot.scheduler")
 _DECISIONS_PER_TICK = 64
 _TICK_S = 0.005
 _EVENTS_MAX = 20_000
+# How often the server is asked for kinds that it did not have at the start.
+_LATE_KINDS_S = 5.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +127,7 @@ class Scheduler:
         """Schedule until cancelled."""
         discovery = await self._client.discovery()
         sources = Sources(self._informers, discovery)
-        for dialect in sources.dialects:
-            self.machine.serve(dialect)
-        self._connect(sources.connect(self._changed), sources.volume_waits)
+        self._connect(sources.connect(self._changed, self.machine.serve), sources.volume_waits)
         try:
             await sources.wait_synced()
             self.synced.set()
@@ -136,6 +137,7 @@ class Scheduler:
                 self._tasks = tasks
                 tasks.create_task(self.recorder.run())
                 tasks.create_task(supervise("reports on gated pods", self._report_gated, self._clock))
+                tasks.create_task(supervise("kinds that come later", partial(self._connect_late, sources), self._clock))
                 try:
                     await self._schedule()
                 except asyncio.CancelledError:
@@ -159,6 +161,21 @@ class Scheduler:
             is_guarded=self._options.is_guarded,
         )
         self._reporter = Reporter(self._client, self._committer.claim_writes, self._clock, self.recorder)
+
+    async def _connect_late(self, sources: Sources) -> None:
+        """Other schedulers' kinds are read as soon as they are defined."""
+        while sources.missing:
+            await self._clock.sleep(_LATE_KINDS_S)
+            try:
+                discovery = await self._client.discovery(refresh=True)
+            except ApiError as error:
+                _log.info("what is served is not known: %s", error)
+                continue
+            sources.connect_custom(discovery, self._changed, self._serve_late)
+
+    def _serve_late(self, api_group: str) -> None:
+        _log.info("reading pod groups of %s", api_group)
+        self.machine.serve(api_group, self._clock.monotonic())
 
     def _changed(self, change: Change[Any]) -> None:
         applied = self.machine.apply(change, self._clock.monotonic())

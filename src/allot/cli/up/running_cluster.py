@@ -42,8 +42,9 @@ from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.service_network import start_services
 from allot.core.model.core_v1 import Node
+from allot.core.model.kai_words import SCHEDULER as KAI_SCHEDULER
 from allot.core.model.resource_v1 import DeviceClass
-from allot.core.scheduling import DIALECTS
+from allot.core.scheduling import DIALECTS, Settings
 from allot.core.workloads import folder_volumes, volume_binding
 from allot.devices.simulation import driver_pod_name
 from allot.node.registration import POD_NETWORK as POD_NETWORK_CONDITION
@@ -363,4 +364,9 @@ def _store_of(options: UpOptions) -> str:
 def _all_names() -> SchedulerConfiguration:
     """The scheduler serves the names of those whose pod groups it reads, too, so that their manifests work unchanged."""
     names = (DEFAULT_SCHEDULER, *(dialect.scheduler for dialect in DIALECTS))
-    return SchedulerConfiguration(profiles=tuple(Profile(scheduler_name=name) for name in names))
+    # Groups of KAI's pods are made by a controller.
+    grouped = Settings(awaits_groups=True)
+    profiles = (
+        Profile(scheduler_name=name, settings=grouped if name == KAI_SCHEDULER else Settings()) for name in names
+    )
+    return SchedulerConfiguration(profiles=tuple(profiles))

@@ -172,11 +172,18 @@ class Cluster:
         info = PodInfo(pod, self.profiles.of(pod), node, extra)
         if known is not None:
             self._assumed.discard(key)
-            if info.counts_as(known):
+            if info.counts_as(known) and self._is_same_group(known.pod, pod):
                 known.pod = pod
                 return
             self._drop(known)
         self._count(info)
+
+    def _is_same_group(self, before: core_v1.Pod, after: core_v1.Pod) -> bool:
+        """Groups of other dialects are named by labels and annotations, which may change."""
+        old, new = before.metadata, after.metadata
+        if old.annotations == new.annotations and old.labels == new.labels:
+            return True
+        return self.membership.of(before) == self.membership.of(after)
 
     def delete_pod(self, pod: core_v1.Pod) -> None:
         """A pod is gone."""

@@ -27,6 +27,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Pod
 from allot.core.model.foreign_groups import KaiTopology
+from allot.core.model.kai_words import SKIP_GROUPER
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup, PriorityClass
 from allot.core.quantity import Quantity
@@ -153,7 +154,7 @@ class Machine:
         self.membership = Membership(uses_pod_groups="GenericWorkload" in gates)
         self.cluster = Cluster(self.claims, self.membership)
         self.claims.listen(self.cluster.device_changes.add)
-        self.gates = Gates(self.claims, self.cluster)
+        self.gates = Gates(self.claims, self.cluster, self._awaits_group)
         # Teams' queues: who is in which, and what that costs.
         self.book = QueueBook(self.cluster, self.claims)
         self._room = Room(self.cluster, self.book)
@@ -340,6 +341,13 @@ class Machine:
         # A pod that is bound already, as far as we know: the watch is a little behind.
         if self.cluster.is_assumed(new) and self.queue.place(key) is None:
             return _NOTHING
+        if (
+            old is not None
+            and old.metadata is not new.metadata
+            and self.membership.key(old) != self.membership.key(new)
+        ):
+            # It was told its group.
+            self.queue.delete_pod(key, now)
         self.queue.put_pod(new, now)
         applied = _WAKES
         if promised not in ("", new.status.nominated_node_name):
@@ -411,6 +419,18 @@ class Machine:
             return _WAKES if new else _NOTHING
 
         return handle
+
+    def _awaits_group(self, pod: Pod) -> bool:
+        """Whether a controller is going to make a group for a pod that names none."""
+        settings = self._settings(pod.spec.scheduler_name)
+        if settings is None or not settings.awaits_groups or pod.spec.scheduling_group is not None:
+            return False
+        metadata = pod.metadata
+        skips = "true" in (metadata.labels.get(SKIP_GROUPER), metadata.annotations.get(SKIP_GROUPER))
+        return not skips and any(
+            dialect.scheduler == pod.spec.scheduler_name and self.membership.serves(dialect.api_group)
+            for dialect in DIALECTS
+        )
 
     def _members_of(self, namespace: str, whole: str) -> tuple[str, ...]:
         parts = sorted(self.membership.parts(namespace, whole))

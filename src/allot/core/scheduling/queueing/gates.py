@@ -6,7 +6,7 @@ a pod is not tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -25,6 +25,7 @@ SCHEDULING_GATES = "SchedulingGates"
 GANG_SCHEDULING = "GangScheduling"
 # What controllers make may take longer when there is much to do, and they have their own events when they cannot.
 _TEMPLATE_PATIENCE = 12
+_UNGROUPED = "waiting for the pod grouper to make its PodGroup, which the annotation pod-group-name will name"
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -45,9 +46,11 @@ class Closed(msgspec.Struct, frozen=True):
 class Gates:
     """Asks claims and groups."""
 
-    def __init__(self, claims: Claims, cluster: Cluster) -> None:
+    def __init__(self, claims: Claims, cluster: Cluster, awaits_group: Callable[[Pod], bool] | None = None) -> None:
+        """awaits_group: whether a pod without a group is going to get one."""
         self._claims = claims
         self._cluster = cluster
+        self._awaits_group = awaits_group
         # By group: the place of the pod whose claims were missing.
         self._in_the_way: dict[str, int] = {}
 
@@ -60,6 +63,8 @@ class Gates:
             status = self._quorum(unit, group)
             if status is not None:
                 return Closed(status)
+        elif self._awaits_group is not None and self._awaits_group(unit.pods[0]):
+            return Closed(_refusal(GANG_SCHEDULING, _UNGROUPED), unit.pods[0])
         return self._missing_claims(unit.pods, group)
 
     def closed_to(self, pod: Pod) -> Status | None:

@@ -327,7 +327,8 @@ class QueueBook:
         metadata = pod.metadata
         group = self._group_of(pod)
         if isinstance(group, ForeignGroup) and group.queue:
-            return group.queue
+            is_default = group.queue in DEFAULT_QUEUES.values()
+            return "" if is_default and group.queue not in self.tree else group.queue
         named = metadata.labels.get(QUEUE_LABEL) or metadata.annotations.get(VOLCANO_QUEUE)
         if named:
             return named
