@@ -42,7 +42,7 @@ def _deployment(name: str, replicas: int) -> dict[str, Any]:
         "resources": {"claims": [{"name": "gpu"}]},
     }
     pod = {
-        "metadata": {"labels": {"app": name, "kai.scheduler/queue": name}},
+        "metadata": {"labels": {"app": name, "kai.scheduler/queue": name, "priorityClassName": "train"}},
         "spec": {
             "schedulerName": "kai-scheduler",
             "containers": [container],

@@ -9,7 +9,9 @@ from allot.controllers.late_kinds import WhenServed
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers, LookUp, Resource
 from allot.core.model.core_v1 import Pod
+from allot.core.model.resource_v1 import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from allot.core.model.scheduling_v1 import PriorityClass
+from allot.core.workloads.gpu_shares import CLAIM, reconcile_template
 from allot.core.workloads.pod_grouper import POD_GROUPS, is_concerned, reconcile_pod
 from allot.core.workloads.pod_grouping import OWNERS
 
@@ -26,6 +28,9 @@ def make(services: Services) -> WhenServed:
 def _controller(services: Services) -> Controller[str]:
     pods: Informer[Pod] = services.informers.typed(Pod)
     classes: Informer[PriorityClass] = services.informers.typed(PriorityClass)
+    device_classes: Informer[DeviceClass] = services.informers.typed(DeviceClass)
+    slices: Informer[ResourceSlice] = services.informers.typed(ResourceSlice)
+    templates: Informer[ResourceClaimTemplate] = services.informers.typed(ResourceClaimTemplate)
     groups = _watch(services, POD_GROUPS)
     owners = {
         resource: _watch(services, resource)
@@ -49,14 +54,23 @@ def _controller(services: Services) -> Controller[str]:
             return answer
 
         names = {each.metadata.name for each in classes.cache}
-        return reconcile_pod(pod, find, groups.cache.get, names)
+        return (*reconcile_pod(pod, find, groups.cache.get, names), *share_of(pod))
+
+    def share_of(pod: Pod) -> tuple[Action, ...]:
+        wanted = next(
+            (each.resource_claim_template_name for each in pod.spec.resource_claims if each.name == CLAIM), ""
+        )
+        if not wanted or pod.spec.node_name:
+            return ()
+        known = templates.cache.get(f"{pod.metadata.namespace}/{wanted}")
+        return reconcile_template(pod, known, device_classes.cache, slices.cache)
 
     controller: Controller[str] = Controller(
         services,
         reconcile,
         queue_name="pod_grouper",
         component="pod-grouper-controller",
-        waits_for=(pods, classes, groups, *owners.values()),
+        waits_for=(pods, classes, device_classes, slices, templates, groups, *owners.values()),
     )
 
     def pod_changed(change: Change[Pod]) -> None:

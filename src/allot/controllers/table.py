@@ -80,6 +80,12 @@ CONTROLLERS: tuple[Row, ...] = (
         is_upstream=False,
     ),
     Row(
+        name="volcano-controller",
+        account="volcano-controller",
+        make=coscheduling.make_for_volcano,
+        is_upstream=False,
+    ),
+    Row(
         name="pod-grouper-controller",
         account="pod-grouper-controller",
         make=podgrouper.make,

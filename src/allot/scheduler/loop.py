@@ -40,6 +40,7 @@ from allot.process.supervise import answer_or_none, supervise
 from allot.scheduler.claim_writes import NotCommitted
 from allot.scheduler.commit import Committer
 from allot.scheduler.configuration import SchedulerConfiguration
+from allot.scheduler.foreign_status import ForeignStatus
 from allot.scheduler.log import log_decision, name_of
 from allot.scheduler.metrics import SchedulerMetrics
 from allot.scheduler.reports import Reporter
@@ -120,6 +121,7 @@ class Scheduler:
         self._committer: Committer
         self._reporter: Reporter
         self._tasks: asyncio.TaskGroup
+        self._foreign: ForeignStatus | None = None
 
     # --- running ---
 
@@ -137,6 +139,8 @@ class Scheduler:
                 self._tasks = tasks
                 tasks.create_task(self.recorder.run())
                 tasks.create_task(supervise("reports on gated pods", self._report_gated, self._clock))
+                self._foreign = ForeignStatus(self._client, self.machine, sources, self._clock)
+                tasks.create_task(supervise("status of other schedulers' objects", self._foreign.run, self._clock))
                 tasks.create_task(supervise("kinds that come later", partial(self._connect_late, sources), self._clock))
                 try:
                     await self._schedule()
@@ -183,6 +187,8 @@ class Scheduler:
             self.metrics.requeued(applied.event, applied.units)
         if applied.wakes:
             self._news.set()
+        if self._foreign is not None:
+            self._foreign.changed()
 
     async def _schedule(self) -> None:
         while True:
@@ -243,6 +249,8 @@ class Scheduler:
         self.nodes_evaluated += decision.nodes_evaluated
         self.search_steps += decision.search_steps
         self.metrics.decided(decision, now - started)
+        if self._foreign is not None:
+            self._foreign.decided(decision)
         for placement in decision.placements:
             self._tasks.create_task(self._write(placement, started))
         for refusal in decision.refusals:

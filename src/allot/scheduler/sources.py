@@ -99,6 +99,7 @@ class Sources:
         self._discovery = discovery
         self._used: list[Informer[Any]] = []
         self._reads_classes = False
+        self._custom: dict[tuple[str, str], Informer[Object]] = {}
         self._stops: list[Callable[[], None]] = []
         # Kinds of other schedulers that the server does not have yet.
         self.missing: tuple[_Custom, ...] = _CUSTOM
@@ -126,7 +127,8 @@ class Sources:
                 if not self._reads_classes:
                     self._reads_classes = True
                     self._typed(PriorityClass, handler)
-            self._plain(custom.group, served[0], custom.plural, custom.type, custom.namespaced, handler)
+            informer = self._plain(custom.group, served[0], custom.plural, custom.type, custom.namespaced, handler)
+            self._custom[custom.group, custom.plural] = informer
         self.missing = tuple(missing)
 
     def connect(self, handler: Handler, serve: Callable[[str], None]) -> ClaimWaits:
@@ -143,6 +145,10 @@ class Sources:
                 self._stops.append(informer.add_handler(waits.told))
         assert waits is not None, "the server has no resource claims"
         return waits
+
+    def custom(self, group: str, plural: str) -> Informer[Object] | None:
+        """Objects of a kind of another scheduler; None if the server does not have it."""
+        return self._custom.get((group, plural))
 
     async def wait_synced(self) -> None:
         """Return as soon as everything is known that was there at the start."""
@@ -174,7 +180,7 @@ class Sources:
         type_: type[T],
         namespaced: bool,
         handler: Handler,
-    ) -> None:
+    ) -> Informer[Object]:
         informer = self._informers.dynamic(group, version, plural, namespaced=namespaced)
 
         def decoded(change: Change[Object]) -> None:
@@ -186,6 +192,7 @@ class Sources:
 
         self._used.append(informer)
         self._stops.append(informer.add_handler(decoded))
+        return informer
 
 
 def _decoded(value: Object | None, type_: type[T]) -> T | None:

@@ -125,6 +125,48 @@ _HOLDERS: Mapping[str, frozenset[str]] = {
 }
 
 
+_KAI, _VOLCANO, _VOLCANO_JOBS = "scheduling.run.ai", "scheduling.volcano.sh", "batch.volcano.sh"
+_OLD_KAI = "KAI does not have it any more either"
+# Fields of other schedulers' kinds that nobody acts on, by path; `[]`: of any item. What is said of each.
+UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
+    (_KAI, "PodGroup"): {
+        "spec.markUnschedulable": "pods are always told why they wait",
+        "spec.parallelism": _OLD_KAI,
+        "spec.completions": _OLD_KAI,
+        "spec.backoffLimit": _OLD_KAI,
+    },
+    (_VOLCANO, "PodGroup"): {
+        "spec.networkTopology": "allot knows topologies of KAI and Kubernetes only",
+        "spec.subGroupPolicy": "minimums of parts are read from spec.minTaskMember",
+    },
+    (_VOLCANO, "Queue"): {
+        "spec.affinity": "allot places the pods of all queues on all nodes",
+        "spec.dequeueStrategy": "a unit that does not fit never keeps others from being tried",
+        "spec.extendClusters": "allot knows one cluster",
+        "spec.type": "allot knows one type of queue",
+    },
+}
+
+
+def unread_fields(group: str, kind: str, object_: Object) -> list[str]:
+    """What is said of fields of an object that nobody acts on."""
+    return [
+        f"nothing acts on {path} of this {kind}: {why}"
+        for path, why in UNREAD.get((group, kind), {}).items()
+        if _has(object_, path.split("."))
+    ]
+
+
+def _has(value: Any, path: list[str]) -> bool:
+    for number, name in enumerate(path):
+        if not isinstance(value, Mapping):
+            return False
+        value = value.get(name.removesuffix("[]"))
+        if name.endswith("[]"):
+            return isinstance(value, list) and any(_has(each, path[number + 1 :]) for each in value)
+    return value not in (None, "", [], {})
+
+
 def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: FeatureGates) -> str:
     """Why nothing will happen to an object; empty if something will."""
     if needs.gate and needs.gate not in gates:

@@ -25,6 +25,7 @@ from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE, Amounts, tota
 from allot.core.scheduling.queues.charges import Charges, GpuNames
 from allot.core.scheduling.queues.jobs import Job, Part, Task
 from allot.core.scheduling.queues.model import Queue
+from allot.core.scheduling.queues.status import Usage
 from allot.core.scheduling.queues.tree import QueueTree
 
 QUEUE_LABEL = "kai.scheduler/queue"
@@ -316,6 +317,18 @@ class QueueBook:
                     is_leaving=is_leaving,
                 )
             )
+        return found
+
+    def usage_of_groups(self) -> dict[tuple[str, str], Usage]:
+        """What the pods of groups of other dialects have and ask for, by namespace and key of the whole group."""
+        found: dict[tuple[str, str], Usage] = {}
+        for charge in self._pods.values():
+            member = self._cluster.membership.of(charge.pod)
+            if member is None or ":" not in member[1]:
+                continue
+            dialect, name = member[1].split(":")[:2]
+            usage = found.setdefault((member[0], f"{dialect}:{name}"), Usage())
+            usage.add(charge.amounts, is_held=charge.is_held, is_firm=charge.is_firm)
         return found
 
     def _group_of(self, pod: Pod) -> PodGroup | None:

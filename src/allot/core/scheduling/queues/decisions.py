@@ -195,7 +195,13 @@ def _shares_text(queue: QueueShares) -> str:
 def _refused(pods: Iterable[Pod], over: Excess) -> Decision:
     return Decision(
         refusals=tuple(
-            Refusal(pod=pod, verdict=Verdict.UNSCHEDULABLE, message=over.message, plugins=frozenset((PLUGIN,)))
+            Refusal(
+                pod=pod,
+                verdict=Verdict.UNSCHEDULABLE,
+                message=over.message,
+                reason=over.reason,
+                plugins=frozenset((PLUGIN,)),
+            )
             for pod in pods
         )
     )
