@@ -74,7 +74,7 @@ def test_the_owner_gets_back_what_is_its_own_and_then_all_is_quiet(with_eight_gp
     shell.shows(running.format("serve"), lambda text: text.strip() == "4")
     shell.shows(running.format("train"), lambda text: text.strip() == "4")
     events = "kubectl get events --field-selector reason=Preempted -o jsonpath={.items[*].message}"
-    told = shell.shows(events, lambda text: text.count("Reclaimed by default/serve-") >= 4)
+    told = shell.shows(events, lambda text: text.count("Reclaimed by default/pg-serve-") >= 4)
     assert "queue train uses 8 GPUs with a quota of 4 GPUs" in told
     table = shell.run("allot queues")
     assert table.split("\n")[0].startswith("QUEUE")

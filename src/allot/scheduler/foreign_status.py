@@ -17,12 +17,8 @@ from allot.client.errors import ApiError
 from allot.core.model.foreign_groups import KAI, VOLCANO
 from allot.core.model.kai_words import LAST_EVICTION, LAST_START
 from allot.core.scheduling import Decision, Machine, dialect_of
-from allot.core.scheduling.queues.status import (
-    Usage,
-    kai_queue_status,
-    kai_resources_status,
-    volcano_queue_status,
-)
+from allot.core.scheduling.queues.usage import Usage
+from allot.core.workloads.queue_status import kai_queue_status, kai_resources_status, volcano_queue_status
 from allot.process.clock import Clock
 from allot.scheduler.sources import Sources
 

@@ -126,11 +126,11 @@ _HOLDERS: Mapping[str, frozenset[str]] = {
 
 
 _KAI, _VOLCANO, _VOLCANO_JOBS = "scheduling.run.ai", "scheduling.volcano.sh", "batch.volcano.sh"
-_OLD_KAI = "KAI does not have it any more either"
+_OLD_KAI = "KAI no longer has it either"
 # Fields of other schedulers' kinds that nobody acts on, by path; `[]`: of any item. What is said of each.
 UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
     (_KAI, "PodGroup"): {
-        "spec.markUnschedulable": "pods are always told why they wait",
+        "spec.markUnschedulable": "pods always say why they wait",
         "spec.parallelism": _OLD_KAI,
         "spec.completions": _OLD_KAI,
         "spec.backoffLimit": _OLD_KAI,

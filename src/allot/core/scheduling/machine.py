@@ -42,11 +42,13 @@ from allot.core.scheduling.groups.dialects import (
     AnyForeign,
     Dialect,
     ForeignGroup,
+    ForeignTree,
     Membership,
     dialect_of,
     group_key,
 )
-from allot.core.scheduling.groups.parts import turn_of
+from allot.core.scheduling.groups.forest import AnyGroup
+from allot.core.scheduling.groups.parts import has_minimum, turn_of
 from allot.core.scheduling.groups.shape import minimum_of, was_scheduled
 from allot.core.scheduling.intake import Change, Kind, kinds
 from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victim
@@ -171,6 +173,8 @@ class Machine:
             self.cluster.listen(order.placed, order.left)
         # Placements that are being written.
         self.in_flight = 0
+        # Groups of other dialects of which a pod has done its work: namespace/key of the whole.
+        self._succeeded: set[str] = set()
         self._early_left = _EARLY_MAX
         self._kinds = kinds(self.cluster, self.claims)
         self._handlers: dict[type[APIStruct], Callable[[Change, float], Applied]] = {
@@ -287,6 +291,8 @@ class Machine:
         if old is not None and old.status.phase in _FINISHED:
             old = None
         if new is None or new.status.phase in _FINISHED:
+            if new is not None and new.status.phase == "Succeeded":
+                self._done_its_work(new)
             if old is not None:
                 return self._pod_gone(change.key, old, now)
             if new is not None:
@@ -298,6 +304,11 @@ class Machine:
             return self._unassigned_pod(change.key, old, new, now)
         self.cluster.put_pod(new)
         return _NOTHING
+
+    def _done_its_work(self, pod: Pod) -> None:
+        group = self.membership.of(pod)
+        if group is not None and ":" in group[1]:
+            self._succeeded.add(f"{group[0]}/{':'.join(group[1].split(':')[:2])}")
 
     def _pod_gone(self, key: str, pod: Pod, now: float) -> Applied:
         made_room = bool(pod.spec.node_name or self.cluster.promised_to(pod)) or self.cluster.is_assumed(pod)
@@ -416,6 +427,8 @@ class Machine:
             if self.book:
                 # Its queue, and whether it can be made to leave, may have changed.
                 self.book.refresh([self.cluster.pods[key].pod for key in members if key in self.cluster.pods])
+            if not new:
+                self._succeeded.discard(f"{namespace}/{whole}")
             return _WAKES if new else _NOTHING
 
         return handle
@@ -496,25 +509,54 @@ class Machine:
             decision = self._decide(taken, now, seconds)
             held = self._held_by_half(taken.unit, decision)
             if taken.is_late and not decision.placements:
-                decision = _given_up(decision, taken.unit, held) if held else _too_late(decision, taken.unit)
+                decision = (
+                    _given_up(decision, taken.unit, held, self._grace_s(taken.unit))
+                    if held
+                    else _too_late(decision, taken.unit)
+                )
             # Placed pods cannot lack what a gate asks for, so only others are looked at again.
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
-                if held:
-                    self.queue.limit(taken.key, now + STALE_AFTER_S)
+                grace_s = self._grace_s(taken.unit)
+                if held and grace_s is not None:
+                    self.queue.limit(taken.key, now + grace_s)
                 return decision
 
     def _held_by_half(self, unit: Unit, decision: Decision) -> list[PodInfo]:
-        """The pods of a group that have a node although it has never had as many as it needs, and got none now: a scheduler ended
-        between the writes of its members, or a write failed, and others took the rest."""
-        group = unit.group
-        if group is None or isinstance(group, ForeignGroup) or decision.placements or not decision.refusals:
+        """The pods of a group that have a node although it has too few and got none now: of ours if it has never had as many as it needs,
+        since a scheduler ended between the writes of its members, or a write failed, and others took the rest; of KAI's whenever it has
+        lost some, unless one has done its work."""
+        if decision.placements or not decision.refusals or self._grace_s(unit) is None:
             return []
         settings = self._settings(unit.pods[0].spec.scheduler_name)
-        members = self.cluster.members(group)
-        if settings is None or not settings.preempts or len(members) >= minimum_of(group) or was_scheduled(group):
+        if settings is None or not settings.preempts:
             return []
-        return [member for member in members if not member.is_terminating]
+        leaves = (
+            [unit.group] if unit.group is not None else [leaf for _, leaf in unit.tree.leaves()] if unit.tree else []
+        )
+        members = [member for leaf in leaves for member in self.cluster.members(leaf)]
+        if unit.tree is not None:
+            enough = has_minimum(self.cluster, unit.tree)
+        else:
+            assert unit.group is not None, "a unit that may be given up is a group"
+            enough = len(members) >= minimum_of(unit.group) or was_scheduled(unit.group)
+        return [] if enough else [member for member in members if not member.is_terminating]
+
+    def _grace_s(self, unit: Unit) -> float | None:
+        """How long a group may hold what only some of its pods have; None: for ever."""
+        if unit.tree is not None and not isinstance(unit.tree.group, ForeignTree):
+            return None
+        group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
+        if group is None:
+            return None
+        if not isinstance(group, ForeignGroup):
+            return STALE_AFTER_S
+        dialect = dialect_of(group_key(group))
+        key = f"{group.metadata.namespace}/{group.dialect}:{group.metadata.name}"
+        if dialect is None or not dialect.gives_up or key in self._succeeded:
+            return None
+        grace = group.staleness_s if group.staleness_s is not None else STALE_AFTER_S
+        return grace if grace >= 0 else None
 
     def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
         unit = taken.unit
@@ -705,7 +747,8 @@ class Machine:
         found = self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds)
         told = dict(found.shortages)
         for refusal in found.refusals:
-            told[f"{refusal.pod.metadata.namespace}/{refusal.pod.metadata.name}"] = refusal.message
+            group = self.membership.key(refusal.pod)
+            told[self.cluster.forest.root(group) if group else name_of(refusal.pod)] = refusal.message
         return told
 
     def sizes(self) -> dict[str, int]:
@@ -747,17 +790,20 @@ def _too_late(decision: Decision, unit: Unit) -> Decision:
     return msgspec.structs.replace(decision, refusals=refusals)
 
 
-def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decision:
+def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo], grace_s: float | None) -> Decision:
     """A group that has been placed by half for too long gives back what it has."""
-    group = unit.group
-    assert group is not None, "held by a group"
-    minimum = minimum_of(group)
+    if unit.tree is not None:
+        group: AnyGroup = unit.tree.group
+        minimum = sum(minimum_of(leaf) for _, leaf in unit.tree.leaves())
+    else:
+        assert unit.group is not None, "held by a group"
+        group, minimum = unit.group, minimum_of(unit.group)
     text = f"Workload doesn't meet the minimum required number of pods ({minimum}), evicting remaining pod"
     by = f"podgroup {group.metadata.uid}: {text}"
     victims = tuple(Victim(pod=member.pod, by=by) for member in sorted(held, key=lambda member: member.key))
     said = (
         f"its {len(held)} pods that have a node give it back: it has not had {minimum} at once "
-        f"for {STALE_AFTER_S:g} s, so that they only keep others from running"
+        f"for {grace_s:g} s, so that they only keep others from running"
     )
     first, *others = decision.refusals
     explained = ". ".join(text for text in (first.explanation, said) if text)

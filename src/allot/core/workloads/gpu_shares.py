@@ -161,7 +161,7 @@ def _request(share: Share, classes: Iterable[DeviceClass], slices: Iterable[Reso
     if not sizes:
         return f"no device that several claims may share has a capacity {capacity}"
     if len(sizes) > _SIZES_MAX:
-        return f"devices that are shared have {len(sizes)} sizes of {capacity}: at most {_SIZES_MAX} can be told apart"
+        return f"devices that are shared have {len(sizes)} sizes of {capacity}: at most {_SIZES_MAX} are allowed"
     alternatives = [{**exactly, **_of_size(share.fraction, capacity, driver, size)} for driver, size in sizes]
     if len(alternatives) == 1:
         return {"exactly": alternatives[0]}

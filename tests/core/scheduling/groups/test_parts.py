@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from allot.core.model import core_v1
@@ -235,3 +236,35 @@ def test_tasks_of_volcano_have_minimums_of_their_own(spec: dict[str, Any], cpu: 
     made = machine(node("n1", cpu=cpu), volcano_group(**spec))
     put(made, task("w0", "worker"), task("w1", "worker"), task("x-ps", "ps"))
     assert sorted(placed(decided(made))) == expected
+
+
+def victims(decision: Decision) -> list[str]:
+    return sorted(victim.pod.metadata.name for refusal in decision.refusals for victim in refusal.victims)
+
+
+@pytest.mark.parametrize(
+    ("spec", "grace_s"),
+    [
+        ({"minMember": 2}, 60.0),
+        ({"minMember": 2, "stalenessGracePeriod": "5s"}, 5.0),
+        ({"subGroups": [{"name": "a", "minMember": 2}], "stalenessGracePeriod": "5s"}, 5.0),
+        ({"minMember": 2, "stalenessGracePeriod": "-1s"}, None),
+    ],
+)
+def test_a_group_that_has_lost_what_it_needs_lets_go_of_the_rest(spec: dict[str, Any], grace_s: float | None) -> None:
+    made = machine(node("n1", cpu="1"), group(**spec), member("p0", "a", on="n1"), member("p1", "a"))
+    assert not victims(decided(made))
+    if grace_s is None:
+        assert made.next_at() == 300.0
+        return
+    assert made.next_at() == grace_s
+    assert victims(decided(made, grace_s)) == ["p0"]
+
+
+def test_a_group_of_which_a_pod_has_done_its_work_keeps_the_rest() -> None:
+    made = machine(node("n1", cpu="1"), group(minMember=2), member("p0", on="n1"), member("p1"))
+    done = member("done", on="n1")
+    status = msgspec.structs.replace(done.status, phase="Succeeded")
+    put(made, msgspec.structs.replace(done, status=status))
+    assert not victims(decided(made))
+    assert made.next_at() == 300.0

@@ -20,7 +20,7 @@ from allot.core.advice.explain.trial import Subject, gang_subject, try_out
 from allot.core.advice.explain.wording import named
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling import ForeignGroup, Placement, Tree, minimum_of, topology_key
 
 # Of a gang with many pods and domains, some of the domains are tried: as many as make so many pods, but a few at least.
@@ -77,7 +77,8 @@ def _explain_tree(
     if early is not None:
         cause = f"gang {full_name(group)} is pending because {early.text}"
         return replace(_said(group, State.PENDING, early.reason, cause), details=early.details)
-    whole = f"it is decided with the other groups of CompositePodGroup {full_name(tree.group)}"
+    parts = "groups of CompositePodGroup" if not isinstance(group, ForeignGroup) else "parts of PodGroup"
+    whole = f"it is decided with the other {parts} {full_name(tree.group)}"
     asked = what_if.machine.ask(full_name(pod), what_if.now)
     decision = asked.decision if asked is not None else None
     if decision is None or decision.placements:
@@ -87,7 +88,7 @@ def _explain_tree(
     root = decision.group
     text = root.message if root is not None else decision.refusals[0].message
     below = [each for each in decision.groups_below if each.status == "False" and each.message != text]
-    details = [f"PodGroup {full_name(each.group)}: {each.message}" for each in below]
+    details = [f"{_named(each.group)}: {each.message}" for each in below]
     details += [root.explanation] if root is not None and root.explanation else []
     cause = f"gang {full_name(group)} is pending because {whole}, and {text}"
     found = _said(group, State.PENDING, Reason.GANG, cause)
@@ -104,6 +105,11 @@ def _explain_tree(
     subject = Subject(full_name(pod), tuple((each.metadata.namespace, each.metadata.name) for each in pods))
     diagnosis = replace(done.diagnosis, reason=Reason.GANG)
     return replace(found, changes=helpful(what_if, subject, diagnosis))
+
+
+def _named(group: PodGroup | CompositePodGroup) -> str:
+    part = getattr(group, "part", "")
+    return f"part {part} of PodGroup {full_name(group)}" if part else f"PodGroup {full_name(group)}"
 
 
 class _Tried(NamedTuple):

@@ -127,7 +127,7 @@ def _pending(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explana
 def _two_changes(what_if: WhatIfCluster, pod: core_v1.Pod, diagnosis: Diagnosis) -> tuple[Change, str] | None:
     """Two things may be wrong, and each change alone does not help: after the first, why does the pod wait then? Asked of small
     clusters only."""
-    if len(what_if.cluster.nodes) > _SMALL_NODES_MAX or pod.spec.scheduling_group is not None:
+    if len(what_if.cluster.nodes) > _SMALL_NODES_MAX or what_if.cluster.membership.of(pod) is not None:
         return None
     subject = pod_subject(pod)
 

@@ -84,7 +84,7 @@ def _jobs(what_if: WhatIfCluster) -> dict[str, list[QueueJob]]:
         waiting = len(job.waiting())
         reason = shortages.get(job.key, "") if waiting else ""
         found.setdefault(job.queue, []).append(
-            QueueJob(name=job.key, priority=job.priority, running=running, waiting=waiting, reason=reason)
+            QueueJob(name=job.name, priority=job.priority, running=running, waiting=waiting, reason=reason)
         )
     for jobs in found.values():
         jobs.sort(key=lambda job: (-job.priority, job.name))

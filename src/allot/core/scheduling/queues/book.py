@@ -25,8 +25,8 @@ from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE, Amounts, tota
 from allot.core.scheduling.queues.charges import Charges, GpuNames
 from allot.core.scheduling.queues.jobs import Job, Part, Task
 from allot.core.scheduling.queues.model import Queue
-from allot.core.scheduling.queues.status import Usage
 from allot.core.scheduling.queues.tree import QueueTree
+from allot.core.scheduling.queues.usage import Usage
 
 QUEUE_LABEL = "kai.scheduler/queue"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"

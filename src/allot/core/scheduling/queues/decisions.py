@@ -155,7 +155,7 @@ class QueueDecisions:
         job = found.placed[0][0].job
         victims = [Victim(pod=task.pod, why=_gone_text(found, task, job, shares)) for task in found.evicted]
         for task, placement in found.moved:
-            why = f"moved to make room for {job.key}: there is a place on node {placement.node}"
+            why = f"moved to make room for {job.name}: there is a place on node {placement.node}"
             victims.append(Victim(pod=task.pod, why=why))
         if not victims:
             return
@@ -178,8 +178,8 @@ class QueueDecisions:
 
 def _gone_text(found: Takeover, task: Task, job: Job, shares: Mapping[str, str]) -> str:
     if found.action == PREEMPT:
-        return f"preempted by {job.key} of higher priority in queue {job.queue}"
-    return f"reclaimed by {job.key}: {shares[job.queue]}; {shares[task.job.queue]}"
+        return f"preempted by {job.name} of higher priority in queue {job.queue}"
+    return f"reclaimed by {job.name}: {shares[job.queue]}; {shares[task.job.queue]}"
 
 
 def _shares_text(queue: QueueShares) -> str:

@@ -154,8 +154,18 @@ def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
 def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     namespace = pod.metadata.namespace
     key = what_if.cluster.membership.key(pod)
-    name = key.partition("/")[2].rpartition(":")[2]
+    dialect = dialect_of(key)
+    name = key.partition("/")[2].split(":")[1 if ":" in key else 0]
     group = what_if.group_of(pod)
+    parts = what_if.cluster.membership.parts(namespace, f"{dialect.api_group}:{name}") if dialect is not None else ()
+    if parts:
+        closed = what_if.machine.closed(f"{namespace}/{pod.metadata.name}")
+        said = "; ".join(closed.status.reasons) if closed is not None else "its parts are not complete"
+        return Diagnosis(
+            reason=Reason.GROUP_INCOMPLETE,
+            text=f"PodGroup {namespace}/{name} starts in parts: {said}",
+            advice=("create the missing pods",),
+        )
     if group is None and dialect_of(key) is not None:
         text = (
             f"it belongs to {key.partition('/')[2].partition(':')[0]} PodGroup {namespace}/{name}, which does not exist"

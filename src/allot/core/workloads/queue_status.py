@@ -5,33 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from allot.core.quantity import Quantity
 from allot.core.scheduling.queues.amounts import CPU, ONE, Amounts
 from allot.core.scheduling.queues.limits import GPU
 from allot.core.scheduling.queues.model import QueueShares
+from allot.core.scheduling.queues.usage import Usage
 
 # What KAI calls whole and shared GPUs of any maker in a status.
 _KAI_GPU = "nvidia.com/gpu"
 _MILLI = 1000
-
-
-class Usage(msgspec.Struct):
-    """Of a group: what its pods have, the part of it that nobody can take back, and what they ask for, with or without a node."""
-
-    allocated: dict[str, int] = msgspec.field(default_factory=dict)
-    firm: dict[str, int] = msgspec.field(default_factory=dict)
-    requested: dict[str, int] = msgspec.field(default_factory=dict)
-
-    def add(self, amounts: Amounts, *, is_held: bool, is_firm: bool) -> None:
-        """One more pod."""
-        for resource, amount in amounts.items():
-            self.requested[resource] = self.requested.get(resource, 0) + amount
-            if is_held:
-                self.allocated[resource] = self.allocated.get(resource, 0) + amount
-            if is_held and is_firm:
-                self.firm[resource] = self.firm.get(resource, 0) + amount
 
 
 def kai_queue_status(queue: QueueShares) -> dict[str, Any]:
