@@ -110,6 +110,32 @@ def test_a_group_that_waits_says_so_in_kai_s_words(shell: Shell, tmp_path: Path)
     assert "levels cannot be changed" in _apply(shell, tmp_path, changed)
 
 
+def test_a_job_of_volcano_runs_its_tasks_and_ends(shell: Shell, tmp_path: Path) -> None:
+    def task(name: str, *command: str) -> dict[str, Any]:
+        container = {"name": "c", "image": "busybox", "command": list(command)}
+        template = {"spec": {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}}
+        return {"name": name, "replicas": 1, "template": template}
+
+    policies = [{"event": "TaskCompleted", "action": "CompleteJob"}]
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "mpi"},
+        "spec": {
+            "minAvailable": 2,
+            "schedulerName": "volcano",
+            "plugins": {"env": [], "svc": [], "ssh": []},
+            "tasks": [{**task("master", "true"), "policies": policies}, task("worker", "sleep", "9999")],
+        },
+    }
+    assert "nothing acts on spec.plugins.ssh of this Job" in _apply(shell, tmp_path, job)
+    columns = "kubectl get vcjob mpi --no-headers"
+    shell.shows(columns, lambda text: text.split()[1:4] == ["Completed", "2", "0"])
+    assert shell.run("kubectl get service mpi -o jsonpath={.spec.clusterIP}") == "None"
+    pods = "kubectl get pods -l volcano.sh/job-name=mpi -o name"
+    shell.shows(pods, lambda text: text.split() == ["pod/mpi-master-0"])
+
+
 def test_a_fraction_of_a_gpu_is_a_share_of_a_device(shell: Shell, tmp_path: Path) -> None:
     class_ = {
         "apiVersion": "resource.k8s.io/v1",

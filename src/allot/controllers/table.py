@@ -34,6 +34,7 @@ from allot.controllers import (
     storageprotection,
     tainteviction,
     ttlafterfinished,
+    volcanojob,
     volumes,
 )
 from allot.controllers.runner import Runnable, Services
@@ -83,6 +84,12 @@ CONTROLLERS: tuple[Row, ...] = (
         name="volcano-controller",
         account="volcano-controller",
         make=coscheduling.make_for_volcano,
+        is_upstream=False,
+    ),
+    Row(
+        name="volcano-job-controller",
+        account="volcano-controller",
+        make=volcanojob.make,
         is_upstream=False,
     ),
     Row(

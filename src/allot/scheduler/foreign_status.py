@@ -127,7 +127,9 @@ class ForeignStatus:
                     status = kai_queue_status(queue)
                 else:
                     status = volcano_queue_status(queue, known.get("state", ""), phases.get(name, {}))
-                changed = {key: value for key, value in status.items() if known.get(key) != value}
+                changed = {
+                    key: _merged(known.get(key), value) for key, value in status.items() if known.get(key) != value
+                }
                 if changed:
                     yield group, "queues", name, _status_patch(object_, changed), "status"
 
@@ -170,12 +172,20 @@ def _status_patch(object_: Object, status: Object) -> Object:
     return {"metadata": {"uid": object_["metadata"]["uid"]}, "status": status}
 
 
+def _merged(known: Any, value: Any) -> Any:
+    """What makes one of the other in a merge patch: what is gone has to be named."""
+    if not isinstance(known, dict) or not isinstance(value, dict):
+        return value
+    gone = {key: None for key in known if key not in value}
+    return {**gone, **{key: _merged(known.get(key), each) for key, each in value.items()}}
+
+
 def _kai_status(known: Object, told: _Told | None, used: Usage | None, now: str) -> Object:
     status: Object = {}
     if used is not None:
         resources = kai_resources_status(used)
         if known.get("resourcesStatus") != resources:
-            status["resourcesStatus"] = resources
+            status["resourcesStatus"] = _merged(known.get("resourcesStatus"), resources)
     conditions = known.get("schedulingConditions") or []
     if told is None:
         return status

@@ -58,6 +58,7 @@ KINDS: Mapping[tuple[str, str], Attention] = {
     (_APPS, "DaemonSet"): _by("daemonset-controller"),
     (_BATCH, "Job"): _by("job-controller"),
     (_BATCH, "CronJob"): _by("cronjob-controller", "job-controller"),
+    ("batch.volcano.sh", "Job"): _by("volcano-job-controller"),
     ("autoscaling", "HorizontalPodAutoscaler"): _by("horizontal-pod-autoscaler-controller"),
     ("policy", "PodDisruptionBudget"): _by("disruption-controller"),
     ("", "PersistentVolumeClaim"): _by("persistentvolume-binder-controller"),
@@ -138,6 +139,21 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
     (_VOLCANO, "PodGroup"): {
         "spec.networkTopology": "allot knows topologies of KAI and Kubernetes only",
         "spec.subGroupPolicy": "minimums of parts are read from spec.minTaskMember",
+    },
+    (_VOLCANO_JOBS, "Job"): {
+        "spec.volumes": "volumes are those of the tasks' templates",
+        "spec.networkTopology": "allot knows topologies of KAI and Kubernetes only",
+        "spec.runningEstimate": "nothing is planned by how long jobs run",
+        "spec.policies[].timeout": "policies act at once",
+        "spec.tasks[].policies[].timeout": "policies act at once",
+        "spec.tasks[].dependsOn": "all tasks start together",
+        "spec.tasks[].partitionPolicy": "minimums of parts are those of tasks",
+        "spec.tasks[].topologyPolicy": "containers get CPUs as their node gives them",
+        "spec.tasks[].maxRetry": "spec.maxRetry counts for the whole job",
+        **{
+            f"spec.plugins.{name}": "of the plugins, svc and env are known"
+            for name in ("ssh", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
+        },
     },
     (_VOLCANO, "Queue"): {
         "spec.affinity": "allot places the pods of all queues on all nodes",
