@@ -180,7 +180,7 @@ def _has(value: Any, path: list[str]) -> bool:
         value = value.get(name.removesuffix("[]"))
         if name.endswith("[]"):
             return isinstance(value, list) and any(_has(each, path[number + 1 :]) for each in value)
-    return value not in (None, "", [], {})
+    return value is not None
 
 
 def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: FeatureGates) -> str:
