@@ -14,7 +14,7 @@ from allot.client.informers import Informers
 from allot.core.model import apps_v1, core_v1, policy_v1, storage_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
-from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
+from allot.core.model.foreign_groups import KAI_TOPOLOGY, KUEUE, KaiTopology
 from allot.core.model.kinds import kind_of_type
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup, PriorityClass
@@ -79,6 +79,8 @@ _CUSTOM = (
     ),
     _Custom(type=KaiQueue, group=KAI_GROUP, versions=("v2",), plural="queues"),
     _Custom(type=VolcanoQueue, group=VOLCANO_GROUP, versions=("v1beta1",), plural="queues"),
+    # KAI used Kueue's before it had its own.
+    _Custom(type=KaiTopology, group=KUEUE, versions=("v1beta2", "v1beta1", "v1alpha1"), plural="topologies"),
     _Custom(type=KaiTopology, group=KAI_TOPOLOGY, versions=("v1alpha1",), plural="topologies"),
 )
 

@@ -14,6 +14,7 @@ COSCHEDULING = "scheduling.x-k8s.io"
 VOLCANO = "scheduling.volcano.sh"
 KAI = "scheduling.run.ai"
 KAI_TOPOLOGY = "kai.scheduler"
+KUEUE = "kueue.x-k8s.io"
 
 
 class CoschedulingSpec(PartialStruct, frozen=True, kw_only=True):
