@@ -54,8 +54,6 @@ _log = logging.getLogger("allot.scheduler")
 _DECISIONS_PER_TICK = 64
 _TICK_S = 0.005
 _EVENTS_MAX = 20_000
-# How often the server is asked for kinds that it did not have at the start.
-_LATE_KINDS_S = 5.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +70,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 0.0
     # A claim or group may be made a moment after its pod; only after this a pod that waits for one is told.
     gated_grace_s: float = 5.0
+    # How often the server is asked for kinds of other schedulers that it did not have at the start.
+    late_kinds_s: float = 5.0
 
 
 class Scheduler:
@@ -169,7 +169,7 @@ class Scheduler:
     async def _connect_late(self, sources: Sources) -> None:
         """Other schedulers' kinds are read as soon as they are defined."""
         while sources.missing:
-            await self._clock.sleep(_LATE_KINDS_S)
+            await self._clock.sleep(self._options.late_kinds_s)
             try:
                 discovery = await self._client.discovery(refresh=True)
             except ApiError as error:
