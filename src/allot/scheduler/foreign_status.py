@@ -7,13 +7,14 @@ server has is written. A write that fails is made again at the next look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from allot.client.api import Client, PatchType
-from allot.client.errors import ApiError
+from allot.client.errors import ApiError, NotFound
+from allot.core.model.core_v1 import Pod
 from allot.core.model.foreign_groups import KAI, VOLCANO
 from allot.core.model.kai_words import LAST_EVICTION, LAST_START
 from allot.core.scheduling import Decision, Machine, dialect_of
@@ -29,7 +30,8 @@ Object = dict[str, Any]
 _EVERY_S = 1.0
 _UNSCHEDULABLE = "UnschedulableOnNodePool"
 _POOL = "default"
-_WRITES_MAX = 200
+# API group, namespace and name.
+_Key = tuple[str, str, str]
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -47,9 +49,8 @@ class ForeignStatus:
         self._machine = machine
         self._sources = sources
         self._clock = clock
-        # By API group, namespace and name.
-        self._told: dict[tuple[str, str, str], _Told] = {}
-        self._marks: dict[tuple[str, str, str], dict[str, str]] = {}
+        self._told: dict[_Key, _Told] = {}
+        self._marks: dict[_Key, dict[str, str]] = {}
         self._is_stale = True
 
     def changed(self) -> None:
@@ -79,7 +80,7 @@ class ForeignStatus:
             message = outcome.message if outcome is not None and outcome.message else refusal.message
             self._told[key] = _Told(reason, message)
 
-    def _group(self, pod: Any) -> tuple[str, str, str] | None:
+    def _group(self, pod: Pod) -> _Key | None:
         found = self._machine.membership.of(pod)
         dialect = dialect_of(found[1]) if found is not None else None
         if found is None or dialect is None or dialect.api_group not in (KAI, VOLCANO):
@@ -95,12 +96,20 @@ class ForeignStatus:
             if not self._is_stale:
                 continue
             self._is_stale = False
-            writes = [*self._queue_patches(), *self._group_patches()]
-            self._is_stale |= len(writes) > _WRITES_MAX
-            for group, plural, key, patch, subresource in writes[:_WRITES_MAX]:
-                await self._write(group, plural, key, patch, subresource)
+            # What is said of groups that are gone is dropped with the rest.
+            told, self._told = self._told, {}
+            marks, self._marks = self._marks, {}
+            for group, plural, key, patch, subresource in [*self._queue_patches(), *self._group_patches(told, marks)]:
+                if await self._write(group, plural, key, patch, subresource) or plural != "podgroups":
+                    continue
+                namespace, _, name = key.partition("/")
+                about = (group, namespace, name)
+                if about in told:
+                    self._told.setdefault(about, told[about])
+                if about in marks:
+                    self._marks[about] = {**marks[about], **self._marks.get(about, {})}
 
-    async def _write(self, group: str, plural: str, key: str, patch: Object, subresource: str) -> None:
+    async def _write(self, group: str, plural: str, key: str, patch: Object, subresource: str) -> bool:
         version = {"podgroups": {KAI: "v2alpha2", VOLCANO: "v1beta1"}, "queues": {KAI: "v2", VOLCANO: "v1beta1"}}
         namespace, _, name = key.rpartition("/")
         resource = self._client.resource(group, version[plural][group], plural, namespaced=bool(namespace))
@@ -108,7 +117,11 @@ class ForeignStatus:
             await resource.patch(name, patch, PatchType.MERGE, namespace, subresource=subresource)
         except ApiError as error:
             _log.info("status of %s %s: %s", plural, key, error)
-            self._is_stale = True
+            # Of an object that is gone nothing is said any longer.
+            is_gone = isinstance(error, NotFound)
+            self._is_stale |= not is_gone
+            return is_gone
+        return True
 
     def _queue_patches(self) -> Iterator[tuple[str, str, str, Object, str]]:
         book = self._machine.book
@@ -144,7 +157,9 @@ class ForeignStatus:
             counts[phase] = counts.get(phase, 0) + 1
         return found
 
-    def _group_patches(self) -> Iterator[tuple[str, str, str, Object, str]]:
+    def _group_patches(
+        self, all_told: Mapping[_Key, _Told], all_marks: Mapping[_Key, dict[str, str]]
+    ) -> Iterator[tuple[str, str, str, Object, str]]:
         usage = self._machine.book.usage_of_groups() if self._machine.book else {}
         for group in (KAI, VOLCANO):
             informer = self._sources.custom(group, "podgroups")
@@ -153,7 +168,7 @@ class ForeignStatus:
             for key, object_ in informer.cache.items():
                 namespace, _, name = key.partition("/")
                 known = object_.get("status") or {}
-                told = self._told.pop((group, namespace, name), None)
+                told = all_told.get((group, namespace, name))
                 status: Object = {}
                 if group == KAI:
                     used = usage.get((namespace, f"{KAI}:{name}"))
@@ -162,7 +177,7 @@ class ForeignStatus:
                     status = _volcano_status(known, told, self._clock.now())
                 if status:
                     yield group, "podgroups", key, _status_patch(object_, status), "status"
-                marks = self._marks.pop((group, namespace, name), None)
+                marks = all_marks.get((group, namespace, name))
                 if marks:
                     patch = {"metadata": {"uid": object_["metadata"]["uid"], "annotations": marks}}
                     yield group, "podgroups", key, patch, ""

@@ -20,6 +20,8 @@ Object = Mapping[str, Any]
 
 TRAIN, BUILD, INFERENCE = "train", "build", "inference"
 _SEGMENTS_MAX = 10_000
+# Of an owner's name in that of its group, which has 253 characters at most.
+_NAME_MAX = 180
 _KUBEFLOW = "kubeflow.org"
 
 
@@ -126,7 +128,7 @@ def group_of(pod: Pod, owners: Sequence[Object], classes: Collection[str]) -> Gr
         owner = dict(top)
     about = _metadata(owner)
     spark = pod.metadata.labels.get("spark-app-selector", "") if "spark-app-name" in pod.metadata.labels else ""
-    name = spark or f"pg-{about['name']}-{about['uid']}{shape.suffix}"
+    name = spark or f"pg-{about['name'][:_NAME_MAX].rstrip('.-')}-{about['uid']}{shape.suffix}"
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": about["name"], "uid": about["uid"]}
     said = _Said(pod, owners, top)
     annotations = {
