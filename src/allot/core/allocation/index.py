@@ -101,7 +101,7 @@ class AvailabilityIndex:
         slice_.indexes.append(self)
         free = 0
         for entry, verdict in zip(slice_.devices, verdicts, strict=True):
-            if verdict == REJECTED or verdict == BLOCKED:
+            if verdict in (REJECTED, BLOCKED):
                 self._unlisted.add(entry)
                 continue
             if entry.shareable:
