@@ -31,6 +31,10 @@ class Goal:
     def __call__(self, counts: Mapping[str, int]) -> bool:
         return any(counts.values()) and self._is_met(self._tree, counts)
 
+    def is_met(self) -> bool:
+        """Whether the pods that have a node are enough."""
+        return self._is_met(self._tree, {})
+
     def kept(self, tree: Tree, counts: Mapping[str, int]) -> frozenset[str]:
         """The groups of pods whose placements are of use: others have too few."""
         if not self._is_met(tree, counts):
