@@ -192,6 +192,31 @@ def test_groups_that_get_in_each_other_s_way_one_after_the_other_are_arranged_in
     }
 
 
+def test_a_tree_takes_the_tightest_domain_so_that_larger_ones_stay_possible() -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    places = [
+        node(f"{name}-{number}", cpu="4", labels={RACK: name})
+        for name, count in (("large", 5), ("tight", 3), ("small", 2))
+        for number in range(count)
+    ]
+    groups = [composite("root", 2, **rack), leaf("a", 2), leaf("b", 1)]
+    decision = decided(machine(*places, *groups, *workers("a", 2), *workers("b", 1)))
+    assert {placement.node.partition("-")[0] for placement in decision.placements} == {"tight"}
+
+
+def test_a_tree_that_has_pods_in_a_domain_keeps_to_it() -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    places = [
+        node(f"{name}-{number}", cpu="4", labels={RACK: name})
+        for name, count in (("large", 5), ("tight", 3))
+        for number in range(count)
+    ]
+    groups = [composite("root", 2, **rack), leaf("a", 2), leaf("b", 1)]
+    there = pod("a-9", cpu="4", group="a", on="large-0")
+    decision = decided(machine(*places, *groups, there, *workers("a", 1), *workers("b", 1)))
+    assert {placement.node.partition("-")[0] for placement in decision.placements} == {"large"}
+
+
 def test_a_tree_in_domains_gets_a_proof_that_it_cannot_be_placed() -> None:
     rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
     places = [node(f"n{number}", cpu="4", labels={RACK: f"r{number}"}) for number in range(4)]
