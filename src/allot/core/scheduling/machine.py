@@ -47,9 +47,10 @@ from allot.core.scheduling.groups.dialects import (
     dialect_of,
     group_key,
 )
-from allot.core.scheduling.groups.forest import AnyGroup
+from allot.core.scheduling.groups.forest import AnyGroup, Tree, key_of
 from allot.core.scheduling.groups.parts import has_minimum, turn_of
 from allot.core.scheduling.groups.shape import minimum_of, was_scheduled
+from allot.core.scheduling.groups.tree_search import Goal
 from allot.core.scheduling.intake import Change, Kind, kinds
 from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victim
 from allot.core.scheduling.podinfo import PodInfo
@@ -76,7 +77,7 @@ _CONFLICTS_MAX = 6
 # An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
 # do; as long as that leads somewhere, more.
 _EARLY_MAX = 16
-# How long a group that has never had all that it needs at once may hold what some of its pods have. KAI's default.
+# How long a group that has less than it needs may hold what some of its pods have. KAI's default.
 STALE_AFTER_S = 60.0
 _INTERNAL = "internal error of the scheduler; its log says more"
 
@@ -173,8 +174,6 @@ class Machine:
             self.cluster.listen(order.placed, order.left)
         # Placements that are being written.
         self.in_flight = 0
-        # Groups of other dialects of which a pod has done its work: namespace/key of the whole.
-        self._succeeded: set[str] = set()
         self._early_left = _EARLY_MAX
         self._kinds = kinds(self.cluster, self.claims)
         self._handlers: dict[type[APIStruct], Callable[[Change, float], Applied]] = {
@@ -289,26 +288,21 @@ class Machine:
         old: Pod | None = change.old
         new: Pod | None = change.new
         if old is not None and old.status.phase in _FINISHED:
+            self.cluster.forget_finished(old)
             old = None
         if new is None or new.status.phase in _FINISHED:
-            if new is not None and new.status.phase == "Succeeded":
-                self._done_its_work(new)
-            if old is not None:
-                return self._pod_gone(change.key, old, now)
+            applied = self._pod_gone(change.key, old, now) if old is not None else _NOTHING
             if new is not None:
-                self.cluster.put_pod(new)
-            return _NOTHING
+                if old is None:
+                    self.cluster.put_pod(new)
+                self.cluster.remember_finished(new)
+            return applied
         if new.spec.node_name:
             return self._assigned_pod(change.key, old, new, now)
         if self._settings(new.spec.scheduler_name) is not None:
             return self._unassigned_pod(change.key, old, new, now)
         self.cluster.put_pod(new)
         return _NOTHING
-
-    def _done_its_work(self, pod: Pod) -> None:
-        group = self.membership.of(pod)
-        if group is not None and ":" in group[1]:
-            self._succeeded.add(f"{group[0]}/{':'.join(group[1].split(':')[:2])}")
 
     def _pod_gone(self, key: str, pod: Pod, now: float) -> Applied:
         made_room = bool(pod.spec.node_name or self.cluster.promised_to(pod)) or self.cluster.is_assumed(pod)
@@ -427,8 +421,6 @@ class Machine:
             if self.book:
                 # Its queue, and whether it can be made to leave, may have changed.
                 self.book.refresh([self.cluster.pods[key].pod for key in members if key in self.cluster.pods])
-            if not new:
-                self._succeeded.discard(f"{namespace}/{whole}")
             return _WAKES if new else _NOTHING
 
         return handle
@@ -509,54 +501,36 @@ class Machine:
             decision = self._decide(taken, now, seconds)
             held = self._held_by_half(taken.unit, decision)
             if taken.is_late and not decision.placements:
-                decision = (
-                    _given_up(decision, taken.unit, held, self._grace_s(taken.unit))
-                    if held
-                    else _too_late(decision, taken.unit)
-                )
+                decision = _given_up(decision, taken.unit, held) if held else _too_late(decision, taken.unit)
             # Placed pods cannot lack what a gate asks for, so only others are looked at again.
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
-                grace_s = self._grace_s(taken.unit)
+                grace_s = _grace_s(taken.unit)
                 if held and grace_s is not None:
                     self.queue.limit(taken.key, now + grace_s)
                 return decision
 
     def _held_by_half(self, unit: Unit, decision: Decision) -> list[PodInfo]:
-        """The pods of a group that have a node although it has too few and got none now: of ours if it has never had as many as it needs,
-        since a scheduler ended between the writes of its members, or a write failed, and others took the rest; of KAI's whenever it has
-        lost some, unless one has done its work."""
-        if decision.placements or not decision.refusals or self._grace_s(unit) is None:
-            return []
+        """The pods of a group that have a node although it has fewer than it needs, has never had them at once as far as it says, and got
+        none now: a scheduler ended between the writes of its members, or a write failed, and others took the rest."""
+        group = unit.tree.group if unit.tree is not None else unit.group
         settings = self._settings(unit.pods[0].spec.scheduler_name)
-        if settings is None or not settings.preempts:
+        if group is None or decision.placements or not decision.refusals or settings is None or not settings.preempts:
             return []
-        leaves = (
-            [unit.group] if unit.group is not None else [leaf for _, leaf in unit.tree.leaves()] if unit.tree else []
-        )
-        members = [member for leaf in leaves for member in self.cluster.members(leaf)]
-        if unit.tree is not None:
-            enough = has_minimum(self.cluster, unit.tree)
-        else:
-            assert unit.group is not None, "a unit that may be given up is a group"
-            enough = len(members) >= minimum_of(unit.group) or was_scheduled(unit.group)
-        return [] if enough else [member for member in members if not member.is_terminating]
+        tree = unit.tree if unit.tree is not None else Tree(key_of(group), group)
+        if was_scheduled(group) or _grace_s(unit) is None or self._has_or_had_minimum(tree):
+            return []
+        members = [member for _, leaf in tree.leaves() for member in self.cluster.members(leaf)]
+        return [member for member in members if not member.is_terminating]
 
-    def _grace_s(self, unit: Unit) -> float | None:
-        """How long a group may hold what only some of its pods have; None: for ever."""
-        if unit.tree is not None and not isinstance(unit.tree.group, ForeignTree):
-            return None
-        group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
-        if group is None:
-            return None
-        if not isinstance(group, ForeignGroup):
-            return STALE_AFTER_S
-        dialect = dialect_of(group_key(group))
-        key = f"{group.metadata.namespace}/{group.dialect}:{group.metadata.name}"
-        if dialect is None or not dialect.gives_up or key in self._succeeded:
-            return None
-        grace = group.staleness_s if group.staleness_s is not None else STALE_AFTER_S
-        return grace if grace >= 0 else None
+    def _has_or_had_minimum(self, tree: Tree) -> bool:
+        """Whether a group has what it needs. Groups of other dialects do not say that they had it once, but their pods say that they are
+        done."""
+        if isinstance(tree.group, ForeignTree):
+            finished = any(self.cluster.finished_count(leaf) for _, leaf in tree.leaves())
+            return finished or has_minimum(self.cluster, tree)
+        done = self.cluster.finished_count(tree.group) if isinstance(tree.group, ForeignGroup) else 0
+        return self.has_minimum(tree.group, done)
 
     def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
         unit = taken.unit
@@ -740,6 +714,13 @@ class Machine:
             return bool(outcome.placements)
         return len(outcome.placements) + self.cluster.scheduled_count(group) >= minimum_of(group)
 
+    def has_minimum(self, group: AnyGroup, done: int = 0) -> bool:
+        """Whether as many pods of a group, or of enough groups below it, have a node as it needs. done: so many need none any more."""
+        if isinstance(group, PodGroup):
+            return self.cluster.scheduled_count(group) + done >= minimum_of(group)
+        tree = self.cluster.forest.tree(key_of(group))
+        return tree is not None and Goal(self.cluster, tree).is_met()
+
     def shortages(self, seconds: float) -> dict[str, str]:
         """Why jobs of queues do not start, and nobody goes for them, by job: namespace/name. Nothing is put into force."""
         if not self.book:
@@ -773,6 +754,17 @@ class Machine:
         return {name: Quantity.from_nano(nano) for name, nano in amounts.items() if nano}
 
 
+def _grace_s(unit: Unit) -> float | None:
+    """How long a group may hold what it has while that is too little: where it says how long, or how long its pods wait for each other, as
+    long; None: for ever."""
+    group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
+    if not isinstance(group, ForeignGroup):
+        return STALE_AFTER_S
+    if group.staleness_s is not None:
+        return group.staleness_s if group.staleness_s >= 0 else None
+    return group.timeout_s or STALE_AFTER_S
+
+
 def _too_late(decision: Decision, unit: Unit) -> Decision:
     """The refusals of a group that has waited for as long as it may, in the words of its scheduler. It is tried again when something
     changes, and may wait as long again."""
@@ -790,20 +782,17 @@ def _too_late(decision: Decision, unit: Unit) -> Decision:
     return msgspec.structs.replace(decision, refusals=refusals)
 
 
-def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo], grace_s: float | None) -> Decision:
+def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decision:
     """A group that has been placed by half for too long gives back what it has."""
-    if unit.tree is not None:
-        group: AnyGroup = unit.tree.group
-        minimum = sum(minimum_of(leaf) for _, leaf in unit.tree.leaves())
-    else:
-        assert unit.group is not None, "held by a group"
-        group, minimum = unit.group, minimum_of(unit.group)
+    group = unit.tree.group if unit.tree is not None else unit.group
+    assert group is not None, "held by a group"
+    minimum = str(minimum_of(unit.group)) if unit.group is not None else "enough groups"
     text = f"Workload doesn't meet the minimum required number of pods ({minimum}), evicting remaining pod"
     by = f"podgroup {group.metadata.uid}: {text}"
     victims = tuple(Victim(pod=member.pod, by=by) for member in sorted(held, key=lambda member: member.key))
     said = (
         f"its {len(held)} pods that have a node give it back: it has not had {minimum} at once "
-        f"for {grace_s:g} s, so that they only keep others from running"
+        f"for {_grace_s(unit):g} s, so that they only keep others from running"
     )
     first, *others = decision.refusals
     explained = ". ".join(text for text in (first.explanation, said) if text)

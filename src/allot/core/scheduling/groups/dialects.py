@@ -109,8 +109,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     read: Callable[[Any], tuple[AnyForeign, ...]]
     # The priority of groups that name no class; None: the least of their pods counts.
     default_priority: int | None = None
-    # Whether a group that has lost what it needs lets go of the rest after a while.
-    gives_up: bool = False
     # What is said of a pod whose group is not there, and of one that is not tried as too few pods are: name of the pod, pods,
     # minimum.
     unknown: str
@@ -270,7 +268,6 @@ DIALECTS: tuple[Dialect, ...] = (
         annotations=(KAI_GROUP_NAME,),
         part_label=KAI_SUB_GROUP,
         default_priority=KAI_PRIORITY,
-        gives_up=True,
         scheduler="kai-scheduler",
         plugin="gang",
         unknown="PodGroup not found",

@@ -6,15 +6,14 @@ there first, then on each level above, up to the one that it requires; one that 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import msgspec
 
-from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups.dialects import AnyForeign, ForeignGroup, Near
 from allot.core.scheduling.groups.domains import in_one_domain
 from allot.core.scheduling.groups.forest import AnyGroup
 from allot.core.scheduling.groups.passes import Pass, place
-from allot.core.scheduling.plan import Unit
+from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.settings import Settings
 
 ANYWHERE = ""
@@ -63,29 +62,21 @@ def _foreign_levels(cluster: Cluster, near: Near) -> tuple[str, ...]:
     return found if near.required else (*found, ANYWHERE)
 
 
-def place_near(
-    cluster: Cluster,
-    unit: Unit,
-    group: PodGroup,
-    settings: Settings,
-    now: float,
-    levels: tuple[str, ...],
-    allowed: Collection[str] | None = None,
-) -> Pass:
-    """Enough pods of a group within a domain of the first level that has room, at last on any nodes if that is among the levels. allowed:
-    the only nodes that may be considered."""
+def place_near(task: Task, levels: tuple[str, ...]) -> Pass:
+    """Enough pods of a group within a domain of the first level that has room, at last on any nodes if that is among the levels."""
     for level in levels[:-1]:
-        done = in_one_domain(cluster, unit, group, settings, now, level, allowed)
+        done = in_one_domain(task, level)
         if not done.failure:
             return done
     if levels[-1] == ANYWHERE:
-        return place(cluster, unit, group, settings, now, allowed)
-    done = in_one_domain(cluster, unit, group, settings, now, levels[-1], allowed)
+        return place(task)
+    done = in_one_domain(task, levels[-1])
+    group = task.group
     if done.failure and isinstance(group, ForeignGroup) and group.near is not None:
         near = group.near
         which = f"topology {near.topology}, requirement {near.required}" if near.topology else f"level {near.required}"
         name = f"{group.metadata.namespace}/{group.metadata.name}"
         of = f", sub-group {group.part}" if group.part else ""
         text = f"{which} couldn't be satisfied for job {name}{of}: {done.failure}"
-        return Pass(done.found, text, done.is_error, done.refusals, done.proof, done.steps)
+        return msgspec.structs.replace(done, failure=text)
     return done
