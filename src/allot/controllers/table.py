@@ -9,6 +9,7 @@ import msgspec
 
 from allot.controllers import (
     clusterroleaggregation,
+    computedomain,
     coscheduling,
     cronjob,
     daemonset,
@@ -37,7 +38,7 @@ from allot.controllers import (
 )
 from allot.controllers.runner import Runnable, Services
 from allot.core.features import FeatureGates
-from allot.core.lifecycle.attention import FOLDERS
+from allot.core.lifecycle.attention import COMPUTE_DOMAINS, FOLDERS
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,12 @@ CONTROLLERS: tuple[Row, ...] = (
         name="coscheduling-controller",
         account="coscheduling-controller",
         make=coscheduling.make,
+        is_upstream=False,
+    ),
+    Row(
+        name=COMPUTE_DOMAINS,
+        account="compute-domain-controller",
+        make=computedomain.make,
         is_upstream=False,
     ),
     Row(name="persistentvolume-binder-controller", account="persistent-volume-binder", make=volumes.make_binder),
