@@ -8,6 +8,7 @@ from typing import Any
 from allot.client.informer import Change, Informer
 from allot.controllers.runner import Controller, Services
 from allot.core.lifecycle.actions import Action, Answers
+from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
 from allot.core.model.compute_domains import CLIQUE_LABEL, DOMAIN_LABEL, DRIVER_NAMESPACE, ComputeDomain
 from allot.core.model.core_v1 import Namespace, Node, Pod
@@ -141,7 +142,7 @@ class _Domains:
             templates=tuple(self._templates.cache.by_index(_MEMBERS, uid)),
             named_template=named,
             daemon_sets=tuple(
-                each
+                decode_served(without_managed_fields(each), DaemonSet).metadata
                 for each in self._sets.cache.by_index(_MEMBERS, uid)
                 if each["metadata"]["namespace"] == DRIVER_NAMESPACE
             ),

@@ -80,7 +80,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     templates: tuple[ResourceClaimTemplate, ...] = ()
     # The template of the name that the domain asks for, whosever it is.
     named_template: ResourceClaimTemplate | None = None
-    daemon_sets: tuple[Object, ...] = ()
+    daemon_sets: tuple[ObjectMeta, ...] = ()
     daemons: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] = ()
     # Of the daemons' nodes: their cliques.
@@ -364,10 +364,9 @@ def _has_rest(view: View) -> bool:
 
 def _removal(uid: str, view: View) -> tuple[Action, ...]:
     """First what is made for the domain, the daemons with their set; when that is gone, which is an event, the nodes' labels."""
-    sets = [msgspec.convert(each["metadata"], ObjectMeta) for each in view.daemon_sets]
     deletes = (
         *(_deleted(_TEMPLATES, each.metadata) for each in view.templates if each.metadata.deletion_timestamp is None),
-        *(_deleted(DAEMON_SETS, each, FOREGROUND) for each in sets if each.deletion_timestamp is None),
+        *(_deleted(DAEMON_SETS, each, FOREGROUND) for each in view.daemon_sets if each.deletion_timestamp is None),
     )
     if deletes:
         return (Together(writes=deletes),)

@@ -68,9 +68,6 @@ class ComputeDomainDriver(Driver):
     async def prepare(self, claim: Claim) -> tuple[Prepared, ...]:
         """Channels wait for their domain, a while; daemons do not wait."""
         configs = [(device, config_of(device)) for device in claim.devices]
-        fault = self._imex.fault
-        if fault:
-            raise PrepareError(f"the NVLink fabric of node {self.node.name} is broken: {fault}")
         return tuple([await self._prepared(claim, device, config) for device, config in configs])
 
     async def _prepared(self, claim: Claim, device: AllocatedDevice, config: ChannelConfig | DaemonConfig) -> Prepared:
@@ -125,6 +122,9 @@ class ComputeDomainDriver(Driver):
                 f"claims for daemons of a {KIND} can only be in namespace {self._driver_namespace}, "
                 f"where its controller makes them, not in {claim.namespace}"
             )
+        fault = self._imex.fault
+        if fault:
+            raise PrepareError(f"the NVLink fabric of node {self.node.name} is broken: {fault}")
         domain = await self._domains.find_anywhere(config.domain_id)
         claim.save(_state(claim.state, daemon=domain.metadata.uid))
         clique = await self._domains.clique()
