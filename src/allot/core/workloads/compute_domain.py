@@ -125,7 +125,7 @@ def _missing(domain: ComputeDomain, view: View) -> Iterator[Action]:
     elif named.metadata.labels.get(DOMAIN_LABEL) != uid:
         note = (
             f"ResourceClaimTemplate {named.metadata.name} exists and is not this ComputeDomain's, "
-            "so no channel can be had: delete it, or name another one in spec.channel.resourceClaimTemplate"
+            "so no channel is available: delete it, or name another one in spec.channel.resourceClaimTemplate"
         )
         yield _told(domain, WARNING, "TemplateExists", note)
         yield Retry(message=note)

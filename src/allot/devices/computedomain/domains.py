@@ -52,7 +52,7 @@ class Domains:
         except NotFound:
             found = {}
         if not found or found["metadata"]["uid"] != domain.metadata.uid:
-            raise PrepareError(f"{KIND} {namespace}/{name} ({domain.metadata.uid}) does not exist any more")
+            raise PrepareError(f"{KIND} {namespace}/{name} ({domain.metadata.uid}) no longer exists")
         return _decoded(found)
 
     async def _list(self, namespace: str) -> Iterable[dict[str, Any]]:
