@@ -22,6 +22,7 @@ _UID = "computedomain: uid"
 _TEMPLATE = "computedomain: template"
 _MEMBERS = "computedomain: domain"
 _PAUSE_S = 30.0
+_PODS_PAUSE_S = 0.1
 
 
 class ComputeDomains:
@@ -83,7 +84,7 @@ class _Domains:
         )
         self._domains.add_handler(self._domain_changed)
         self._sets.add_handler(self._member_changed)
-        self._pods.add_handler(self._member_changed)
+        self._pods.add_handler(self._pod_changed)
         self._templates.add_handler(self._template_changed)
         self._nodes.add_handler(self._node_changed)
 
@@ -97,6 +98,11 @@ class _Domains:
             if each is not None:
                 for uid in _labelled(each):
                     self.controller.queue.add(uid)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        # Daemons come together, and each would have the status of all written anew.
+        for uid in _labelled(change.object):
+            self.controller.queue.add_after(uid, _PODS_PAUSE_S)
 
     def _template_changed(self, change: Change[ResourceClaimTemplate]) -> None:
         self._member_changed(change)

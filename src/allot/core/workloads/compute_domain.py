@@ -182,7 +182,13 @@ def _template(metadata: Object, request: str, class_: str, parameters: Object) -
 
 def _daemon_set(uid: str) -> Object:
     def probe(period: int, failures: int) -> Object:
-        return {"exec": {"command": list(_CHECK)}, "periodSeconds": period, "failureThreshold": failures}
+        return {
+            "exec": {"command": list(_CHECK)},
+            "periodSeconds": period,
+            "failureThreshold": failures,
+            # A machine that is busy is no broken one.
+            "timeoutSeconds": 10,
+        }
 
     def from_field(name: str, path: str) -> Object:
         return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

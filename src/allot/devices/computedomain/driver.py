@@ -23,7 +23,7 @@ _log = logging.getLogger("allot.driver")
 
 # So long a claim waits for its domain in one call; then the pod is told what it waits for, and the kubelet asks again.
 WAIT_S = 5.0
-_PAUSE_FIRST_S, _PAUSE_MAX_S = 0.25, 2.0
+_PAUSE_FIRST_S, _PAUSE_MAX_S = 0.25, 3.0
 
 
 class ComputeDomainDriver(Driver):
@@ -92,10 +92,13 @@ class ComputeDomainDriver(Driver):
         """The domain once its daemon is ready on this node; NotYet if it is not in time."""
         loop = asyncio.get_running_loop()
         ends_at, pause = loop.time() + self._wait_s, _PAUSE_FIRST_S
+        has_joined = False
         while True:
             try:
                 self._check_alive(domain)
-                await self._domains.join(domain)
+                if not has_joined:
+                    await self._domains.join(domain)
+                    has_joined = True
                 self._check_ready(domain)
                 return domain
             except NotYet:
