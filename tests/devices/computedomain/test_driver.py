@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from allot.client.api import Client, PatchType
+from allot.client.errors import Invalid
 from allot.controlplane.installation import objects
 from allot.core.model.compute_domains import CLIQUE_LABEL, DOMAIN_LABEL, DRIVER
 from allot.devices.computedomain import driver as driver_module
@@ -42,6 +43,11 @@ class Rig:
         metadata = {"generateName": "nccl-", "namespace": namespace}
         body = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": metadata}
         return await self._domains.create({**body, "spec": spec}, namespace)
+
+    async def with_nodes(self, domain: dict[str, Any], nodes: int) -> dict[str, Any]:
+        metadata = domain["metadata"]
+        patch = {"spec": {"numNodes": nodes}}
+        return await self._domains.patch(metadata["name"], patch, PatchType.MERGE, metadata["namespace"])
 
     async def set_ready(self, domain: dict[str, Any], status: str = "Ready") -> None:
         nodes = [{"name": NODE, "ipAddress": "10.0.0.1", "cliqueID": RACK, "index": 0, "status": status}]
@@ -163,6 +169,8 @@ async def test_who_must_not_have_a_channel_is_told_why(tmp_path: Path) -> None:
             assert text in error, error
             await made.unprepare(claim)
         assert await made.label() == ""
+        with pytest.raises(Invalid, match="immutable"):
+            await made.with_nodes(own, 3)
         await made.set_ready(own)
         await made.set_label(foreign)
         claim = await made.claim(domainID=own["metadata"]["uid"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from allot.core.model.meta import Int32, ObjectMeta, PartialStruct
+from allot.core.model.meta import Int32, Int64, ObjectMeta, PartialStruct
 
 GROUP, VERSION, KIND, PLURAL = "resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -44,7 +44,7 @@ class ChannelSpec(PartialStruct, frozen=True, kw_only=True):
 class ComputeDomainSpec(PartialStruct, frozen=True, kw_only=True):
     """num_nodes: how many nodes have to be ready before the domain is; 0: no matter how many."""
 
-    num_nodes: Int32 = 0
+    num_nodes: Int64 = 0
     channel: ChannelSpec = ChannelSpec()
 
 
@@ -75,3 +75,9 @@ class ComputeDomain(PartialStruct, frozen=True, kw_only=True):
     def node(self, name: str) -> ComputeDomainNode | None:
         """The entry of a node in the status."""
         return next((each for each in self.status.nodes if each.name == name), None)
+
+
+def label_removal(uid: str) -> list[dict[str, str]]:
+    """The JSON patch that takes a node out of a domain, if it still is in this one."""
+    path = f"/metadata/labels/{DOMAIN_LABEL.replace('/', '~1')}"
+    return [{"op": "test", "path": path, "value": uid}, {"op": "remove", "path": path}]

@@ -50,6 +50,7 @@ from allot.core.model.compute_domains import (
     VERSION,
     ComputeDomain,
     ComputeDomainNode,
+    label_removal,
 )
 from allot.core.model.core_v1 import Namespace, Node, Pod
 from allot.core.model.meta import ObjectMeta
@@ -378,7 +379,11 @@ def _removal(uid: str, view: View) -> tuple[Action, ...]:
         return (Together(writes=deletes),)
     if view.templates or view.daemon_sets or not view.nodes:
         return ()
-    return (Together(writes=tuple(unlabel(node.metadata.name, uid) for node in view.nodes)),)
+    patch = label_removal(uid)
+    unlabelled = (
+        Patch(resource=_NODES, name=node.metadata.name, patch=patch, type=PatchType.JSON) for node in view.nodes
+    )
+    return (Together(writes=tuple(unlabelled)),)
 
 
 def _deleted(resource: Resource, metadata: ObjectMeta, propagation: str = "") -> Delete:
@@ -389,10 +394,3 @@ def _deleted(resource: Resource, metadata: ObjectMeta, propagation: str = "") ->
         uid=metadata.uid,
         propagation_policy=propagation,
     )
-
-
-def unlabel(node: str, uid: str) -> Patch:
-    """Take a node out of a domain, if it still is in this one."""
-    path = f"/metadata/labels/{DOMAIN_LABEL.replace('/', '~1')}"
-    operations = [{"op": "test", "path": path, "value": uid}, {"op": "remove", "path": path}]
-    return Patch(resource=_NODES, name=node, patch=operations, type=PatchType.JSON)

@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 from allot.client.api import Client, PatchType
 from allot.client.errors import ApiError, Conflict, Invalid, NotFound
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
-from allot.core.model.compute_domains import CLIQUE_LABEL, DOMAIN_LABEL, GROUP, KIND, PLURAL, VERSION, ComputeDomain
+from allot.core.model.compute_domains import (
+    CLIQUE_LABEL,
+    DOMAIN_LABEL,
+    GROUP,
+    KIND,
+    PLURAL,
+    VERSION,
+    ComputeDomain,
+    label_removal,
+)
 from allot.driver import PrepareError
 
 T = TypeVar("T")
@@ -94,9 +103,7 @@ class Domains:
             labels, _ = await self._labels(NotFound)
             if labels.get(DOMAIN_LABEL) != uid:
                 return
-            path = f"/metadata/labels/{DOMAIN_LABEL.replace('/', '~1')}"
-            operations = [{"op": "test", "path": path, "value": uid}, {"op": "remove", "path": path}]
-            removal = self._nodes.patch(self._node, operations, PatchType.JSON)
+            removal = self._nodes.patch(self._node, label_removal(uid), PatchType.JSON)
             await _asked(removal, f"label of node {self._node}", NotFound, Invalid)
         except (NotFound, Invalid):
             # The node is gone, or the label is not the one that was to be removed.
