@@ -28,6 +28,12 @@ RACK = "9f410827-489f-46fd-8203-51266ca08eb7.32766"
 STRANGER = "00000000-0000-4000-8000-000000000000"
 
 
+def _config(kind: str, **parameters: Any) -> dict[str, Any]:
+    """For all requests of a claim."""
+    given = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": f"ComputeDomain{kind}Config", **parameters}
+    return {"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": given}}
+
+
 class Rig:
     """A node with the driver, and ComputeDomains that nobody controls but the test."""
 
@@ -56,9 +62,7 @@ class Rig:
         await self._domains.patch(metadata["name"], patch, PatchType.MERGE, metadata["namespace"], subresource="status")
 
     async def claim(self, device: str = "channel-0", kind: str = "Channel", **parameters: Any) -> ClaimRef:
-        given = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": f"ComputeDomain{kind}Config", **parameters}
-        config = {"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": given}}
-        return await make_claim(self.client, DRIVER, [device], configs=[config])
+        return await make_claim(self.client, DRIVER, [device], configs=[_config(kind, **parameters)])
 
     async def prepare(self, claim: ClaimRef) -> str:
         return (await self.kubelet.prepare([claim]))[claim.uid].error
@@ -188,6 +192,18 @@ async def test_a_daemon_does_not_start_on_a_fabric_that_is_broken(tmp_path: Path
         assert f"the NVLink fabric of node {NODE} is broken: fabric state is in progress" in await made.prepare(claim)
         break_fabric(tmp_path / "state", "")
         assert await made.prepare(claim) == ""
+
+
+async def test_a_claim_with_both_devices_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        domain = await made.domain()
+        await made.set_ready(domain)
+        configs = [_config(kind, domainID=domain["metadata"]["uid"]) for kind in ("Channel", "Daemon")]
+        claim = await make_claim(made.client, DRIVER, ["channel-0", "daemon-0"], configs=configs)
+        assert await made.prepare(claim) == ""
+        await made.unprepare(claim)
+        assert await made.label() == ""
+        assert [list((tmp_path / "state" / name).iterdir()) for name in ("claims", "domains")] == [[], []]
 
 
 async def test_without_nvlink_there_are_no_channels(tmp_path: Path) -> None:

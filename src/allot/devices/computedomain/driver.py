@@ -68,18 +68,25 @@ class ComputeDomainDriver(Driver):
     async def prepare(self, claim: Claim) -> tuple[Prepared, ...]:
         """Channels wait for their domain, a while; daemons do not wait."""
         configs = [(device, config_of(device)) for device in claim.devices]
-        return tuple([await self._prepared(claim, device, config) for device, config in configs])
+        # The domains of the claim's channel and daemon, as the checkpoint keeps them.
+        state = dict(_known(claim.state))
+        prepared = []
+        for device, config in configs:
+            if isinstance(config, ChannelConfig):
+                edits = await self._channel(claim, device, config, state)
+            else:
+                edits = await self._daemon(claim, config, state)
+            prepared.append(Prepared(device, edits))
+        return tuple(prepared)
 
-    async def _prepared(self, claim: Claim, device: AllocatedDevice, config: ChannelConfig | DaemonConfig) -> Prepared:
-        if isinstance(config, ChannelConfig):
-            return Prepared(device, await self._channel(claim, device, config))
-        return Prepared(device, await self._daemon(claim, config))
-
-    async def _channel(self, claim: Claim, device: AllocatedDevice, config: ChannelConfig) -> Edits:
+    async def _channel(
+        self, claim: Claim, device: AllocatedDevice, config: ChannelConfig, state: dict[str, str]
+    ) -> Edits:
         domain = await self._domains.find(config.domain_id, claim.namespace)
         if not device.admin_access:
             # Before the label is there, so that it is found again whatever happens.
-            claim.save(_state(claim.state, channel=domain.metadata.uid))
+            state["channel"] = domain.metadata.uid
+            claim.save(state)
             domain = await self._until_ready(domain)
         if not await self._domains.clique():
             # GPUs that no NVLink joins have no channels.
@@ -119,7 +126,7 @@ class ComputeDomainDriver(Driver):
         if entry.status != READY:
             raise NotYet(f"{_named(domain)} is not ready on node {self.node.name}: its daemon there is {entry.status}")
 
-    async def _daemon(self, claim: Claim, config: DaemonConfig) -> Edits:
+    async def _daemon(self, claim: Claim, config: DaemonConfig, state: dict[str, str]) -> Edits:
         if claim.namespace != self._driver_namespace:
             raise PrepareError(
                 f"claims for daemons of a {KIND} can only be in namespace {self._driver_namespace}, "
@@ -129,7 +136,8 @@ class ComputeDomainDriver(Driver):
         if fault:
             raise PrepareError(f"the NVLink fabric of node {self.node.name} is broken: {fault}")
         domain = await self._domains.find_anywhere(config.domain_id)
-        claim.save(_state(claim.state, daemon=domain.metadata.uid))
+        state["daemon"] = domain.metadata.uid
+        claim.save(state)
         clique = await self._domains.clique()
         return await asyncio.to_thread(self._imex.daemon_edits, domain, clique)
 
@@ -163,8 +171,3 @@ def _named(domain: ComputeDomain) -> str:
 
 def _known(state: Any) -> dict[str, str]:
     return state if isinstance(state, dict) else {}
-
-
-def _state(earlier: Any, **added: str) -> dict[str, str]:
-    """The domains of a claim's channel and daemon, as the checkpoint keeps them."""
-    return {**_known(earlier), **added}
