@@ -38,7 +38,7 @@ from allot.controllers import (
 )
 from allot.controllers.runner import Runnable, Services
 from allot.core.features import FeatureGates
-from allot.core.lifecycle.attention import COMPUTE_DOMAINS, FOLDERS
+from allot.core.lifecycle.attention import FOLDERS
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ CONTROLLERS: tuple[Row, ...] = (
         is_upstream=False,
     ),
     Row(
-        name=COMPUTE_DOMAINS,
+        name="compute-domain-controller",
         account="compute-domain-controller",
         make=computedomain.make,
         is_upstream=False,

@@ -21,7 +21,6 @@ ANNOTATION = "allot.dev/running"
 # What pods call the scheduler that takes those which name none.
 SCHEDULER = "default-scheduler"
 CLAIMS = "resourceclaim-controller"
-COMPUTE_DOMAINS = "compute-domain-controller"
 FOLDERS = "folder-provisioner-controller"
 LOAD_BALANCERS = "service-lb-controller"
 _MANAGER = "kube-controller-manager"
@@ -57,7 +56,6 @@ KINDS: Mapping[tuple[str, str], Attention] = {
     ("", "ReplicationController"): _by("replicationcontroller-controller"),
     (_APPS, "StatefulSet"): _by("statefulset-controller"),
     (_APPS, "DaemonSet"): _by("daemonset-controller"),
-    ("resource.nvidia.com", "ComputeDomain"): _by(COMPUTE_DOMAINS, "daemonset-controller"),
     (_BATCH, "Job"): _by("job-controller"),
     (_BATCH, "CronJob"): _by("cronjob-controller", "job-controller"),
     ("autoscaling", "HorizontalPodAutoscaler"): _by("horizontal-pod-autoscaler-controller"),
@@ -115,7 +113,7 @@ KINDS: Mapping[tuple[str, str], Attention] = {
 _NAMESPACES = _by("namespace-controller")
 
 # Controllers that a kube-controller-manager does not have.
-_OWN = (COMPUTE_DOMAINS, FOLDERS, LOAD_BALANCERS)
+_OWN = (FOLDERS, LOAD_BALANCERS)
 _UPSTREAM = frozenset(
     name for each in (*KINDS.values(), _NAMESPACES) for name in each.controllers if name not in _OWN
 ) | {CLAIMS}
