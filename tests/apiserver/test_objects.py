@@ -468,3 +468,23 @@ async def test_duplicate_fields_are_told_also_when_the_same_spec_came_without(se
         warnings.append(answer.headers.get("Warning", ""))
     assert ["duplicate field" in warning for warning in warnings] == [False, True, False]
     assert "spec.containers[0].image" in warnings[1]
+
+
+@pytest.mark.parametrize("policies", [[], None, "absent"])
+async def test_an_autoscaler_that_lists_no_policy_is_refused_and_one_without_the_list_gets_the_default(
+    server: LiveServer, policies: Any
+) -> None:
+    rules = {"selectPolicy": "Max", **({} if policies == "absent" else {"policies": policies})}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 3, "behavior": {"scaleUp": rules}}
+    path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+    answer = await server.post(path, {"metadata": {"name": "web"}, "spec": spec})
+    if policies == []:
+        assert answer.status == 422
+        assert answer.json["message"].endswith(
+            "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy"
+        )
+        return
+    assert [each["type"] for each in answer.json["spec"]["behavior"]["scaleUp"]["policies"]] == ["Pods", "Percent"]
+    emptied = {"spec": {"behavior": {"scaleUp": {"policies": []}}}}
+    assert (await server.patch(f"{path}/web", emptied)).status == 422
