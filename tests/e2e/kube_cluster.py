@@ -49,8 +49,8 @@ def rsa_key() -> bytes:
 
 
 @contextmanager
-def kube_apiserver(folder: Path, *options: str) -> Iterator[Path]:
-    """A real kube-apiserver on an etcd of its own, as kubeadm sets it up; the kubeconfig of its administrator."""
+def kube_apiserver(folder: Path, *options: str, etcd_address: str = "") -> Iterator[Path]:
+    """A real kube-apiserver, as kubeadm sets it up, on an etcd of its own unless one is named; the kubeconfig of its administrator."""
     binary = component("kube-apiserver")
     if find_etcd() is None:
         pytest.skip(NO_ETCD)
@@ -62,11 +62,9 @@ def kube_apiserver(folder: Path, *options: str) -> Iterator[Path]:
     url = f"https://127.0.0.1:{port}"
     write_kubeconfig(kubeconfig, url, certificates.authority.pem, admin.certificate, admin.key, "admin")
     with ExitStack() as stack:
-        etcd = EtcdServer(folder)
-        etcd.start()
-        stack.callback(etcd.kill)
+        etcd_address = etcd_address or stack.enter_context(EtcdServer(folder)).address
         arguments = [
-            *("--etcd-servers", etcd.address, "--secure-port", str(port), "--bind-address=127.0.0.1"),
+            *("--etcd-servers", etcd_address, "--secure-port", str(port), "--bind-address=127.0.0.1"),
             *(f"--tls-cert-file={pki}/server.crt", f"--tls-private-key-file={pki}/server.key"),
             *(f"--client-ca-file={certificates.ca_file}", "--authorization-mode=Node,RBAC"),
             *("--enable-admission-plugins=NodeRestriction", "--allow-privileged"),

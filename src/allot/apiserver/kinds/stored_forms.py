@@ -7,6 +7,7 @@ resources are JSON in any version of theirs: their rows convert them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import msgspec
@@ -17,6 +18,25 @@ from allot.apiserver.kinds.versions import convert_to
 from allot.apiserver.protobuf import MAGIC, Malformed, NotReadable
 from allot.apiserver.resources import Object, Refused
 from allot.core.customresources.older_definitions import V1BETA1
+from allot.core.validation.builtin.batch import label_job
+
+
+def _phase(name: str) -> Callable[[Object], None]:
+    def fill(object_: Object) -> None:
+        if not (object_.get("status") or {}).get("phase"):
+            object_["status"] = {"phase": name, **(object_.get("status") or {})}
+
+    return fill
+
+
+# Defaults that kube-apiserver stores objects without, and shows nevertheless, because it applies defaults on reading (v1.37.0-rc.1: core/v1
+# and batch/v1 defaults.go). All others were applied before it stored the object.
+_LATE_DEFAULTS: dict[tuple[str, str], Callable[[Object], None]] = {
+    ("v1", "Namespace"): _phase("Active"),
+    ("v1", "PersistentVolume"): _phase("Pending"),
+    ("v1", "PersistentVolumeClaim"): _phase("Pending"),
+    ("batch/v1", "Job"): label_job,
+}
 
 
 class NotUnderstood(ValueError):
@@ -30,6 +50,9 @@ def read_stored(raw: bytes) -> Object:
         api_version, kind = str(object_["apiVersion"]), str(object_["kind"])
         stored = _storage_versions().get((api_version.rpartition("/")[0], kind), api_version)
         if stored == api_version:
+            fill = _LATE_DEFAULTS.get((api_version, kind))
+            if fill is not None:
+                fill(object_)
             return object_
         if (api_version, kind) not in _readable():
             raise NotUnderstood(f"{kind} is stored as {api_version!r}, which is not known; expected {stored!r}")
