@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from e2e.clusters import cluster, namespace
+from e2e.kube_cluster import kube_cluster
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
 from e2e.servers import STORES, ServerProcess
 from etcd_server import MISSING as NO_ETCD
@@ -112,12 +113,31 @@ def three_nodes() -> Iterator[Path]:
         yield kubeconfig
 
 
+@pytest.fixture(scope="session")
+def three_kube_nodes() -> Iterator[Path]:
+    """The same around a real kube-apiserver, where KUBEBUILDER_ASSETS has one."""
+    with kube_cluster() as kubeconfig:
+        yield kubeconfig
+
+
 @pytest.fixture
 def user(three_nodes: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """kubectl on the cluster with three nodes, in a namespace of its own."""
-    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:50].strip("-")
-    with namespace(three_nodes, name) as made:
+    with namespace(three_nodes, _namespace_of(request)) as made:
         yield made
+
+
+@pytest.fixture(params=["three_nodes", "three_kube_nodes"], ids=["allot", "kube-apiserver"])
+def user_anywhere(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """kubectl on each of the clusters with three nodes, in a namespace of its own."""
+    with namespace(request.getfixturevalue(request.param), _namespace_of(request)) as made:
+        yield made
+
+
+def _namespace_of(request: pytest.FixtureRequest) -> str:
+    """A name that tells which test it is; one of the same name may still be on its way out."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:46].strip("-")
+    return f"{name}-{next(_numbers)}"
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ def _store(options: ServerOptions) -> Store:
         return MemoryStore()
     if options.etcd_servers:
         # Imported when it is asked for: gRPC alone takes longer to load than the store of most servers.
+        from allot.apiserver.kinds.stored_forms import read_stored
         from allot.store.etcd import EtcdStore
         from allot.store.etcd_client import EtcdOptions
 
@@ -87,7 +88,8 @@ def _store(options: ServerOptions) -> Store:
                 cert_file=options.etcd_cert,
                 key_file=options.etcd_key,
                 prefix=options.etcd_prefix,
-            )
+            ),
+            read_stored,
         )
     database = options.data_dir / _DATABASE
     if (options.data_dir / _KEYS).exists() and not database.exists() and not marker_path(database).exists():

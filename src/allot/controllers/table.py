@@ -9,6 +9,7 @@ import msgspec
 
 from allot.controllers import (
     clusterroleaggregation,
+    computedomain,
     coscheduling,
     cronjob,
     daemonset,
@@ -96,6 +97,12 @@ CONTROLLERS: tuple[Row, ...] = (
         name="pod-grouper-controller",
         account="pod-grouper-controller",
         make=podgrouper.make,
+        is_upstream=False,
+    ),
+    Row(
+        name="compute-domain-controller",
+        account="compute-domain-controller",
+        make=computedomain.make,
         is_upstream=False,
     ),
     Row(name="persistentvolume-binder-controller", account="persistent-volume-binder", make=volumes.make_binder),

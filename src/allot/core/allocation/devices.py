@@ -133,17 +133,6 @@ class DeviceEntry:
         return self._is_plain
 
     @property
-    def is_simple(self) -> bool:
-        """Whether nothing but selectors says who may use the device, if a request says nothing about capacity."""
-        device = self.device
-        return (
-            not (self.taints or self.shareable or device.allow_multiple_allocations)
-            and not (device.binding_conditions or device.consumes_counters)
-            and self.plain_capacity
-            and self.is_plain
-        )
-
-    @property
     def view(self) -> DeviceView:
         """The device as CEL sees it; EvaluationError if the published attributes cannot be represented."""
         view = self._view
@@ -190,6 +179,20 @@ def view_of(driver: str, device: api.Device) -> DeviceView:
 # Only to tell devices apart, so any faithful text will do for quantities.
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 _views: Memo[tuple[str, bool, bytes], DeviceView] = Memo(4096)
+
+
+def are_simple(entries: Iterable[DeviceEntry]) -> bool:
+    """Whether nothing but selectors says who may use devices, for requests that say nothing about capacity. A loop without calls: asked of
+    every device once."""
+    for entry in entries:
+        device = entry.device
+        if entry.taints or device.allow_multiple_allocations or not entry.plain_capacity:
+            return False
+        if device.binding_conditions or device.consumes_counters:
+            return False
+        if not entry.is_plain:
+            return False
+    return True
 
 
 def _are_plain(attributes: Iterable[api.DeviceAttribute]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from allot.core.allocation.counters import PoolCounters
-from allot.core.allocation.devices import DeviceEntry
+from allot.core.allocation.devices import DeviceEntry, are_simple
 from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.features import Features
 from allot.core.allocation.signature import BLOCKED, REJECTED, USABLE, SelectorFailure, Signature, Verdict
@@ -60,7 +60,7 @@ class SliceEntry:
     def is_simple(self) -> bool:
         """Whether its devices differ only in what selectors read."""
         if self._is_simple is None:
-            self._is_simple = not self.slice.spec.skip_node_operations and all(e.is_simple for e in self.devices)
+            self._is_simple = not self.slice.spec.skip_node_operations and are_simple(self.devices)
         return self._is_simple
 
     def judge(self, signature: Signature) -> list[Verdict] | None:
