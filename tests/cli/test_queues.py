@@ -21,8 +21,15 @@ def test_the_tree_has_every_queue_below_its_parent() -> None:
 def test_a_queue_shows_its_jobs_and_why_they_wait() -> None:
     found = allot("queues", "search", *DUMP)
     assert found.code == 0
-    assert "waiting for room in queue search: reclaiming from ml/train-3" in found.stdout
-    assert "allowable limit of GPUs. Limit is 2 GPUs" in allot("queues", "evaluation", *DUMP).stdout
+    assert "reclaims from ml/train-3" in found.stdout
+    assert "limit of queue evaluation: 0 GPUs of 2 GPUs in use" in allot("queues", "evaluation", *DUMP).stdout
+    assert "ml/eval-0" in allot("queues", "research", *DUMP).stdout
+
+
+def test_the_tree_fits_on_80_columns() -> None:
+    for name in ("", "research"):
+        table = allot("queues", *([name] if name else []), *DUMP).stdout.partition("\n\n")[0]
+        assert max(map(len, table.split("\n"))) <= 80
 
 
 def test_a_queue_that_is_not_there_is_an_answer() -> None:

@@ -43,6 +43,13 @@ class Reason(StrEnum):
     CLASS_MISSING = "DeviceClassMissing"
     RESOURCE_UNKNOWN = "ExtendedResourceUnknown"
     VOLUME = "Volume"
+    # Queues of teams.
+    QUEUE_CLOSED = "QueueClosed"
+    QUEUE_LIMIT = "QueueLimit"
+    QUEUE_QUOTA = "QueueQuota"
+    QUEUE_SHARE = "QueueShare"
+    QUEUE_MAKES_ROOM = "QueueMakesRoom"
+    MINIMUM_RUNTIME = "MinimumRuntime"
     # Nodes and devices.
     NO_NODES = "NoNodes"
     NO_DRIVER = "NoDriver"
@@ -128,6 +135,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     patches: tuple[Patch, ...] = ()
     # For expressions: the new one.
     expression: str = ""
+    # Pods that have to go first, as their queue has no right to what they hold then.
+    leaving: tuple[str, ...] = ()
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

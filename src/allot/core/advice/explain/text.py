@@ -21,7 +21,7 @@ _GROUPS_MAX = 8
 _REMOVED_MAX = 6
 _NAMES_MAX = 3
 # Nothing of these can be tried out, or nothing needs to be.
-_NOT_TRIED = (Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED)
+_NOT_TRIED = (Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED, Reason.QUEUE_MAKES_ROOM)
 
 
 def lines(found: Explanation) -> Iterator[str]:

@@ -68,10 +68,14 @@ class _Turns:
         waiting.append((job.sort_key(), job))
         waiting.sort(key=lambda entry: entry[0], reverse=True)
 
-    def drop(self, is_alike: Callable[[Job], bool], queue: str = "") -> None:
+    def drop(self, is_alike: Callable[[Job], bool], queue: str = "") -> list[Job]:
         """Jobs that need not be tried. queue: only those of this one."""
+        dropped: list[Job] = []
         for name in (queue,) if queue else tuple(self._queues):
-            self._queues[name] = [entry for entry in self._queues.get(name, ()) if not is_alike(entry[1])]
+            waiting = self._queues.get(name, [])
+            dropped += [entry[1] for entry in waiting if is_alike(entry[1])]
+            self._queues[name] = [entry for entry in waiting if not is_alike(entry[1])]
+        return dropped
 
 
 class Round:
@@ -186,16 +190,18 @@ class Round:
             takeovers = Takeovers(self._cluster, self._tree, self._jobs, self._settings, self._now)
             found = way(takeovers, job)
             if isinstance(found, Nothing):
-                # A limit says more than who cannot be made to leave, and a right more than priority.
-                if way is Takeovers.reclaim and not isinstance(self.refusals.get(job.key), Excess):
-                    self.refusals[job.key] = found
-                self.refusals.setdefault(job.key, found)
+                refused = [job]
                 kind = (job.priority, self._likeness(job))
                 if kind[1] is not None:
-                    turns.drop(
+                    refused += turns.drop(
                         lambda other, kind=kind: (other.priority, self._likeness(other)) == kind,  # type: ignore[misc]
                         job.queue,
                     )
+                for each in refused:
+                    # A limit says more than who cannot be made to leave, and a right more than priority.
+                    if way is Takeovers.reclaim and not isinstance(self.refusals.get(each.key), Excess):
+                        self.refusals[each.key] = found
+                    self.refusals.setdefault(each.key, found)
                 continue
             self._carry_out(found)
             yield found
@@ -239,6 +245,4 @@ def stale_text(job: Job, task: Task) -> str:
     part = leaves.get(task.part)
     where = f" in sub-group {task.part}" if task.part else ""
     minimum = f" ({part.minimum})" if part is not None else ""
-    return (
-        f"Workload doesn't meet the minimum required number of pods{minimum}{where}, evicting remaining pod: {task.key}"
-    )
+    return f"Workload doesn't meet the minimum required number of pods{minimum}{where}, evicting remaining pod: {task.name}"
