@@ -10,16 +10,19 @@ from allot.core.advice.explain.report import (
     Holder,
     NearestMiss,
     NodeGroup,
+    QueueReport,
     Reason,
     RequestReport,
     State,
 )
 from allot.core.advice.explain.wording import count, duration, listed, of_several
+from allot.core.advice.usage.queues import resources_shown
 from allot.core.explain import numbered
 
 _GROUPS_MAX = 8
 _REMOVED_MAX = 6
 _NAMES_MAX = 3
+_JOBS_MAX = 12
 # Nothing of these can be tried out, or nothing needs to be.
 _NOT_TRIED = (Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED, Reason.QUEUE_MAKES_ROOM)
 
@@ -29,6 +32,8 @@ def lines(found: Explanation) -> Iterator[str]:
     yield found.cause
     for detail in found.details:
         yield f"  {detail}"
+    if found.queue is not None:
+        yield from _queue(found.queue)
     yield from _changes(found.changes)
     if found.state is State.PENDING and found.reason not in _NOT_TRIED and not found.changes:
         yield ""
@@ -50,6 +55,37 @@ def lines(found: Explanation) -> Iterator[str]:
     if found.scheduler_said:
         yield ""
         yield f"The scheduler said: {found.scheduler_said}"
+
+
+def _queue(report: QueueReport) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("QUEUE", "RESOURCE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING")]
+    shown = resources_shown(report.path)
+    for depth, level in enumerate(report.path):
+        for each in level.resources:
+            if each.resource in shown:
+                bounds = ("-" if bound == "unlimited" else bound for bound in (each.deserved, each.limit))
+                name = f"{'  ' * depth}{level.name}"
+                rows.append((name, each.resource, *bounds, each.fair_share, each.allocated, each.pending))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield ""
+    for row in rows:
+        yield "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    if report.waiting:
+        yield ""
+        yield "Jobs that wait:"
+        for job in report.waiting[:_JOBS_MAX]:
+            yield f"  {job.name} (priority {job.priority}, {count(job.waiting, 'pod')}, {job.asks}): {job.reason}"
+        more = len(report.waiting) - _JOBS_MAX
+        if more > 0:
+            yield f"  and {more} more"
+    if report.gives_back:
+        yield ""
+        yield "Has to give back:"
+        for gives in report.gives_back[:_JOBS_MAX]:
+            yield f"  {gives.pod}, for {gives.job} of queue {gives.queue}"
+        more = len(report.gives_back) - _JOBS_MAX
+        if more > 0:
+            yield f"  and {more} more"
 
 
 def _is_news(found: Explanation, nearest: NearestMiss) -> bool:

@@ -98,7 +98,7 @@ def _job(what_if: WhatIfCluster, job: Job, outlook: Outlook | None) -> QueueJob:
         priority=job.priority,
         running=len(job.active()),
         waiting=len(waiting),
-        asks=amounts_text(asked(waiting)) if waiting else "",
+        asks=amounts_text({name: amount for name, amount in asked(waiting).items() if amount}) if waiting else "",
         outlook=outlook.prospect if outlook is not None else "",
         reason=outlook_text(what_if, outlook) if outlook is not None else "",
         leaving=outlook.names_of_leaving if outlook is not None else (),

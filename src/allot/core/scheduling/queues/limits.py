@@ -84,9 +84,12 @@ def number(amount: int, size: int = 1) -> str:
 
 
 def amounts_text(amounts: Amounts) -> str:
-    """Amounts for people: `8 GPUs, 4 cores`."""
+    """Amounts for people: `8 GPUs, 1 core`."""
     parts = []
     for resource in sorted(amounts):
         _, unit, size = _unit(resource)
-        parts.append(f"{number(amounts[resource], size)} {unit}{' memory' if resource == MEMORY else ''}")
+        shown = number(amounts[resource], size)
+        if shown == "1" and resource in (GPU, CPU):
+            unit = unit.removesuffix("s")
+        parts.append(f"{shown} {unit}{' memory' if resource == MEMORY else ''}")
     return ", ".join(parts) or "nothing"

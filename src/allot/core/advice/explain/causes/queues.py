@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import queues as remedies
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.trial import Subject, would_help
+from allot.core.advice.explain.trial import Subject, try_out
 from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.outlook import (
@@ -167,21 +167,21 @@ def _who(young: list[Runtime]) -> str:
 
 
 def _no_right(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diagnosis | None:
-    """Nobody has to go for it; if the queue deserved as much as it asks for, somebody would."""
+    """Nobody has to go for it, though it would fit if others were not there; None if it would not."""
     job, refusal = outlook.job, outlook.refusal
     queue = what_if.machine.book.tree.get(job.queue)
     assert queue is not None and isinstance(refusal, Nothing), "a queue that takes jobs is there"
-    quota = remedies.higher(what_if, remedies.QUOTA, queue, amounts_of(job))
-    if not quota.patches:
-        return None
-    helped = would_help(what_if, subject, quota.patches)
-    if helped is None or not helped.schedulable:
+    others = [task.pod for other in what_if.machine.jobs().values() for task in other.active() if other.key != job.key]
+    with what_if.cluster.without(others, anew=True):
+        would_fit = try_out(what_if, subject).schedulable
+    if not would_fit:
         return None
     text = (
-        f"nothing is free, and queue {queue.name} has no right to what others hold: {refusal.reason} "
+        f"others hold what it needs, and queue {queue.name} has no right to it: {refusal.reason} "
         f"({_shares(what_if, job)})"
     )
-    return Diagnosis(reason=Reason.QUEUE_SHARE, text=text, candidates=(quota,))
+    quota = remedies.higher(what_if, remedies.QUOTA, queue, amounts_of(job))
+    return Diagnosis(reason=Reason.QUEUE_SHARE, text=text, candidates=(quota,) if quota.patches else ())
 
 
 def _shares(what_if: WhatIfCluster, job: Job) -> str:
