@@ -193,37 +193,33 @@ def verb_of(outlook: Outlook) -> str:
     return {CONSOLIDATE: "moves", PREEMPT: "preempts"}.get(outlook.action, "reclaims from")
 
 
-def outlook_text(what_if: WhatIfCluster, outlook: Outlook) -> str:
+def outlook_text(outlook: Outlook) -> str:
     """What a job can expect, in a few words."""
     match outlook.prospect:
         case Prospect.STARTS:
             waiting = len(outlook.job.waiting())
             if outlook.refusal is None or len(outlook.placements) >= waiting:
                 return "starts when the scheduler gets to it"
-            return f"{len(outlook.placements)} of {waiting} pods start; the others: {_why(what_if, outlook)}"
+            return f"{len(outlook.placements)} of {waiting} pods start; the others: {_why(outlook)}"
         case Prospect.STARTS_SOON:
             return "starts when pods that are leaving are gone"
         case Prospect.MAKES_ROOM:
             return f"{verb_of(outlook)} {listed(outlook.names_of_leaving)}"
         case _:
-            return _why(what_if, outlook)
+            return _why(outlook)
 
 
-def _why(what_if: WhatIfCluster, outlook: Outlook) -> str:
+def _why(outlook: Outlook) -> str:
     refusal = outlook.refusal
     if isinstance(refusal, Nothing):
         return refusal.reason
-    level = what_if.machine.book.tree.get(refusal.queue) if refusal is not None else None
-    if refusal is None or level is None:
+    if refusal is None or not refusal.queue:
         return outlook.closed
-    share, resource = level.shares[refusal.resource], refusal.resource
-    wants = amounts_text({resource: amounts_of(outlook.job)[resource]})
-    if refusal.reason == OVER_LIMIT:
-        bound, held = "limit", share.allocated
-    else:
-        bound, held = "quota for what cannot be preempted", share.allocated_firmly
-    top = share.limit if refusal.reason == OVER_LIMIT else share.deserved
-    return f"{bound} of queue {level.name}: {amounts_text({resource: held})} of {amounts_text({resource: top})} in use, wants {wants}"
+    bound = "limit" if refusal.reason == OVER_LIMIT else "quota for what cannot be preempted"
+    held, top, wants = (
+        amounts_text({refusal.resource: each}) for each in (refusal.held, refusal.bound, refusal.wanted)
+    )
+    return f"{bound} of queue {refusal.queue}: {held} of {top} in use, wants {wants}"
 
 
 def amounts_of(job: Job) -> dict[str, int]:

@@ -86,12 +86,12 @@ def _jobs(what_if: WhatIfCluster, found: Mapping[str, Outlook]) -> dict[str, lis
     for job in what_if.machine.jobs().values():
         by_queue.setdefault(job.queue, []).append(job)
     return {
-        queue: [_job(what_if, job, found.get(job.key)) for job in sorted(jobs, key=Job.sort_key)]
+        queue: [_job(job, found.get(job.key)) for job in sorted(jobs, key=Job.sort_key)]
         for queue, jobs in by_queue.items()
     }
 
 
-def _job(what_if: WhatIfCluster, job: Job, outlook: Outlook | None) -> QueueJob:
+def _job(job: Job, outlook: Outlook | None) -> QueueJob:
     waiting = job.waiting()
     return QueueJob(
         name=job.key,
@@ -100,7 +100,7 @@ def _job(what_if: WhatIfCluster, job: Job, outlook: Outlook | None) -> QueueJob:
         waiting=len(waiting),
         asks=amounts_text({name: amount for name, amount in asked(waiting).items() if amount}) if waiting else "",
         outlook=outlook.prospect if outlook is not None else "",
-        reason=outlook_text(what_if, outlook) if outlook is not None else "",
+        reason=outlook_text(outlook) if outlook is not None else "",
         leaving=outlook.names_of_leaving if outlook is not None else (),
     )
 

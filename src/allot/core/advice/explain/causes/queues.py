@@ -106,19 +106,15 @@ def _excess(what_if: WhatIfCluster, job: Job, over: Excess) -> Diagnosis:
     tree = what_if.machine.book.tree
     queue, level = tree.get(job.queue), tree.get(over.queue)
     assert queue is not None and level is not None, f"{over.queue} is above {job.key}"
-    share, request = level.shares[over.resource], amounts_of(job)
+    request = amounts_of(job)
     whose = f"queue {level.name}" + ("" if level is queue else f" above queue {queue.name}")
-    wants = amounts_text({over.resource: request[over.resource]})
+    bound, held, wants = (amounts_text({over.resource: each}) for each in (over.bound, over.held, over.wanted))
     if over.reason == OVER_LIMIT:
-        text = (
-            f"{whose} may have {amounts_text({over.resource: share.limit})} at most (its limit), has "
-            f"{amounts_text({over.resource: share.allocated})}, and {job.key} wants {wants} more"
-        )
+        text = f"{whose} may have {bound} at most (its limit), has {held}, and {job.key} wants {wants} more"
         candidate = remedies.higher(what_if, remedies.LIMIT, queue, request)
         return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(candidate,), advice=_wait_for(level, job))
     text = (
-        f"{job.key} cannot be preempted, and such pods stay within the quota: that of {whose} is "
-        f"{amounts_text({over.resource: share.deserved})}, of which {amounts_text({over.resource: share.allocated_firmly})} are "
+        f"{job.key} cannot be preempted, and such pods stay within the quota: that of {whose} is {bound}, of which {held} are "
         f"taken by such pods, and it wants {wants}"
     )
     candidates = (remedies.preemptible(job), remedies.higher(what_if, remedies.QUOTA, queue, request, firmly=True))
