@@ -44,6 +44,7 @@ from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDE
 from allot.core.scheduling.queues.amounts import UNLIMITED, Amounts
 from allot.core.scheduling.queues.book import PREEMPTIBILITY_LABEL, QUEUE_LABEL, VOLCANO_QUEUE
 from allot.core.scheduling.queues.decisions import Look
+from allot.core.scheduling.queues.dialects import QUEUE_KINDS, seconds
 from allot.core.scheduling.queues.jobs import Job, Task, asked
 from allot.core.scheduling.queues.limits import (
     OVER_LIMIT,
@@ -54,7 +55,7 @@ from allot.core.scheduling.queues.limits import (
     over_limit,
     unit_of,
 )
-from allot.core.scheduling.queues.model import QueueShares
+from allot.core.scheduling.queues.model import Queue, QueueShares
 from allot.core.scheduling.queues.rounds import Started
 from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, RECLAIM, Nothing, Takeover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
@@ -76,6 +77,7 @@ __all__ = (
     "PREEMPT",
     "PREEMPTIBILITY_LABEL",
     "PRIORITY_SORT",
+    "QUEUE_KINDS",
     "QUEUE_LABEL",
     "QUEUE_ORDERS",
     "RECLAIM",
@@ -116,6 +118,7 @@ __all__ = (
     "PodTerm",
     "Policy",
     "Profile",
+    "Queue",
     "QueueOrder",
     "QueueShares",
     "Refusal",
@@ -155,6 +158,7 @@ __all__ = (
     "over_limit",
     "preempt",
     "refusal_text",
+    "seconds",
     "spreads_of",
     "static_refusal",
     "topology_key",
