@@ -133,9 +133,17 @@ def test_the_owner_is_told_who_makes_room_and_the_guest_who_has_to_go() -> None:
     assert owner.queue.waiting[0].reason == "reclaims from default/guest-3"
 
 
+def _asking(*objects: Object, scheduler: str = "kai-scheduler") -> list[Object]:
+    """Pods that ask for a scheduler of that name."""
+    return [
+        {**each, "spec": {**each["spec"], "schedulerName": scheduler}} if each["kind"] == "Pod" else each
+        for each in objects
+    ]
+
+
 def test_a_queue_that_has_its_share_has_no_right_to_more() -> None:
     owned = [part for number in (2, 3) for part in runs(f"o-{number}", "owner", f"gpu-{number}")]
-    found = explainer(*TEAMS, *GUEST_HAS_ALL[:4], *owned, waits("more", "owner")).pod("default", "more")
+    found = explainer(*_asking(*TEAMS, *GUEST_HAS_ALL[:4], *owned, *waits("more", "owner"))).pod("default", "more")
     assert found.reason is Reason.QUEUE_SHARE
     assert "queue owner has no right to it: queue owner would exceed its fair share of gpu" in found.cause
     assert "uses 2 GPUs, deserves 2 GPUs, fair share 2 GPUs" in found.cause

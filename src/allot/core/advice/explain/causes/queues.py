@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import queues as remedies
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.trial import Subject, try_out
+from allot.core.advice.explain.trial import Subject
 from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.outlook import (
@@ -169,9 +169,9 @@ def _no_right(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Dia
     assert queue is not None and isinstance(refusal, Nothing), "a queue that takes jobs is there"
     others = [task.pod for other in what_if.machine.jobs().values() for task in other.active() if other.key != job.key]
     with what_if.cluster.without(others, anew=True):
-        would_fit = try_out(what_if, subject).schedulable
-    if not would_fit:
-        return None
+        alone = what_if.machine.ask(subject.key, what_if.now)
+        if alone is None or not what_if.machine.has_enough(alone):
+            return None
     text = (
         f"others hold what it needs, and queue {queue.name} has no right to it: {refusal.reason} "
         f"({_shares(what_if, job)})"
