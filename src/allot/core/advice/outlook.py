@@ -12,12 +12,13 @@ from enum import StrEnum
 import msgspec
 
 from allot.core.advice.explain.wording import listed
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.scheduling import (
     CONSOLIDATE,
     OVER_LIMIT,
     PREEMPT,
+    TRIALS_MAX,
     Excess,
     Job,
     Nothing,
@@ -32,6 +33,8 @@ from allot.core.scheduling import (
 # So many ends of minimum run times are looked at.
 _LATER_MAX = 6
 _ENDED_S = 1.0
+# Many changes are tried out: one that takes long to judge is not called helpful.
+TRIALS_OF_A_CHANGE = 64
 _NO_ROOM = Nothing("no room")
 
 
@@ -80,12 +83,12 @@ class Later(msgspec.Struct, frozen=True):
     outlook: Outlook
 
 
-def outlooks(what_if: WhatIfCluster, at_s: float | None = None) -> dict[str, Outlook]:
-    """Every job of which something waits, by key. at_s: as if it were so late."""
+def outlooks(what_if: WhatIfCluster, at_s: float | None = None, trials_max: int = TRIALS_MAX) -> dict[str, Outlook]:
+    """Every job of which something waits, by key. at_s: as if it were so late; trials_max: as of the machine's look."""
     machine = what_if.machine
     if not machine.book:
         return {}
-    look = machine.look(what_if.now if at_s is None else at_s)
+    look = machine.look(what_if.now if at_s is None else at_s, trials_max)
     takeovers = {takeover.placed[0][0].job.key: takeover for takeover in look.takeovers}
     started: dict[str, list[Started]] = {}
     for each in look.started:
@@ -131,10 +134,18 @@ def _starts(job: Job, started: Sequence[Started], refusal: Excess | Nothing | No
     )
 
 
-def of_pod(found: Mapping[str, Outlook], pod: core_v1.Pod) -> Outlook | None:
-    """The outlook of the job that a pod belongs to; None if it is in no queue."""
-    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    return next((each for each in found.values() if any(task.name == name for task in each.job.tasks)), None)
+def outlook_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> Outlook | None:
+    """The outlook of the job that a pod belongs to, as the objects are; None if it is in no queue or does not wait. A look takes long
+    where much waits, so that it is remembered until an object changes."""
+    if not what_if.machine.book:
+        return None
+    known = what_if.memo("outlooks", lambda: by_pod(outlooks(what_if)))
+    return known.get(full_name(pod))
+
+
+def by_pod(found: Mapping[str, Outlook]) -> dict[str, Outlook]:
+    """Outlooks by the names of their jobs' pods."""
+    return {task.name: outlook for outlook in found.values() for task in outlook.job.tasks}
 
 
 # --- time ---
@@ -179,7 +190,7 @@ def later(what_if: WhatIfCluster, job: Job, runtimes: Sequence[Runtime]) -> Late
     if len(times) > _LATER_MAX:
         times = [*times[: _LATER_MAX - 1], times[-1]]
     for at_s in times:
-        found = outlooks(what_if, at_s + _ENDED_S).get(job.key)
+        found = outlooks(what_if, at_s + _ENDED_S, TRIALS_OF_A_CHANGE).get(job.key)
         if found is not None and found.gets_in:
             return Later(at_s, found)
     return None

@@ -57,7 +57,7 @@ from allot.core.scheduling.queues.limits import (
 )
 from allot.core.scheduling.queues.model import Queue, QueueShares
 from allot.core.scheduling.queues.rounds import Started
-from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, RECLAIM, Nothing, Takeover
+from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, RECLAIM, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
 
@@ -84,6 +84,7 @@ __all__ = (
     "SCHEDULE_ANYWAY",
     "SCHEDULING_GATES",
     "SELECTED_NODE",
+    "TRIALS_MAX",
     "UNLIMITED",
     "VOLCANO_QUEUE",
     "Amounts",

@@ -52,6 +52,7 @@ from allot.core.scheduling.queues.fair_order import FairOrder
 from allot.core.scheduling.queues.jobs import Job
 from allot.core.scheduling.queues.model import Queue as TeamQueue
 from allot.core.scheduling.queues.room import Room
+from allot.core.scheduling.queues.takeover import TRIALS_MAX
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -607,12 +608,12 @@ class Machine:
             return bool(outcome.placements)
         return len(outcome.placements) + self.cluster.scheduled_count(group) >= minimum_of(group)
 
-    def look(self, seconds: float) -> Look:
+    def look(self, seconds: float, trials_max: int = TRIALS_MAX) -> Look:
         """What a look at all jobs of queues would find: who starts, who makes room for whom, and why others wait. Nothing is put into
-        force."""
+        force. trials_max: sets of pods that are tried for one job; with fewer than usual more is undecided."""
         if not self.book:
             return Look()
-        return self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds)
+        return self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds, trials_max)
 
     def jobs(self) -> dict[str, Job]:
         """The jobs of queues, by namespace/name, as a look sees them."""

@@ -19,7 +19,7 @@ from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, gang_subject, try_out
 from allot.core.advice.explain.wording import named
-from allot.core.advice.outlook import Outlook, of_pod, outlooks
+from allot.core.advice.outlook import Outlook, outlook_of
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
@@ -64,7 +64,7 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
     if unread is not None:
         cause = f"gang {full_name(group)} is pending: {unread.text}"
         return replace(_said(group, State.PENDING, unread.reason, cause), details=unread.details)
-    outlook = of_pod(outlooks(what_if), unit.pods[0])
+    outlook = outlook_of(what_if, unit.pods[0])
     by_queue = queue_cause(what_if, subject, outlook) if outlook is not None else None
     if outlook is not None and by_queue is not None:
         return _refused_by_queue(what_if, group, outlook, by_queue, subject, briefly)
@@ -107,6 +107,17 @@ def _explain_tree(
         return replace(_said(group, State.PENDING, early.reason, cause), details=early.details)
     whole = f"it is decided with the other groups of CompositePodGroup {full_name(tree.group)}"
     asked = what_if.machine.ask(full_name(pod), what_if.now)
+    if asked is not None and asked.failure is not None and asked.failure.status is not None:
+        # Its queue does not let all of them in.
+        outlook = outlook_of(what_if, pod)
+        subject = Subject(
+            full_name(pod), tuple((each.metadata.namespace, each.metadata.name) for each in asked.unit.pods)
+        )
+        by_queue = queue_cause(what_if, subject, outlook) if outlook is not None else None
+        text = by_queue.text if by_queue is not None else ", ".join(asked.failure.status.reasons)
+        cause = f"gang {full_name(group)} is pending because {whole}, and {text}"
+        found = _said(group, State.PENDING, by_queue.reason if by_queue is not None else Reason.QUEUE_LIMIT, cause)
+        return found if briefly or by_queue is None else replace(found, changes=helpful(what_if, subject, by_queue))
     decision = asked.decision if asked is not None else None
     if decision is None or decision.placements:
         nodes = [each.node for each in decision.placements] if decision is not None else []

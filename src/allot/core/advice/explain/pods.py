@@ -21,7 +21,7 @@ from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
 from allot.core.advice.explain.trial import pod_subject, try_out, would_help
 from allot.core.advice.explain.wording import named
-from allot.core.advice.outlook import of_pod, outlooks
+from allot.core.advice.outlook import outlook_of
 from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
@@ -78,7 +78,7 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
     unread = undecided(what_if, pod, fits=False)
     if unread is not None:
         return Diagnosed(unread)
-    outlook = of_pod(outlooks(what_if), pod)
+    outlook = outlook_of(what_if, pod)
     by_queue = queue_cause(what_if, subject, outlook) if outlook is not None else None
     if by_queue is not None and by_queue.reason is not Reason.QUEUE_SHARE:
         return Diagnosed(by_queue)

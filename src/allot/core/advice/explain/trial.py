@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from allot.core.advice.explain.aftermath import settle
-from allot.core.advice.outlook import Prospect, of_pod, outlooks
+from allot.core.advice.outlook import TRIALS_OF_A_CHANGE, Prospect, by_pod, outlooks
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster
+from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
@@ -128,7 +128,9 @@ def would_help(
 def _by_queue(what_if: WhatIfCluster, subject: Subject) -> TrialResult | None:
     """Where a queue makes room for a pod or gang; None if it does not."""
     unit = what_if.machine.unit_of(subject.key)
-    outlook = of_pod(outlooks(what_if), unit.pods[0]) if unit is not None and unit.pods else None
+    if unit is None or not unit.pods or not what_if.machine.book:
+        return None
+    outlook = by_pod(outlooks(what_if, trials_max=TRIALS_OF_A_CHANGE)).get(full_name(unit.pods[0]))
     if outlook is None or outlook.prospect not in (Prospect.STARTS_SOON, Prospect.MAKES_ROOM):
         return None
     return TrialResult(schedulable=True, placements=outlook.placements, leaving=outlook.names_of_leaving)

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from allot.core.advice.explain.remedies.queues import LIMIT, QUOTA, bounds_set
 from allot.core.advice.explain.wording import joined
 from allot.core.advice.nearest import nearest
-from allot.core.advice.outlook import Outlook, of_pod, outlook_text, outlooks
+from allot.core.advice.outlook import Outlook, by_pod, outlook_text, outlooks
 from allot.core.advice.patches import Patch
 from allot.core.advice.planning.changes import ChangeError, with_objects
 from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.planning.filling import create_objects, delete_objects
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.usage.queues import QueueUsage, queue_usage
-from allot.core.advice.what_if import WhatIfCluster, as_json
+from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.model.meta import ObjectMeta
 from allot.core.patching import json_patch
 from allot.core.quantity import Quantity, QuantityError
@@ -68,7 +68,7 @@ def by_right(what_if: WhatIfCluster, manifest: Manifest, limit: int) -> QueueRes
         wanted = 1
         while True:
             copies += _waiting(what_if, manifest, range(len(copies), wanted))
-            found = outlooks(what_if)
+            found = by_pod(outlooks(what_if))
             result = _result(queue, [_of_copy(found, copy) for copy in copies])
             if result.blocked or wanted >= min(limit, COPIES_MAX):
                 return result
@@ -103,7 +103,7 @@ def _last(metadata: ObjectMeta) -> ObjectMeta:
 
 def _of_copy(found: dict[str, Outlook], copy: Copy) -> list[Outlook | None]:
     """Of a gang one for all of its pods."""
-    return [of_pod(found, pod) for pod in (copy.pods[:1] if copy.group is not None else copy.pods)]
+    return [found.get(full_name(pod)) for pod in (copy.pods[:1] if copy.group is not None else copy.pods)]
 
 
 def _result(queue: str, found: list[list[Outlook | None]]) -> QueueResult:

@@ -21,7 +21,7 @@ from allot.core.scheduling.queues.jobs import Job, Task
 from allot.core.scheduling.queues.limits import NO_QUEUE, Excess, amounts_text, excess
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.rounds import Round, Started
-from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, Nothing, Takeover
+from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -125,14 +125,20 @@ class QueueDecisions:
 
     # --- making room ---
 
-    def make_room(self, waiting: Mapping[str, Pod], settings: Callable[[Pod], Settings], now: float) -> Look:
+    def make_room(
+        self,
+        waiting: Mapping[str, Pod],
+        settings: Callable[[Pod], Settings],
+        now: float,
+        trials_max: int = TRIALS_MAX,
+    ) -> Look:
         """Who has to move or go so that jobs get what is theirs, as refusals of these jobs' pods with victims. waiting: pods that
         want a place, by key."""
         book = self._book
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
-        with Round(self._cluster, book.tree, jobs, settings, now) as round_:
+        with Round(self._cluster, book.tree, jobs, settings, now, trials_max) as round_:
             started = tuple(round_.allocate())
             found = (*round_.consolidate(), *round_.reclaim(), *round_.preempt())
         promised = {
