@@ -168,7 +168,7 @@ def granted_runtimes(what_if: WhatIfCluster, job: Job) -> list[Runtime]:
     tree = machine.book.tree
     taker = tree.get(job.queue)
     found: list[Runtime] = []
-    for other in machine.jobs().values():
+    for other in what_if.memo("jobs", machine.jobs).values():
         active, queue = other.active(), tree.get(other.queue)
         if not active or taker is None or queue is None or not other.is_preemptible:
             continue

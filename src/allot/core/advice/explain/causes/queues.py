@@ -167,17 +167,32 @@ def _no_right(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Dia
     job, refusal = outlook.job, outlook.refusal
     queue = what_if.machine.book.tree.get(job.queue)
     assert queue is not None and isinstance(refusal, Nothing), "a queue that takes jobs is there"
-    others = [task.pod for other in what_if.machine.jobs().values() for task in other.active() if other.key != job.key]
-    with what_if.cluster.without(others, anew=True):
-        alone = what_if.machine.ask(subject.key, what_if.now)
-        if alone is None or not what_if.machine.has_enough(alone):
-            return None
+    if not what_if.memo(_shape(what_if, job), lambda: _fits_alone(what_if, subject, job)):
+        return None
     text = (
         f"others hold what it needs, and queue {queue.name} has no right to it: {refusal.reason} "
         f"({_shares(what_if, job)})"
     )
     quota = remedies.higher(what_if, remedies.QUOTA, queue, amounts_of(job))
     return Diagnosis(reason=Reason.QUEUE_SHARE, text=text, candidates=(quota,) if quota.patches else ())
+
+
+def _fits_alone(what_if: WhatIfCluster, subject: Subject, job: Job) -> bool:
+    """Whether a job would fit if no other job of a queue were there."""
+    others = [task.pod for other in what_if.machine.jobs().values() for task in other.active() if other.key != job.key]
+    with what_if.cluster.without(others, anew=True):
+        alone = what_if.machine.ask(subject.key, what_if.now)
+        return alone is not None and what_if.machine.has_enough(alone)
+
+
+def _shape(what_if: WhatIfCluster, job: Job) -> str:
+    """The same for jobs that fit alone or do not fit alike, of which there may be thousands."""
+    parts: list[object] = []
+    for task in job.to_start():
+        claims = [what_if.claims.claim(*id_) for id_ in what_if.claims.claims_of(task.pod)]
+        specs = [(claim.spec, claim.status.allocation) if claim is not None else None for claim in claims]
+        parts.append((what_if.cluster.profiles.of(task.pod).key, specs))
+    return f"fits alone: {job.queue} {parts!r}"
 
 
 def _shares(what_if: WhatIfCluster, job: Job) -> str:
