@@ -100,6 +100,7 @@ def test_a_gang_over_its_limit_is_told_how_many_would_start() -> None:
     found = explainer(queue("team", quota=4, limit=2), group, members).group("default", "gang")
     assert found.reason is Reason.QUEUE_LIMIT
     assert "gang default/gang is pending because queue team may have 2 GPUs at most" in found.cause
+    assert "and default/gang wants 3 GPUs more" in found.cause
     texts = [change.text for change in found.changes if change.verified]
     assert texts == ["raise the limit of queue team to 3 GPUs", "lower minMember of PodGroup gang to 2"]
 

@@ -75,7 +75,7 @@ def _report(what_if: WhatIfCluster, queue: QueueShares, below: set[str], found: 
     rows = {row.name: row for row in queue_usage(what_if, found)}
     waiting = [job for name, row in rows.items() if name in below for job in row.jobs if job.waiting]
     gives = [
-        GivesBack(pod=task.name, job=outlook.job.key, queue=outlook.job.queue)
+        GivesBack(pod=task.name, job=outlook.job.name, queue=outlook.job.queue)
         for outlook in found.values()
         for task in outlook.evicted
         if task.job.queue in below

@@ -94,7 +94,7 @@ def _jobs(what_if: WhatIfCluster, found: Mapping[str, Outlook]) -> dict[str, lis
 def _job(job: Job, outlook: Outlook | None) -> QueueJob:
     waiting = job.waiting()
     return QueueJob(
-        name=job.key,
+        name=job.name,
         priority=job.priority,
         running=len(job.active()),
         waiting=len(waiting),
@@ -109,9 +109,9 @@ def strays(what_if: WhatIfCluster, found: Mapping[str, Outlook]) -> dict[str, li
     """Jobs that wait for a queue that does not exist, by its name."""
     known = what_if.machine.book.tree.all()
     lost: dict[str, list[str]] = {}
-    for key, outlook in found.items():
+    for outlook in found.values():
         if outlook.prospect is Prospect.CLOSED and outlook.job.queue not in known:
-            lost.setdefault(outlook.job.queue, []).append(key)
+            lost.setdefault(outlook.job.queue, []).append(outlook.job.name)
     return lost
 
 

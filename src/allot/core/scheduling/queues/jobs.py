@@ -114,6 +114,12 @@ class Job:
         self.takes_at_s = 0.0
         self.tasks: list[Task] = []
 
+    @property
+    def name(self) -> str:
+        """namespace/name of its pod or group, for people."""
+        namespace, _, key = self.key.partition("/")
+        return f"{namespace}/{key.split(':')[1]}" if ":" in key else self.key
+
     def active(self, part: str | None = None) -> list[Task]:
         """Pods that have a place, in the order of starting. part: only of this one."""
         found = [task for task in self.tasks if task.is_active and part in (None, task.part)]

@@ -105,16 +105,16 @@ def _makes_room(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
 def _excess(what_if: WhatIfCluster, job: Job, over: Excess) -> Diagnosis:
     tree = what_if.machine.book.tree
     queue, level = tree.get(job.queue), tree.get(over.queue)
-    assert queue is not None and level is not None, f"{over.queue} is above {job.key}"
+    assert queue is not None and level is not None, f"{over.queue} is above {job.name}"
     request = amounts_of(job)
     whose = f"queue {level.name}" + ("" if level is queue else f" above queue {queue.name}")
     bound, held, wants = (amounts_text({over.resource: each}) for each in (over.bound, over.held, over.wanted))
     if over.reason == OVER_LIMIT:
-        text = f"{whose} may have {bound} at most (its limit), has {held}, and {job.key} wants {wants} more"
+        text = f"{whose} may have {bound} at most (its limit), has {held}, and {job.name} wants {wants} more"
         candidate = remedies.higher(what_if, remedies.LIMIT, queue, request)
         return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(candidate,), advice=_wait_for(level, job))
     text = (
-        f"{job.key} cannot be preempted, and such pods stay within the quota: that of {whose} is {bound}, of which {held} are "
+        f"{job.name} cannot be preempted, and such pods stay within the quota: that of {whose} is {bound}, of which {held} are "
         f"taken by such pods, and it wants {wants}"
     )
     candidates = (remedies.preemptible(job), remedies.higher(what_if, remedies.QUOTA, queue, request, firmly=True))
@@ -145,7 +145,7 @@ def _too_young(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis | None:
     text = (
         f"{_who(young)} of queue {last.job.queue} may run for {duration(round(last.granted_s))} before others take "
         f"{'its' if len(young) == 1 else 'their'} place ({last.field} of queue {last.queue}); in {duration(wait_s)} "
-        f"{outlook.job.key} {verb_of(found.outlook)} {listed(found.outlook.names_of_leaving)}"
+        f"{outlook.job.name} {verb_of(found.outlook)} {listed(found.outlook.names_of_leaving)}"
     )
     fields = {each.queue: each.field for each in young}
     candidates = tuple(remedies.shorter_runtime(what_if, fields))

@@ -121,7 +121,7 @@ def _joined(path: tuple[str, ...]) -> str:
 
 def preemptible(job: Job) -> Candidate:
     """A job that may be made to leave may use more than is guaranteed."""
-    text = f"make {job.key} preemptible ({PREEMPTIBILITY_LABEL}: preemptible)"
+    text = f"make {job.name} preemptible ({PREEMPTIBILITY_LABEL}: preemptible)"
     group = job.group
     if isinstance(group, ForeignGroup) and group.preemptibility:
         metadata = group.metadata
@@ -154,7 +154,7 @@ def elsewhere(job: Job, queue: str) -> Candidate:
         where = f"spec.queue: {queue} of PodGroup {metadata.name}"
     else:
         patches, where = list(_labelled(job, QUEUE_LABEL, queue)), f"label {QUEUE_LABEL}: {queue}"
-    return Candidate(rank=Rank.FIX, text=f"put {job.key} into queue {queue} ({where})", patches=tuple(patches))
+    return Candidate(rank=Rank.FIX, text=f"put {job.name} into queue {queue} ({where})", patches=tuple(patches))
 
 
 def _labelled(job: Job, label: str, value: str) -> Iterator[Patch]:
