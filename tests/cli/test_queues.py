@@ -37,6 +37,36 @@ def test_a_queue_that_is_not_there_is_an_answer() -> None:
     assert (found.code, found.stderr) == (1, 'error: queue "nobody" does not exist\n')
 
 
+def test_a_queue_is_explained_with_its_shares_and_what_helps() -> None:
+    found = allot("explain", "queue/evaluation", *DUMP)
+    assert found.code == 1
+    assert found.stdout.startswith(
+        "queue evaluation: 1 job waits for 3 GPUs; ml/eval-0 is pending because queue evaluation"
+    )
+    assert (
+        "1. raise the limit of queue evaluation to 3 GPUs; then ml/train-2 and ml/train-1 have to make room"
+        in found.stdout
+    )
+    assert allot("explain", "queue", "training", *DUMP).code == 0
+    missing = allot("explain", "queue/serch", *DUMP)
+    assert (missing.code, missing.stderr) == (1, "error: queue serch: not found\nhint: did you mean search?\n")
+
+
+def test_what_waits_is_planned_without_a_manifest() -> None:
+    found = allot("plan", "--raise", "evaluation:gpu=2", *DUMP)
+    assert found.code == 0
+    assert "raise evaluation:gpu=2   2         2" in found.stdout
+    (value,) = allot("plan", "--raise", "evaluation:gpu=2", *DUMP, "-o", "json").lines
+    assert (value["now"]["starting"], value["changed"]["starting"]) == (1, 2)
+    assert allot("plan", "--raise", "nobody:gpu=2", *DUMP).code == 1
+
+
+def test_there_is_nothing_to_plan_without_a_manifest_and_queues() -> None:
+    found = allot("plan", "-f", "examples/cluster")
+    assert found.code == 2
+    assert "expected a MANIFEST, or a cluster with queues" in found.stderr
+
+
 def test_without_queues_that_is_said() -> None:
     assert "There are no queues." in allot("queues", "-f", "examples/cluster").stdout
 

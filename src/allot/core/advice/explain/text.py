@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.report import (
     Change,
@@ -70,22 +70,23 @@ def _queue(report: QueueReport) -> Iterator[str]:
     yield ""
     for row in rows:
         yield "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    if report.waiting:
+    waiting = [
+        f"{job.name} (priority {job.priority}, {count(job.waiting, 'pod')}, {job.asks}): {job.reason}"
+        for job in report.waiting
+    ]
+    yield from _some("Jobs that wait:", waiting)
+    gives = [f"{each.pod}, for {each.job} of queue {each.queue}" for each in report.gives_back]
+    yield from _some("Has to give back:", gives)
+
+
+def _some(title: str, told: Sequence[str]) -> Iterator[str]:
+    """The first of several lines under a title; nothing if there are none."""
+    if told:
         yield ""
-        yield "Jobs that wait:"
-        for job in report.waiting[:_JOBS_MAX]:
-            yield f"  {job.name} (priority {job.priority}, {count(job.waiting, 'pod')}, {job.asks}): {job.reason}"
-        more = len(report.waiting) - _JOBS_MAX
-        if more > 0:
-            yield f"  and {more} more"
-    if report.gives_back:
-        yield ""
-        yield "Has to give back:"
-        for gives in report.gives_back[:_JOBS_MAX]:
-            yield f"  {gives.pod}, for {gives.job} of queue {gives.queue}"
-        more = len(report.gives_back) - _JOBS_MAX
-        if more > 0:
-            yield f"  and {more} more"
+        yield title
+        yield from (f"  {line}" for line in told[:_JOBS_MAX])
+        if len(told) > _JOBS_MAX:
+            yield f"  and {len(told) - _JOBS_MAX} more"
 
 
 def _is_news(found: Explanation, nearest: NearestMiss) -> bool:

@@ -19,7 +19,14 @@ from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP
 from allot.core.scheduling import QUEUE_KINDS, QUEUE_LABEL, UNLIMITED, VOLCANO_QUEUE, Queue, amounts_text, seconds
 
 _GROUPS = (KAI_GROUP, VOLCANO_GROUP)
-_PARENT = {KAI_GROUP: ("spec", "parentQueue"), VOLCANO_GROUP: ("spec", "parent")}
+# Where objects name a queue, by API group and kind.
+_NAMING: Mapping[tuple[str, str], Path] = {
+    (KAI_GROUP, "Queue"): ("spec", "parentQueue"),
+    (KAI_GROUP, "PodGroup"): ("spec", "queue"),
+    (VOLCANO_GROUP, "Queue"): ("spec", "parent"),
+    (VOLCANO_GROUP, "PodGroup"): ("spec", "queue"),
+    ("batch.volcano.sh", "Job"): ("spec", "queue"),
+}
 _RUNTIMES = ("preemptMinRuntime", "reclaimMinRuntime")
 # The top of Volcano's tree, which is always there.
 _ROOT = "root"
@@ -77,11 +84,9 @@ def _written(context: Context, subject: Subject) -> Iterator[_Written]:
 def _named(context: Context) -> Iterator[tuple[Subject, Path, str]]:
     """Names of queues: who has them, where, and the name."""
     for subject in context.subjects:
-        if subject.group not in _GROUPS:
-            continue
-        path = _PARENT[subject.group] if subject.kind == "Queue" else ("spec", "queue")
-        name = plain_text(subject.at(path)) if subject.kind in ("Queue", "PodGroup", "Job") else ""
-        if name and (subject.group, name) != (VOLCANO_GROUP, _ROOT):
+        path = _NAMING.get((subject.group, subject.kind))
+        name = plain_text(subject.at(path)) if path is not None else ""
+        if path is not None and name and (subject.group, name) != (VOLCANO_GROUP, _ROOT):
             yield subject, path, name
     for spec in context.pods:
         metadata: list[Path] = [(*spec.path[:-1], "metadata")]
