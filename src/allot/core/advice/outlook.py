@@ -94,8 +94,11 @@ def outlooks(what_if: WhatIfCluster, at_s: float | None = None, trials_max: int 
     for each in look.started:
         started.setdefault(each.job.key, []).append(each)
     tree = machine.book.tree
+    jobs = machine.jobs()
+    # Of jobs that are alike only the first is tried: the others are refused for the same reason.
+    alike = {_likeness(jobs[key]): refusal for key, refusal in look.refused.items() if key in jobs}
     found: dict[str, Outlook] = {}
-    for key, job in machine.jobs().items():
+    for key, job in jobs.items():
         if any(task.waits for task in job.tasks):
             refusal, closed = look.refused.get(key), tree.refusal(job.queue)
             if closed:
@@ -108,8 +111,13 @@ def outlooks(what_if: WhatIfCluster, at_s: float | None = None, trials_max: int 
                 text = "it has fewer pods than it needs to start"
                 found[key] = Outlook(job=job, prospect=Prospect.INCOMPLETE, closed=text)
             else:
-                found[key] = Outlook(job=job, prospect=Prospect.REFUSED, refusal=refusal or _NO_ROOM)
+                refusal = refusal or alike.get(_likeness(job), _NO_ROOM)
+                found[key] = Outlook(job=job, prospect=Prospect.REFUSED, refusal=refusal)
     return found
+
+
+def _likeness(job: Job) -> object:
+    return job.queue, job.priority, tuple(sorted(amounts_of(job).items()))
 
 
 def _makes_room(job: Job, takeover: Takeover) -> Outlook:

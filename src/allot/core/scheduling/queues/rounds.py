@@ -68,14 +68,10 @@ class _Turns:
         waiting.append((job.sort_key(), job))
         waiting.sort(key=lambda entry: entry[0], reverse=True)
 
-    def drop(self, is_alike: Callable[[Job], bool], queue: str = "") -> list[Job]:
+    def drop(self, is_alike: Callable[[Job], bool], queue: str = "") -> None:
         """Jobs that need not be tried. queue: only those of this one."""
-        dropped: list[Job] = []
         for name in (queue,) if queue else tuple(self._queues):
-            waiting = self._queues.get(name, [])
-            dropped += [entry[1] for entry in waiting if is_alike(entry[1])]
-            self._queues[name] = [entry for entry in waiting if not is_alike(entry[1])]
-        return dropped
+            self._queues[name] = [entry for entry in self._queues.get(name, ()) if not is_alike(entry[1])]
 
 
 class Round:
@@ -195,18 +191,16 @@ class Round:
             )
             found = way(takeovers, job)
             if isinstance(found, Nothing):
-                refused = [job]
+                # A limit says more than who cannot be made to leave, and a right more than priority.
+                if way is Takeovers.reclaim and not isinstance(self.refusals.get(job.key), Excess):
+                    self.refusals[job.key] = found
+                self.refusals.setdefault(job.key, found)
                 kind = (job.priority, self._likeness(job))
                 if kind[1] is not None:
-                    refused += turns.drop(
+                    turns.drop(
                         lambda other, kind=kind: (other.priority, self._likeness(other)) == kind,  # type: ignore[misc]
                         job.queue,
                     )
-                for each in refused:
-                    # A limit says more than who cannot be made to leave, and a right more than priority.
-                    if way is Takeovers.reclaim and not isinstance(self.refusals.get(each.key), Excess):
-                        self.refusals[each.key] = found
-                    self.refusals.setdefault(each.key, found)
                 continue
             self._carry_out(found)
             yield found

@@ -212,8 +212,6 @@ class Takeovers:
                 return Takeover(action=action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
             if self.trials >= self._trials_max:
                 return Nothing(f"undecided after {self.trials} trials", is_undecided=True)
-        if protected and not reason:
-            return Nothing("pods that could go have not run for the minimum run time of their queue yet")
         return Nothing(reason or "no set of pods whose going makes room")
 
     def _first(
