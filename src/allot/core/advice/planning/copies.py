@@ -17,7 +17,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct, ObjectMeta, OwnerReference
 from allot.core.model.scheduling_v1 import GROUP as SCHEDULING_GROUP
 from allot.core.model.scheduling_v1 import PodGroup, PodGroupResourceClaimStatus
-from allot.core.scheduling import DIALECTS
+from allot.core.scheduling import DIALECTS, Dialect
 
 Name = tuple[str, str]  # namespace, name
 # A PodGroup of one of the dialects, which have nothing but their metadata in common.
@@ -69,6 +69,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return _Copying(self, None).copied()
 
 
+def dialect_for(group: ForeignObject) -> Dialect:
+    """The dialect that a group's object belongs to."""
+    return next(dialect for dialect in DIALECTS if dialect.type is type(group))
+
+
+def as_group(group: ForeignObject) -> PodGroup:
+    """A group of another scheduler as decisions know it."""
+    return dialect_for(group).read(group)
+
+
 class _Copying:
     """The making of one copy. number: None for the original."""
 
@@ -76,14 +86,13 @@ class _Copying:
         self._manifest = manifest
         self._number = number
         self._claims: dict[str, api.ResourceClaim] = {}
-        self._foreign, self._dialect = manifest.foreign, None
+        self._foreign = manifest.foreign
         self._group = self._renamed_group(manifest.group) if manifest.group is not None else None
         if manifest.foreign is not None:
-            self._dialect = next(each for each in DIALECTS if each.type is type(manifest.foreign))
             metadata = manifest.foreign.metadata
             renamed = _metadata(metadata.namespace, self._renamed(metadata.name), metadata)
             self._foreign = replace(manifest.foreign, metadata=renamed)
-            self._group = self._dialect.read(self._foreign)
+            self._group = as_group(self._foreign)
         self._shared = {} if self._group is None else {entry.name: entry for entry in self._group.spec.resource_claims}
 
     def copied(self) -> Copy:
@@ -122,8 +131,8 @@ class _Copying:
             entries.append(entry)
             statuses.append(core_v1.PodResourceClaimStatus(name=entry.name, resource_claim_name=name))
         spec = replace(member.spec, resource_claims=tuple(entries))
-        if self._group is not None and self._dialect is not None:
-            metadata = self._dialect.named(metadata, self._group.metadata.name)
+        if self._group is not None and self._foreign is not None:
+            metadata = dialect_for(self._foreign).named(metadata, self._group.metadata.name)
         elif self._group is not None:
             spec = replace(spec, scheduling_group=core_v1.PodSchedulingGroup(pod_group_name=self._group.metadata.name))
         status = core_v1.PodStatus(resource_claim_statuses=tuple(statuses))

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allot.core.advice.planning.copies import Manifest, Name
+from allot.core.advice.planning.copies import Manifest, Name, as_group
 from allot.core.advice.planning.priorities import priorities_of, with_priority
 from allot.core.advice.snapshot import NotInSnapshots, Snapshot, read_object
 from allot.core.model import core_v1
@@ -20,7 +20,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.foreign_groups import CoschedulingPodGroup, KaiPodGroup, VolcanoPodGroup
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup, PriorityClass
-from allot.core.scheduling import DIALECTS, Dialect
+from allot.core.scheduling import DIALECTS
 
 # Where a workload has the template of its pods.
 _TEMPLATES: Mapping[str, tuple[str, ...]] = {
@@ -82,9 +82,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     known = _groups_of(cluster)
     named = _group_of(pods, groups, known)
     foreign = named if isinstance(named, _FOREIGN) else None
-    group = (
-        named if isinstance(named, PodGroup) else dialect_for(foreign).read(foreign) if foreign is not None else None
-    )
+    group = named if isinstance(named, PodGroup) else as_group(foreign) if foreign is not None else None
     priorities = priorities_of(
         [*cluster.of(PriorityClass), *(each for each in others if isinstance(each, PriorityClass))]
     )
@@ -164,11 +162,6 @@ def _pod_for_claims(claims: Mapping[Name, api.ResourceClaim], notes: list[str]) 
 
 def _groups_of(cluster: Snapshot) -> list[AnyGroup]:
     return [found for found in cluster.objects if isinstance(found, AnyGroup)]
-
-
-def dialect_for(group: AnyGroup) -> Dialect:
-    """The dialect that a group's object belongs to."""
-    return next(dialect for dialect in DIALECTS if dialect.type is type(group))
 
 
 def _named_by(pod: core_v1.Pod, groups: Sequence[AnyGroup]) -> tuple[type[APIStruct], str, str] | None:
