@@ -112,7 +112,7 @@ def test_volcano_queues_can_be_raised() -> None:
     [
         ("team", "expected QUEUE:RESOURCE=AMOUNT"),
         ("tem:gpu=1", "did you mean team?"),
-        ("team:gpu=x", "is no amount"),
+        ("team:gpu=x", "is not an amount"),
         ("team:gpu=-1", "expected more than 0"),
         ("team:cpu=1", "has no quota of cpu; it has quotas of: gpu"),
     ],

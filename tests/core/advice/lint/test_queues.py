@@ -75,7 +75,7 @@ def test_without_a_cluster_queues_of_others_may_be_meant() -> None:
 
 def test_what_is_no_duration_is_told() -> None:
     found = the(queue("a", "{quota: 1, limit: -1}", more="  reclaimMinRuntime: ten minutes\n"), "invalid-value")
-    assert found.message == '"ten minutes" is no duration, and is passed over: expected one as 10m or 1h30m'
+    assert found.message == '"ten minutes" is not a duration, and is ignored: expected one as 10m or 1h30m'
 
 
 @pytest.mark.parametrize(

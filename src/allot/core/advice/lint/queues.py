@@ -71,7 +71,7 @@ def _written(context: Context, subject: Subject) -> Iterator[_Written]:
     for field in _RUNTIMES if subject.group == KAI_GROUP else ():
         text = plain_text(subject.at(("spec", field)))
         if text and seconds(text) is None:
-            message = f'"{text}" is no duration, and is passed over: expected one as 10m or 1h30m'
+            message = f'"{text}" is not a duration, and is ignored: expected one as 10m or 1h30m'
             context.report(subject, "invalid-value", ("spec", field), message)
     queue = QUEUE_KINDS[type(object_)](object_)
     if queue is not None:

@@ -178,7 +178,7 @@ def _amount(text: str, resource: str, number: str) -> int:
     try:
         nano = Quantity.parse(number.removeprefix("+")).nano
     except QuantityError as error:
-        raise ChangeError(f"--raise {text}: {number!r} is no amount: {error}") from None
+        raise ChangeError(f"--raise {text}: {number!r} is not an amount: {error}") from None
     if nano <= 0:
         raise ChangeError(f"--raise {text}: the amount is {number}: expected more than 0")
     return nano // _MILLI_NANO * _ONE if resource == "cpu" else nano
