@@ -34,7 +34,7 @@ from allot.core.scheduling.nodes.full_evaluation import FullEvaluation, fits
 from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.nodes.topology_terms import TopologyTerms, spreads_of
 from allot.core.scheduling.nodes.volume_matching import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
-from allot.core.scheduling.plan import ClaimStep, Decision, Placement, Refusal, Unit, VolumeStep
+from allot.core.scheduling.plan import ClaimStep, Decision, GroupOutcome, Placement, Refusal, Unit, VolumeStep
 from allot.core.scheduling.podinfo import SCHEDULE_ANYWAY, PodInfo, PodTerm, Profile, Spread, claim_name
 from allot.core.scheduling.preempting.preemption import preempt
 from allot.core.scheduling.queueing.backoff import BackoffTimes
@@ -105,6 +105,7 @@ __all__ = (
     "Failure",
     "ForeignGroup",
     "FullEvaluation",
+    "GroupOutcome",
     "Held",
     "Job",
     "Look",
