@@ -26,7 +26,7 @@ from allot.core.model.go_durations import go_seconds
 from allot.core.model.kai_words import LAST_EVICTION as KAI_LAST_EVICTION
 from allot.core.model.kai_words import POD_GROUP_NAME as KAI_GROUP_NAME
 from allot.core.model.kai_words import SUB_GROUP as KAI_SUB_GROUP
-from allot.core.model.meta import EMPTY, APIStruct
+from allot.core.model.meta import EMPTY, APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import (
     CompositeGangSchedulingPolicy,
     CompositePodGroup,
@@ -129,6 +129,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """The part of its group that a pod names; empty if none."""
         metadata = pod.metadata
         return metadata.labels.get(self.part_label) or metadata.annotations.get(self.part_annotation) or ""
+
+    def named(self, metadata: ObjectMeta, name: str) -> ObjectMeta:
+        """The metadata of a pod that names a group."""
+        if self.labels:
+            return msgspec.structs.replace(metadata, labels={**metadata.labels, self.labels[0]: name})
+        return msgspec.structs.replace(metadata, annotations={**metadata.annotations, self.annotations[0]: name})
 
 
 def _read_coscheduling(group: CoschedulingPodGroup) -> tuple[AnyForeign, ...]:

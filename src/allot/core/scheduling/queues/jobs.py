@@ -64,6 +64,11 @@ class Task:
         self.is_leaving = is_leaving
 
     @property
+    def name(self) -> str:
+        """What people know it by: namespace/name."""
+        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+    @property
     def is_active(self) -> bool:
         """Whether it has its place and is to stay."""
         return bool(self.node) and not self.is_leaving
