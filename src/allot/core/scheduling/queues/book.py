@@ -17,12 +17,13 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.claims import Claims, one_of_class
-from allot.core.scheduling.groups.dialects import ForeignGroup, group_key
+from allot.core.scheduling.groups.dialects import ForeignGroup
 from allot.core.scheduling.podinfo import PodInfo, pod_key
 from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE, Amounts, total
 from allot.core.scheduling.queues.charges import Charges, GpuNames
-from allot.core.scheduling.queues.jobs import Job, Part, Task
+from allot.core.scheduling.queues.jobs import Job, Task
 from allot.core.scheduling.queues.model import Queue
+from allot.core.scheduling.queues.shapes import job_key, part_of, shape_job
 from allot.core.scheduling.queues.tree import QueueTree
 
 QUEUE_LABEL = "kai.scheduler/queue"
@@ -287,12 +288,10 @@ class QueueBook:
             info = self._cluster.pods.get(key)
             if info is None and key not in waiting:
                 continue
-            group = self._group_of(pod)
-            name = group_key(group) if group is not None else pod.metadata.name
-            job_key = f"{pod.metadata.namespace}/{name}"
-            job = found.get(job_key)
+            name = job_key(self._cluster, pod)
+            job = found.get(name)
             if job is None:
-                job = found[job_key] = _job(job_key, charge, group)
+                job = found[name] = shape_job(self._cluster, pod, queue=charge.queue, is_preemptible=not charge.is_firm)
             is_leaving = pod.metadata.deletion_timestamp is not None
             job.is_fixed = job.is_fixed or self._cluster.is_assumed(pod)
             job.is_movable = job.is_movable and bool(pod.metadata.owner_references)
@@ -301,6 +300,7 @@ class QueueBook:
                     job,
                     pod,
                     charge.amounts,
+                    part=part_of(self._cluster, pod, job),
                     node=info.node if info is not None else "",
                     rank=(-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.metadata.name),
                     since_s=_seconds(pod.status.start_time),
@@ -333,26 +333,6 @@ class QueueBook:
         if said in ("preemptible", "non-preemptible"):
             return said == "non-preemptible"
         return (pod.spec.priority or 0) >= FIRM_PRIORITY
-
-
-def _job(key: str, charge: _Charge, group: PodGroup | None) -> Job:
-    pod = charge.pod
-    gang = group.spec.scheduling_policy.gang if group is not None else None
-    priority = pod.spec.priority or 0
-    created = pod.metadata.creation_timestamp or ""
-    if group is not None:
-        priority = group.spec.priority if group.spec.priority is not None else priority
-        created = group.metadata.creation_timestamp or created
-    job = Job(
-        key,
-        charge.queue,
-        priority=priority,
-        is_preemptible=not charge.is_firm,
-        created=created,
-        root=Part(minimum=gang.min_count if gang is not None else 1),
-    )
-    job.group = group
-    return job
 
 
 def _seconds(time: str | None) -> float:

@@ -21,7 +21,8 @@ from allot.core.scheduling.queues.jobs import Job, Task, asked
 from allot.core.scheduling.queues.limits import Excess, excess
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.order import Candidate, Ranks, descend
-from allot.core.scheduling.queues.takeover import Nothing, Takeover, Takeovers, place_all
+from allot.core.scheduling.queues.placing import place_all
+from allot.core.scheduling.queues.takeover import Nothing, Takeover, Takeovers
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.settings import Settings
 

@@ -16,13 +16,13 @@ from fractions import Fraction
 import msgspec
 
 from allot.core.model.core_v1 import Pod
-from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.queues.jobs import Job, Task, asked, units_of
 from allot.core.scheduling.queues.limits import excess, over_deserved
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.order import Candidate, descend
+from allot.core.scheduling.queues.placing import place_all
 from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_try, objection
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victims import Step, steps
@@ -414,22 +414,6 @@ class Takeovers:
         return found
 
 
-def place_all(
-    cluster: Cluster, job: Job, tasks: Sequence[Task], settings: Callable[[Pod], Settings], now: float
-) -> dict[Task, Placement] | None:
-    """All of these pods in force on the cluster, or none."""
-    found: dict[Task, Placement] = {}
-    for task in tasks:
-        result = attempt(cluster, unplaced(task.pod), job.group, settings(task.pod), now)
-        if not isinstance(result, Placement):
-            for placement in reversed(found.values()):
-                cluster.forget(placement)
-            return None
-        cluster.assume(result)
-        found[task] = result
-    return found
-
-
 def _outcome(found: Mapping[Task, Placement], job: Job, before: Mapping[Task, _Place]) -> _Tried:
     placed = [(task, placement) for task, placement in found.items() if task.job is job and not before[task].node]
     gone: list[Task] = []
@@ -458,18 +442,6 @@ def _devices(placement: Placement) -> tuple[str, ...]:
             for result in allocation.devices.results
             if not result.admin_access
         )
-    )
-
-
-def unplaced(pod: Pod) -> Pod:
-    """A pod as it would come back."""
-    if not pod.spec.node_name and not pod.metadata.deletion_timestamp:
-        return pod
-    return msgspec.structs.replace(
-        pod,
-        spec=msgspec.structs.replace(pod.spec, node_name=""),
-        metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=None),
-        status=msgspec.structs.replace(pod.status, nominated_node_name=""),
     )
 
 
