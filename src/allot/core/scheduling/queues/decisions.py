@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from allot.core.model.core_v1 import Pod
+from allot.core.scheduling.attempt import looks_around
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.plan import Decision, Refusal, Unit, Victim
+from allot.core.scheduling.podinfo import pod_key
 from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.jobs import Job, Task
@@ -46,6 +48,7 @@ class QueueDecisions:
     def __init__(self, cluster: Cluster, book: QueueBook) -> None:
         self._cluster = cluster
         self._book = book
+        self._alike = _Alike(cluster)
         # The same settings without preemption, by those with.
         self._without_preemption: dict[int, tuple[Settings, Settings]] = {}
 
@@ -94,6 +97,8 @@ class QueueDecisions:
         if over is not None:
             return _refused(unit.pods, over)
         queue, needed = self._queue(self._book.queue_of(unit.pods[0])), self._needed(unit)
+        if unit.is_lone and len(unit.pods) == 1:
+            return self._alike.decide(unit, self._unforced(settings), decide)
         let_in, kept_out = self._within(queue, unit, needed)
         decision = decide(msgspec.structs.replace(unit, pods=let_in), self._unforced(settings))
         if not kept_out:
@@ -126,6 +131,7 @@ class QueueDecisions:
         """Who has to move or go so that jobs get what is theirs, as refusals of these jobs' pods with victims. waiting: pods that
         want a place, by key."""
         book = self._book
+        self._alike.forget()
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
@@ -173,6 +179,50 @@ class QueueDecisions:
                 nominated_node=placement.node,
                 victims=tuple(victims) if index == 0 else (),
             )
+
+
+class _Alike:
+    """Refusals of lone pods, kept while nothing changes: where thousands of equal pods wait, each is refused in the same words."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._state: tuple[int, int, int] = (-1, -1, -1)
+        self._known: dict[object, Refusal] = {}
+
+    def forget(self) -> None:
+        """Something has changed that the cluster does not count."""
+        self._known.clear()
+
+    def decide(self, unit: Unit, settings: Settings, decide: Decide) -> Decision:
+        """As `decide`."""
+        (pod,) = unit.pods
+        cluster = self._cluster
+        state = (cluster.changes.position, cluster.device_changes.position, cluster.promises)
+        if state != self._state:
+            self._state = state
+            self._known.clear()
+        key = self._key(pod, settings)
+        known = self._known.get(key) if key is not None else None
+        if known is not None:
+            return Decision(refusals=(msgspec.structs.replace(known, pod=pod),))
+        found = decide(unit, settings)
+        if key is not None and found.refusals and not found.refusals[0].clean_ups:
+            self._known[key] = found.refusals[0]
+        return found
+
+    def _key(self, pod: Pod, settings: Settings) -> object:
+        """Equal for pods that every node treats alike; None if that is not known. Of claims each pod has its own, with their names."""
+        profile = self._cluster.profiles.of(pod)
+        if (
+            pod.spec.resource_claims
+            or pod.spec.node_name
+            or profile.volume_claims
+            or pod_key(pod) in self._cluster.kept
+            or self._cluster.promised_to(pod)
+            or looks_around(self._cluster, profile, settings)
+        ):
+            return None
+        return profile.shape, pod.spec.priority, pod.spec.node_name, id(settings)
 
 
 def _gone_text(found: Takeover, task: Task, job: Job, shares: Mapping[str, str]) -> str:

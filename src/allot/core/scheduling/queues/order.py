@@ -35,7 +35,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def rank(candidate: Candidate, there: Amounts) -> Rank:
-    """What comes first is served first; equals are told apart by `precedes`."""
+    """What comes first is served first; equals are told apart by `_precedes`."""
     queue, request = candidate.queue, candidate.request
     is_over = bool(queue.shares)
     exceeds_deserved = uses_no_share = False
@@ -68,16 +68,23 @@ def _dominant(queue: QueueShares, there: Amounts, more: Amounts, less: Amounts) 
     return found
 
 
-def precedes(left: QueueShares, right: QueueShares) -> bool:
+def _parts(queue: QueueShares) -> tuple[int, ...]:
+    """What a queue may have of each resource."""
+    return tuple([share.allocatable for share in queue.shares.values()])
+
+
+def _precedes(left: Standing, right: Standing) -> bool:
     """Between queues of equal rank: the one with the smaller part everywhere, else the older one."""
-    smaller, larger = _is_smaller(left, right), _is_smaller(right, left)
-    return smaller if smaller != larger else left.age < right.age
+    if left.parts != right.parts:
+        smaller, larger = _is_smaller(left.parts, right.parts), _is_smaller(right.parts, left.parts)
+        if smaller != larger:
+            return smaller
+    return left.age < right.age
 
 
-def _is_smaller(left: QueueShares, right: QueueShares) -> bool:
+def _is_smaller(left: Sequence[int], right: Sequence[int]) -> bool:
     is_less = False
-    for resource, share in left.shares.items():
-        mine, theirs = share.allocatable, right.shares[resource].allocatable
+    for mine, theirs in zip(left, right, strict=True):
         if mine == UNLIMITED:
             if theirs != UNLIMITED:
                 return False
@@ -92,7 +99,8 @@ class Standing(NamedTuple):
     """What a queue is compared by, and the leaf that stands for it."""
 
     rank: Rank
-    queue: QueueShares
+    parts: tuple[int, ...]
+    age: tuple[str, str]
     leaf: Candidate
 
 
@@ -143,7 +151,7 @@ class Standings:
             elif found.rank != best.rank:
                 if (found.rank < best.rank) != is_reversed:
                     best = found
-            elif precedes(queue, best.queue) != is_reversed:
+            elif _precedes(found, best) != is_reversed:
                 best = found
         return best
 
@@ -174,7 +182,7 @@ class Standings:
             if found is None:
                 return None
             leaf = own = found
-        return Standing(rank(own, self._tree.total), queue, leaf)
+        return Standing(rank(own, self._tree.total), _parts(queue), queue.age, leaf)
 
 
 def first_among(tree: QueueTree, leaves: Sequence[Candidate]) -> Candidate | None:
