@@ -211,7 +211,7 @@ def main() -> None:
         coming, deciding, world = measure(row)
         if PROFILE:
             profile.disable()
-            pstats.Stats(profile).sort_stats("tottime").print_stats(40)
+            pstats.Stats(profile).sort_stats("cumulative" if "--cumulative" in sys.argv else "tottime").print_stats(40)
         each = 1000 / PODS
         print(
             f"{row.name:<24}{(coming + deciding) * each:>12.3f}{coming * each:>14.3f}"

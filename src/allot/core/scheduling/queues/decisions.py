@@ -220,9 +220,10 @@ class _Alike:
             or pod_key(pod) in self._cluster.kept
             or self._cluster.promised_to(pod)
             or looks_around(self._cluster, profile, settings)
+            or (self._cluster.devices is not None and self._cluster.devices.fit(pod) is not None)
         ):
             return None
-        return profile.shape, pod.spec.priority, pod.spec.node_name, id(settings)
+        return profile.shape, pod.spec.priority, id(settings)
 
 
 def _gone_text(found: Takeover, task: Task, job: Job, shares: Mapping[str, str]) -> str:

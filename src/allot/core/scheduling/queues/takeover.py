@@ -25,13 +25,14 @@ from allot.core.scheduling.queues.limits import excess, over_deserved
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.order import Candidate, first_among
 from allot.core.scheduling.queues.placing import place_all
-from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_try, objection
+from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victims import Holders, Place, Step, steps
 from allot.core.scheduling.settings import Settings
 
-# Sets of victims that are tried for one job before it is given up.
+# Sets of victims that are tried for one job before it is given up, and for all jobs of a round.
 TRIALS_MAX = 2_000
+TRIALS_MAX_OF_ROUND = 20_000
 CONSOLIDATE = "consolidation"
 RECLAIM = "reclaim"
 PREEMPT = "preempt"
@@ -105,8 +106,9 @@ class Takeovers:
             turns.sort(key=_key)
         # When the first of those ends that may not be taken yet only because they have not run for long enough; and whether any was met.
         self.earliest_s: float | None = None
-        # Sets that were tried so far for the job at hand.
+        # Sets that were tried so far for the job at hand, and for all that have failed.
         self.trials = 0
+        self._trials_in_vain = 0
 
     def settled(self, job: Job) -> None:
         """A job has got or lost pods for good."""
@@ -143,9 +145,10 @@ class Takeovers:
         refusal = may_try(reclaimer)
         if refusal:
             return Nothing(refusal)
-        order = steps(
-            self._holders, _Worth(reclaimer), lambda _: True, self._protection(lambda other: self._queue(other), queue)
-        )
+        worth = _Worth(reclaimer, self._tree.top())
+        if not self._lacks_nothing(job) and not any(may_lose(reclaimer, other) for other in worth.queues()):
+            return Nothing("no other queue holds more than its share")
+        order = steps(self._holders, worth, lambda _: True, self._protection(lambda other: self._queue(other), queue))
 
         def judge(tried: _Tried) -> str:
             losses: dict[str, list[dict[str, int]]] = {}
@@ -154,6 +157,10 @@ class Takeovers:
             return objection(reclaimer, losses, self._tree.all(), self._multiplier)
 
         return self._search(RECLAIM, job, order, judge, "no other queue holds more than its share")
+
+    def _lacks_nothing(self, job: Job) -> bool:
+        """Whether it would fit if others only moved, as far as sums tell."""
+        return _Lack(self._tree, job.to_start(), ()).is_none()
 
     def preempt(self, job: Job) -> Takeover | Nothing:
         """Jobs of lower priority in its queue go."""
@@ -206,7 +213,7 @@ class Takeovers:
         tasks = job.to_start()
         if not tasks:
             return Nothing("nothing of it waits")
-        if action == CONSOLIDATE and not _Lack(self._tree, tasks, ()).is_none():
+        if action == CONSOLIDATE and not self._lacks_nothing(job):
             return Nothing("too little is free, wherever others are")
         victims = _Remembered(order)
         if next(iter(victims), None) is None:
@@ -234,9 +241,15 @@ class Takeovers:
                 failed = set()
             if tried is not None:
                 return Takeover(action=action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
-            if self.trials >= self._trials_max:
+            if self.trials >= self._bound():
+                self._trials_in_vain += self.trials
                 return Nothing(f"undecided after {self.trials} trials", is_undecided=True)
+        self._trials_in_vain += self.trials
         return Nothing(reason or "no set of pods whose going makes room")
+
+    def _bound(self) -> int:
+        """How many sets may be tried for one job: a round has to end."""
+        return min(self._trials_max, max(1, TRIALS_MAX_OF_ROUND - self._trials_in_vain))
 
     def _first(
         self,
@@ -256,7 +269,7 @@ class Takeovers:
                 continue
             failed.add(key)
             self.trials += 1
-            if self.trials > self._trials_max:
+            if self.trials > self._bound():
                 return reason
             # By right the order of queues decides who is placed first. Where nobody loses anything, the job may be, if those
             # that move cannot take what it is promised when they come back.
@@ -459,10 +472,17 @@ def _can_move(job: Job) -> bool:
 class _Worth:
     """Whether anything of a queue can be reclaimed: decided where its path leaves that of the taker."""
 
-    def __init__(self, reclaimer: Reclaimer) -> None:
+    def __init__(self, reclaimer: Reclaimer, top: Iterable[QueueShares]) -> None:
         self._reclaimer = reclaimer
+        self._top = top
         self._above = {queue.name for queue in reclaimer.queue.path()}
         self._known: dict[str, bool] = {}
+
+    def queues(self) -> Iterator[QueueShares]:
+        """Those that part from the taker's path and are worth trying: one for each at the level where they part."""
+        for queue in self._reclaimer.queue.path():
+            siblings = queue.parent.children if queue.parent is not None else self._top
+            yield from (each for each in siblings if each is not queue and self(each))
 
     def __call__(self, queue: QueueShares) -> bool | None:
         if queue.name in self._above:
