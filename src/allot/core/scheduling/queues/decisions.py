@@ -87,10 +87,19 @@ class QueueDecisions:
         if not self._book.queue_of(unit.pods[0]):
             return decide(unit, settings)
         reserved = self._book.release(unit.pods)
+        if self._cluster.kept:
+            unit = msgspec.structs.replace(unit, pods=tuple(self._promised(pod) for pod in unit.pods))
         found = self._decided(unit, settings, decide)
         if reserved and not found.placements:
             self._book.reserve(reserved)
         return found
+
+    def _promised(self, pod: Pod) -> Pod:
+        """A pod with the node that is kept for it, before the API says so."""
+        node = self._cluster.promised_to(pod) if pod_key(pod) in self._cluster.kept else ""
+        if node in ("", pod.status.nominated_node_name):
+            return pod
+        return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
 
     def _decided(self, unit: Unit, settings: Settings, decide: Decide) -> Decision:
         over = self._over(unit)
