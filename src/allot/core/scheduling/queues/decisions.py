@@ -40,6 +40,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...]
     promised: tuple[tuple[Pod, str], ...]
     shortages: Mapping[str, str]
+    # When time alone may give somebody a right to room, in seconds since 1970; None: it will not.
+    wake_at_s: float | None = None
 
 
 class QueueDecisions:
@@ -163,6 +165,7 @@ class QueueDecisions:
             refusals=tuple(refusal for takeover in found for refusal in self._refusals(takeover, shares)),
             promised=tuple(promised.values()),
             shortages=reasons,
+            wake_at_s=round_.wake_at_s,
         )
 
     def _refusals(self, found: Takeover, shares: Mapping[str, str]) -> Iterable[Refusal]:

@@ -1,7 +1,7 @@
 """When room is made for jobs of queues, and what was asked of whom: nothing is asked twice.
 
-A look at all jobs is worth it after something was refused, left or changed, and not more often than once a second; a cluster
-that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
+A look at all jobs is worth it after something was refused, left or changed, or when a minimum run time or a delay ends, and not more
+often than once a second; a cluster that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
 it stays.
 """
 
@@ -33,6 +33,8 @@ class Room:
         self.decisions = QueueDecisions(cluster, book)
         self._is_wanted = False
         self._looked_at = -EVERY_S
+        # When a minimum run time or a delay ends: nothing else will tell. None: none does.
+        self._wake_at: float | None = None
         # Pods that were asked to go, by the key of the pod for which.
         self._asked: dict[str, tuple[Pod, ...]] = {}
         # Why nobody goes for a job, by its key, as of the last look.
@@ -44,11 +46,14 @@ class Room:
 
     def due_at(self) -> float | None:
         """When to look; None if there is no reason to."""
-        return self._looked_at + EVERY_S if self._is_wanted else None
+        if self._is_wanted:
+            return self._looked_at + EVERY_S
+        return max(self._wake_at, self._looked_at + EVERY_S) if self._wake_at is not None else None
 
     def is_due(self, now: float) -> bool:
         """Whether to look now."""
-        return self._is_wanted and now >= self._looked_at + EVERY_S
+        due = self.due_at()
+        return due is not None and now >= due
 
     def make(
         self, waiting: Mapping[str, Pod], settings: Callable[[Pod], Settings], now: float, seconds: float
@@ -61,6 +66,7 @@ class Room:
         self._cluster.kept.clear()
         found = self.decisions.make_room(waiting, settings, seconds)
         self.shortages = found.shortages
+        self._wake_at = now + found.wake_at_s - seconds if found.wake_at_s is not None else None
         self._keep(found.promised)
         for refusal in found.refusals:
             if not refusal.victims:
