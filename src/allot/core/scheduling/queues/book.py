@@ -14,10 +14,13 @@ import msgspec
 
 from allot.core.allocation import AllocationError, ClaimID
 from allot.core.model.core_v1 import Pod
+from allot.core.model.meta import EMPTY
+from allot.core.model.resource_v1 import AllocationResult
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.claims import Claims, one_of_class
 from allot.core.scheduling.groups.dialects import ForeignGroup
+from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import PodInfo, pod_key
 from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE, Amounts, total
 from allot.core.scheduling.queues.charges import Charges, GpuNames
@@ -165,8 +168,19 @@ class QueueBook:
         for pod in pods:
             self.put_pod(pod)
 
-    def amounts_of(self, pod: Pod) -> dict[str, int]:
-        """What a pod is charged for."""
+    def cost_of(self, placement: Placement) -> Amounts:
+        """What a pod will be charged for if it is placed so: of alternatives and devices that differ, those that it gets."""
+        if not placement.claims:
+            return self.charged(placement.pod)
+        chosen = {
+            ClaimID(step.claim.metadata.namespace, step.claim.metadata.name): step.allocation
+            for step in placement.claims
+            if step.allocation is not None
+        }
+        return self.amounts_of(placement.pod, chosen)
+
+    def amounts_of(self, pod: Pod, chosen: Mapping[ClaimID, AllocationResult] = EMPTY) -> dict[str, int]:
+        """What a pod is charged for. chosen: allocations that its claims would get."""
         found = [self._charges.of_requests(self._cluster.profiles.of(pod))]
         key = pod_key(pod)
         for id_ in self._claims.claims_of(pod):
@@ -174,7 +188,8 @@ class QueueBook:
             users.setdefault(key)
             claim = self._claims.claim(id_.namespace, id_.name)
             if claim is not None and next(iter(users)) == key:
-                found.append(self._charges.of_claim(claim.spec, self._claims.allocation(id_)))
+                allocation = chosen.get(id_) or self._claims.allocation(id_)
+                found.append(self._charges.of_claim(claim.spec, allocation))
         return total(found)
 
     def charged(self, pod: Pod) -> Amounts:

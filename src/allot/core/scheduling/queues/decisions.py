@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from allot.core.model.core_v1 import Pod
-from allot.core.scheduling.attempt import looks_around
+from allot.core.scheduling.attempt import attempt, looks_around
 from allot.core.scheduling.cluster import Cluster
+from allot.core.scheduling.decide import decide
 from allot.core.scheduling.groups.shape import minimum_of
-from allot.core.scheduling.plan import Decision, Refusal, Unit, Victim
+from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victim
 from allot.core.scheduling.podinfo import pod_key
 from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.book import QueueBook
@@ -30,7 +31,8 @@ from allot.core.scheduling.status import Status, Verdict
 PLUGIN = "Queues"
 _NAMED_MAX = 3
 
-Decide = Callable[[Unit, Settings], Decision]
+# How many nodes are tried for a pod that would cost more than its queue may have where it would go first.
+_NODES_MAX = 16
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,14 +86,14 @@ class QueueDecisions:
             return 1
         return max(1, minimum_of(unit.group) - self._cluster.scheduled_count(unit.group))
 
-    def decide(self, unit: Unit, settings: Settings, decide: Decide) -> Decision:
-        """As `decide`, within the limits of the unit's queue."""
+    def decide(self, unit: Unit, settings: Settings, now: float) -> Decision:
+        """As `decide.decide`, within the limits of the unit's queue."""
         if not self._book.queue_of(unit.pods[0]):
-            return decide(unit, settings)
+            return decide(self._cluster, unit, settings, now)
         reserved = self._book.release(unit.pods)
         if self._cluster.kept:
             unit = msgspec.structs.replace(unit, pods=tuple(self._promised(pod) for pod in unit.pods))
-        found = self._decided(unit, settings, decide)
+        found = self._decided(unit, settings, now)
         if reserved and not found.placements:
             self._book.reserve(reserved)
         return found
@@ -103,20 +105,65 @@ class QueueDecisions:
             return pod
         return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
 
-    def _decided(self, unit: Unit, settings: Settings, decide: Decide) -> Decision:
+    def _decided(self, unit: Unit, settings: Settings, now: float) -> Decision:
         over = self._over(unit)
         if over is not None:
             return _refused(unit.pods, over)
         queue, needed = self._queue(self._book.queue_of(unit.pods[0])), self._needed(unit)
         if unit.is_lone and len(unit.pods) == 1:
-            return self._alike.decide(unit, self._unforced(settings), decide)
+            found = self._alike.decide(unit, self._unforced(settings), now)
+            return self._affordable(queue, unit, found, self._unforced(settings), now)
         let_in, kept_out = self._within(queue, unit, needed)
-        decision = decide(msgspec.structs.replace(unit, pods=let_in), self._unforced(settings))
+        decision = decide(self._cluster, msgspec.structs.replace(unit, pods=let_in), self._unforced(settings), now)
+        decision = self._afforded(queue, unit, decision, needed)
         if not kept_out:
             return decision
         over = excess(queue, self._amounts((*let_in, kept_out[0])), is_preemptible=not self._book.is_firm(unit.pods[0]))
         assert over is not None, "what is kept out is too much"
         return msgspec.structs.replace(decision, refusals=(*decision.refusals, *_refused(kept_out, over).refusals))
+
+    def _affordable(
+        self, queue: QueueShares, unit: Unit, decision: Decision, settings: Settings, now: float
+    ) -> Decision:
+        """A pod whose devices turn out to be more than its queue may have goes where they are less, or nowhere."""
+        nodes = set(self._cluster.nodes)
+        is_preemptible = not self._book.is_firm(unit.pods[0])
+        first: Excess | None = None
+        for _ in range(_NODES_MAX):
+            if not decision.placements or not decision.placements[0].claims:
+                break
+            placement = decision.placements[0]
+            over = excess(queue, self._book.cost_of(placement), is_preemptible=is_preemptible)
+            if over is None:
+                return decision
+            first = first or over
+            nodes.discard(placement.node)
+            found = attempt(self._cluster, unit.pods[0], None, settings, now, frozenset(nodes))
+            if not isinstance(found, Placement):
+                break
+            decision = Decision(placements=(found,))
+        return _refused(unit.pods, first) if first is not None else decision
+
+    def _afforded(self, queue: QueueShares, unit: Unit, decision: Decision, needed: int) -> Decision:
+        """Of a group's placements those that its queue may have, once it is known what they cost; none if these are too few."""
+        if not any(placement.claims for placement in decision.placements):
+            return decision
+        is_preemptible = not self._book.is_firm(unit.pods[0])
+        costs: list[Amounts] = []
+        for count, placement in enumerate(decision.placements):
+            costs.append(self._book.cost_of(placement))
+            over = excess(queue, total(costs), is_preemptible=is_preemptible)
+            if over is None:
+                continue
+            if count < needed or unit.tree is not None:
+                return _refused(unit.pods, over)
+            left = [each.pod for each in decision.placements[count:]]
+            return msgspec.structs.replace(
+                decision,
+                placements=decision.placements[:count],
+                refusals=(*decision.refusals, *_refused(left, over).refusals),
+            )
+        return decision
 
     def _within(self, queue: QueueShares, unit: Unit, needed: int) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
         """The pods that the limits leave room for, and the others."""
@@ -146,7 +193,7 @@ class QueueDecisions:
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
-        with Round(self._cluster, book.tree, jobs, settings, now) as round_:
+        with Round(self._cluster, book.tree, jobs, settings, now, cost=book.cost_of) as round_:
             promised = {
                 placement.pod.metadata.uid: (task.pod, placement.node)
                 for started in round_.allocate()
@@ -205,8 +252,8 @@ class _Alike:
         """Something has changed that the cluster does not count."""
         self._known.clear()
 
-    def decide(self, unit: Unit, settings: Settings, decide: Decide) -> Decision:
-        """As `decide`."""
+    def decide(self, unit: Unit, settings: Settings, now: float) -> Decision:
+        """As `decide.decide`."""
         (pod,) = unit.pods
         cluster = self._cluster
         state = (cluster.changes.position, cluster.device_changes.position, cluster.promises)
@@ -217,7 +264,7 @@ class _Alike:
         known = self._known.get(key) if key is not None else None
         if known is not None:
             return Decision(refusals=(msgspec.structs.replace(known, pod=pod),))
-        found = decide(unit, settings)
+        found = decide(cluster, unit, settings, now)
         if key is not None and found.refusals and not found.refusals[0].clean_ups:
             self._known[key] = found.refusals[0]
         return found

@@ -9,12 +9,13 @@ trials is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import msgspec
 
 from allot.core.model.core_v1 import Pod
+from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.attempt import DomainRankings, attempt
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups import joint
@@ -31,13 +32,22 @@ STEPS_MAX = 2_000
 
 Nodes = frozenset[str]
 _Choice = tuple[Nodes | None, Sequence[Nodes]]
+# Whether a job may have what placements cost.
+Afford = Callable[[Job, Iterable[Placement]], bool]
+# How many nodes are tried for a pod that costs too much where it would go first.
+_NODES_MAX = 16
 
 
 def place_all(
-    cluster: Cluster, job: Job, tasks: Sequence[Task], settings: Callable[[Pod], Settings], now: float
+    cluster: Cluster,
+    job: Job,
+    tasks: Sequence[Task],
+    settings: Callable[[Pod], Settings],
+    now: float,
+    afford: Afford | None = None,
 ) -> dict[Task, Placement] | None:
     """All of these pods in force on the cluster, or none."""
-    placing = _Placing(cluster, job, settings, now)
+    placing = _Placing(cluster, job, settings, now, afford)
     return placing.found if placing.run(tasks) else None
 
 
@@ -64,9 +74,12 @@ class _Step(msgspec.Struct, frozen=True):
 class _Placing:
     """One trial. found: what is in force."""
 
-    def __init__(self, cluster: Cluster, job: Job, settings: Callable[[Pod], Settings], now: float) -> None:
+    def __init__(
+        self, cluster: Cluster, job: Job, settings: Callable[[Pod], Settings], now: float, afford: Afford | None
+    ) -> None:
         self._cluster = cluster
         self._job = job
+        self._afford = afford
         self._settings = settings
         self._now = now
         self._trials = 0
@@ -173,6 +186,8 @@ class _Placing:
             pod, group = unplaced(task.pod), self._job.group_of(task)
             for here, ranking in zip(sets, rankings, strict=True):
                 result = attempt(self._cluster, pod, group, self._settings(pod), self._now, here, ranking)
+                if isinstance(result, Placement) and result.claims and self._afford is not None:
+                    result = self._affordable(pod, group, result, here)
                 if isinstance(result, Placement):
                     self._put(task, result)
                     break
@@ -180,6 +195,21 @@ class _Placing:
                 self._take_back(mark)
                 return self._jointly(tasks, nodes)
         return True
+
+    def _affordable(self, pod: Pod, group: PodGroup | None, found: Placement, nodes: Nodes | None) -> Placement | None:
+        """The same pod where it does not cost more than its queue may have, together with those before it; None if nowhere."""
+        assert self._afford is not None
+        left = set(self._cluster.nodes if nodes is None else nodes)
+        for _ in range(_NODES_MAX):
+            # Those before it are counted by now, for as much as they asked for.
+            if self._afford(self._job, (found,)):
+                return found
+            left.discard(found.node)
+            result = attempt(self._cluster, pod, group, self._settings(pod), self._now, frozenset(left))
+            if not isinstance(result, Placement):
+                return None
+            found = result
+        return None
 
     def _jointly(self, tasks: Sequence[Task], nodes: Nodes | None) -> bool:
         """As one search, if another arrangement could help."""

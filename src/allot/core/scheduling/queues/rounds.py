@@ -17,6 +17,7 @@ import msgspec
 from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.jobs import Job, Task, asked
 from allot.core.scheduling.queues.limits import Excess, excess
 from allot.core.scheduling.queues.model import QueueShares
@@ -29,6 +30,8 @@ from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status
 
 STALE_AFTER_S = 60.0
+
+Cost = Callable[[Placement], Amounts]
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -89,7 +92,10 @@ class Round:
         jobs: Mapping[str, Job],
         settings: Callable[[Pod], Settings],
         now: float,
+        cost: Cost | None = None,
     ) -> None:
+        """cost: what a pod will be charged for where it is placed, if that can be more than it asks for."""
+        self._cost = cost
         self._cluster = cluster
         self._tree = tree
         self._jobs = jobs
@@ -142,15 +148,24 @@ class Round:
     def _start(self, job: Job) -> Started | None:
         """The next pods of a job, all or none: where there is room now, else where there will be."""
         tasks = job.to_start()
-        placed = place_all(self._cluster, job, tasks, self._settings, self._now)
+        placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford)
         waits = placed is None and bool(self._cluster.leaving)
         if waits:
             with self._cluster.without([info.pod for info in self._cluster.leaving.values()], anew=True):
-                placed = place_all(self._cluster, job, tasks, self._settings, self._now)
+                placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford)
         if placed is None:
             return None
         self._settle(placed)
         return Started(job, tuple(placed.items()), waits=waits)
+
+    def _afford(self, job: Job, placements: Iterable[Placement]) -> bool:
+        """Whether a job's queue may have what these cost."""
+        if self._cost is None:
+            return True
+        queue = self._tree.get(job.queue)
+        assert queue is not None, f"{job.key} is in a queue that is there"
+        costs = total(self._cost(placement) for placement in placements)
+        return excess(queue, costs, is_preemptible=job.is_preemptible) is None
 
     def _likeness(self, job: Job) -> object:
         """What is equal for jobs that fit or do not fit alike; None if nobody knows."""
@@ -237,7 +252,9 @@ class Round:
         """For what follows those who leave are gone."""
         if self._takeovers is None:
             self._without([info.pod for info in self._cluster.leaving.values()])
-            self._takeovers = Takeovers(self._cluster, self._tree, self._jobs, self._settings, self._now)
+            self._takeovers = Takeovers(
+                self._cluster, self._tree, self._jobs, self._settings, self._now, afford=self._afford
+            )
         return self._takeovers
 
     def _wake_at(self, when: float | None) -> None:

@@ -24,7 +24,7 @@ from allot.core.scheduling.queues.jobs import Job, Task, asked, units_of
 from allot.core.scheduling.queues.limits import excess, over_deserved
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.order import Candidate, first_among
-from allot.core.scheduling.queues.placing import place_all
+from allot.core.scheduling.queues.placing import Afford, place_all
 from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victims import Holders, Place, Step, steps
@@ -87,7 +87,9 @@ class Takeovers:
         *,
         multiplier: Fraction = Fraction(1),
         trials_max: int = TRIALS_MAX,
+        afford: Afford | None = None,
     ) -> None:
+        self._afford = afford
         self._cluster = cluster
         self._tree = tree
         self._settings = settings
@@ -430,7 +432,7 @@ class Takeovers:
         """All of these pods, or none."""
         if not tasks or excess(self._queue(job), asked(tasks), is_preemptible=job.is_preemptible) is not None:
             return None
-        found = place_all(self._cluster, job, tasks, self._settings, self._now)
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford)
         if found is None:
             return None
         for task, placement in found.items():
