@@ -14,7 +14,6 @@ import msgspec
 
 from allot.core.allocation import AllocationError, ClaimID
 from allot.core.model.core_v1 import Pod
-from allot.core.model.meta import EMPTY
 from allot.core.model.resource_v1 import AllocationResult
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
@@ -179,7 +178,7 @@ class QueueBook:
         }
         return self.amounts_of(placement.pod, chosen)
 
-    def amounts_of(self, pod: Pod, chosen: Mapping[ClaimID, AllocationResult] = EMPTY) -> dict[str, int]:
+    def amounts_of(self, pod: Pod, chosen: Mapping[ClaimID, AllocationResult] | None = None) -> dict[str, int]:
         """What a pod is charged for. chosen: allocations that its claims would get."""
         found = [self._charges.of_requests(self._cluster.profiles.of(pod))]
         key = pod_key(pod)
@@ -188,7 +187,8 @@ class QueueBook:
             users.setdefault(key)
             claim = self._claims.claim(id_.namespace, id_.name)
             if claim is not None and next(iter(users)) == key:
-                allocation = chosen.get(id_) or self._claims.allocation(id_)
+                allocation = chosen.get(id_) if chosen is not None else None
+                allocation = allocation or self._claims.allocation(id_)
                 found.append(self._charges.of_claim(claim.spec, allocation))
         return total(found)
 

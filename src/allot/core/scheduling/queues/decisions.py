@@ -7,7 +7,7 @@ leaving are gone takes from nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -111,16 +111,67 @@ class QueueDecisions:
             return _refused(unit.pods, over)
         queue, needed = self._queue(self._book.queue_of(unit.pods[0])), self._needed(unit)
         if unit.is_lone and len(unit.pods) == 1:
-            found = self._alike.decide(unit, self._unforced(settings), now)
+            found = self._alike.decide(unit, self._unforced(settings), now, self._keeping)
             return self._affordable(queue, unit, found, self._unforced(settings), now)
         let_in, kept_out = self._within(queue, unit, needed)
-        decision = decide(self._cluster, msgspec.structs.replace(unit, pods=let_in), self._unforced(settings), now)
+        decision = self._keeping(msgspec.structs.replace(unit, pods=let_in), self._unforced(settings), now)
         decision = self._afforded(queue, unit, decision, needed)
         if not kept_out:
             return decision
         over = excess(queue, self._amounts((*let_in, kept_out[0])), is_preemptible=not self._book.is_firm(unit.pods[0]))
         assert over is not None, "what is kept out is too much"
         return msgspec.structs.replace(decision, refusals=(*decision.refusals, *_refused(kept_out, over).refusals))
+
+    def _keeping(self, unit: Unit, settings: Settings, now: float) -> Decision:
+        """As `decide.decide`, but nobody gets devices that are kept for others where there are other devices for it too."""
+        found = decide(self._cluster, unit, settings, now)
+        robbed: dict[str, None] = {}
+        for _ in range(_NODES_MAX):
+            more = self._robbed(found.placements, settings, now)
+            if not more:
+                return found
+            robbed |= more
+            with self._cluster.trying() as tried:
+                self._put_kept(robbed, tried, settings, now)
+                found = decide(self._cluster, unit, settings, now)
+        kept = "what it could have is kept for others, for whom pods leave"
+        return Decision(
+            refusals=tuple(
+                Refusal(pod=pod, verdict=Verdict.UNSCHEDULABLE, message=kept, plugins=frozenset((PLUGIN,)))
+                for pod in unit.pods
+            )
+        )
+
+    def _robbed(self, placements: Sequence[Placement], settings: Settings, now: float) -> dict[str, None]:
+        """Nodes on which pods for whom they are kept have devices now, and would not any more."""
+        nodes = {placement.node: None for placement in placements if placement.claims} if self._cluster.kept else {}
+        found: dict[str, None] = {}
+        for node in nodes:
+            with self._cluster.trying() as tried:
+                before = self._put_kept({node: None}, tried, settings, now)
+            if not before:
+                continue
+            with self._cluster.trying() as tried:
+                for placement in placements:
+                    self._cluster.assume(placement)
+                    tried.append(placement)
+                if self._put_kept({node: None}, tried, settings, now) < before:
+                    found[node] = None
+        return found
+
+    def _put_kept(self, nodes: Iterable[str], tried: list[Placement], settings: Settings, now: float) -> int:
+        """Put pods for whom nodes are kept there, as far as they fit already; how many."""
+        count = 0
+        for node in nodes:
+            for key, pod in list(self._cluster.nominated.get(node, {}).items()):
+                if key not in self._cluster.kept or key in self._cluster.pods or not pod.spec.resource_claims:
+                    continue
+                found = attempt(self._cluster, pod, None, settings, now, frozenset((node,)))
+                if isinstance(found, Placement):
+                    self._cluster.assume(found)
+                    tried.append(found)
+                    count += 1
+        return count
 
     def _affordable(
         self, queue: QueueShares, unit: Unit, decision: Decision, settings: Settings, now: float
@@ -252,8 +303,10 @@ class _Alike:
         """Something has changed that the cluster does not count."""
         self._known.clear()
 
-    def decide(self, unit: Unit, settings: Settings, now: float) -> Decision:
-        """As `decide.decide`."""
+    def decide(
+        self, unit: Unit, settings: Settings, now: float, decide: Callable[[Unit, Settings, float], Decision]
+    ) -> Decision:
+        """As `decide`."""
         (pod,) = unit.pods
         cluster = self._cluster
         state = (cluster.changes.position, cluster.device_changes.position, cluster.promises)
@@ -264,7 +317,7 @@ class _Alike:
         known = self._known.get(key) if key is not None else None
         if known is not None:
             return Decision(refusals=(msgspec.structs.replace(known, pod=pod),))
-        found = decide(cluster, unit, settings, now)
+        found = decide(unit, settings, now)
         if key is not None and found.refusals and not found.refusals[0].clean_ups:
             self._known[key] = found.refusals[0]
         return found

@@ -15,7 +15,6 @@ from fractions import Fraction
 import msgspec
 
 from allot.core.model.core_v1 import Pod
-from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.attempt import DomainRankings, attempt
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups import joint
@@ -183,32 +182,30 @@ class _Placing:
         sets: Sequence[Nodes | None] = inside if len(inside) > 1 else (nodes,)
         rankings = [DomainRankings(here) if here is not None else None for here in sets]
         for task in tasks:
-            pod, group = unplaced(task.pod), self._job.group_of(task)
-            for here, ranking in zip(sets, rankings, strict=True):
-                result = attempt(self._cluster, pod, group, self._settings(pod), self._now, here, ranking)
-                if isinstance(result, Placement) and result.claims and self._afford is not None:
-                    result = self._affordable(pod, group, result, here)
-                if isinstance(result, Placement):
-                    self._put(task, result)
+            for allowed, ranking in zip(sets, rankings, strict=True):
+                found = self._pod(task, allowed, ranking)
+                if found is not None:
+                    self._put(task, found)
                     break
             else:
                 self._take_back(mark)
                 return self._jointly(tasks, nodes)
         return True
 
-    def _affordable(self, pod: Pod, group: PodGroup | None, found: Placement, nodes: Nodes | None) -> Placement | None:
-        """The same pod where it does not cost more than its queue may have, together with those before it; None if nowhere."""
-        assert self._afford is not None
-        left = set(self._cluster.nodes if nodes is None else nodes)
+    def _pod(self, task: Task, nodes: Nodes | None, rankings: DomainRankings | None) -> Placement | None:
+        """A pod where it does not cost more than its queue may have; None if nowhere. Those before it are counted by now, for as much as
+        they asked for."""
+        pod, group = unplaced(task.pod), self._job.group_of(task)
+        settings = self._settings(pod)
+        found = attempt(self._cluster, pod, group, settings, self._now, nodes, rankings)
+        left = set(self._cluster.nodes if nodes is None else nodes) if pod.spec.resource_claims else set[str]()
         for _ in range(_NODES_MAX):
-            # Those before it are counted by now, for as much as they asked for.
-            if self._afford(self._job, (found,)):
+            if not isinstance(found, Placement):
+                return None
+            if not found.claims or self._afford is None or self._afford(self._job, (found,)):
                 return found
             left.discard(found.node)
-            result = attempt(self._cluster, pod, group, self._settings(pod), self._now, frozenset(left))
-            if not isinstance(result, Placement):
-                return None
-            found = result
+            found = attempt(self._cluster, pod, group, settings, self._now, frozenset(left))
         return None
 
     def _jointly(self, tasks: Sequence[Task], nodes: Nodes | None) -> bool:
