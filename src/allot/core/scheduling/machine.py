@@ -593,6 +593,9 @@ class Machine:
             return Outcome(unit=unit, failure=Failure(status=closed, early=True))
         if unit.is_lone:
             result = attempt(self.cluster, unit.pods[0], None, settings, seconds, among)
+            costly = self._room.decisions.costly(result) if self.book and isinstance(result, Placement) else None
+            if costly is not None:
+                return Outcome(unit=unit, failure=Failure(status=costly, early=True))
             if isinstance(result, Placement):
                 return Outcome(unit=unit, placements=(result,))
             return Outcome(unit=unit, failure=result)

@@ -233,7 +233,7 @@ class World:
         return sum(
             book.charged(charge.pod).get("gpu", 0)
             for charge in book._pods.values()
-            if charge.is_reserved and charge.queue in inside
+            if charge.is_reserved and not charge.is_held and charge.queue in inside
         )
 
 

@@ -48,6 +48,11 @@ class _Charge(msgspec.Struct):
     # Others leave for it, so that what it asks for counts as held.
     is_reserved: bool = False
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether its queue counts it as held."""
+        return self.is_held or self.is_reserved
+
 
 class QueueBook:
     """The tree of queues of a cluster."""
@@ -156,9 +161,9 @@ class QueueBook:
         charge = self._pods.get(key)
         if charge is None or not charge.amounts:
             return
-        self._release(charge)
-        if charge.is_held:
-            charge.is_held = False
+        if charge.is_counted:
+            charge.is_held = charge.is_reserved = False
+            self._reserved.pop(key, None)
             self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
         self.tree.request(charge.queue, charge.amounts, -1)
 
@@ -201,19 +206,20 @@ class QueueBook:
         """The cluster counts a pod on a node."""
         charge = self._pods.get(info.key)
         if charge is not None and not charge.is_held and not info.is_terminating:
-            self._release(charge)
             self._hold(charge)
 
     def left(self, info: PodInfo) -> None:
-        """The cluster counts a pod no more."""
+        """The cluster counts a pod no more. What is reserved for it stays so: it may have been there only while something was tried out."""
         charge = self._pods.get(info.key)
         if charge is not None and charge.is_held:
             charge.is_held = False
-            self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
+            if not charge.is_counted:
+                self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
     def _hold(self, charge: _Charge) -> None:
-        charge.is_held = True
-        self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
+        was_counted, charge.is_held = charge.is_counted, True
+        if not was_counted:
+            self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
 
     def reserve(self, pods: Iterable[Pod]) -> None:
         """Others leave for these: from now on what they ask for counts as held."""
@@ -239,7 +245,8 @@ class QueueBook:
         if charge.is_reserved:
             charge.is_reserved = False
             self._reserved.pop(pod_key(charge.pod), None)
-            self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
+            if not charge.is_counted:
+                self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
     # --- what there is ---
 

@@ -63,6 +63,17 @@ class QueueDecisions:
             Status(verdict=Verdict.UNSCHEDULABLE, plugin=PLUGIN, reasons=(over.message,)) if over is not None else None
         )
 
+    def costly(self, placement: Placement) -> Status | None:
+        """Why a lone pod may not be where it would fit: its devices are more than its queue may have."""
+        name = self._book.queue_of(placement.pod)
+        if not name or not placement.claims:
+            return None
+        firm = self._book.is_firm(placement.pod)
+        over = excess(self._queue(name), self._book.cost_of(placement), is_preemptible=not firm)
+        return (
+            Status(verdict=Verdict.UNSCHEDULABLE, plugin=PLUGIN, reasons=(over.message,)) if over is not None else None
+        )
+
     def _over(self, unit: Unit) -> Excess | None:
         name, book = self._book.queue_of(unit.pods[0]), self._book
         book.settle_total()
@@ -127,12 +138,12 @@ class QueueDecisions:
         found = decide(self._cluster, unit, settings, now)
         robbed: dict[str, None] = {}
         for _ in range(_NODES_MAX):
-            more = self._robbed(found.placements, settings, now)
+            more = self._robbed(unit, found.placements, settings, now)
             if not more:
                 return found
             robbed |= more
             with self._cluster.trying() as tried:
-                self._put_kept(robbed, tried, settings, now)
+                self._put_kept(unit, robbed, tried, settings, now)
                 found = decide(self._cluster, unit, settings, now)
         kept = "what it could have is kept for others, for whom pods leave"
         return Decision(
@@ -142,29 +153,34 @@ class QueueDecisions:
             )
         )
 
-    def _robbed(self, placements: Sequence[Placement], settings: Settings, now: float) -> dict[str, None]:
+    def _robbed(self, unit: Unit, placements: Sequence[Placement], settings: Settings, now: float) -> dict[str, None]:
         """Nodes on which pods for whom they are kept have devices now, and would not any more."""
         nodes = {placement.node: None for placement in placements if placement.claims} if self._cluster.kept else {}
         found: dict[str, None] = {}
         for node in nodes:
             with self._cluster.trying() as tried:
-                before = self._put_kept({node: None}, tried, settings, now)
+                before = self._put_kept(unit, (node,), tried, settings, now)
             if not before:
                 continue
             with self._cluster.trying() as tried:
                 for placement in placements:
                     self._cluster.assume(placement)
                     tried.append(placement)
-                if self._put_kept({node: None}, tried, settings, now) < before:
+                if self._put_kept(unit, (node,), tried, settings, now) < before:
                     found[node] = None
         return found
 
-    def _put_kept(self, nodes: Iterable[str], tried: list[Placement], settings: Settings, now: float) -> int:
-        """Put pods for whom nodes are kept there, as far as they fit already; how many."""
+    def _put_kept(
+        self, unit: Unit, nodes: Iterable[str], tried: list[Placement], settings: Settings, now: float
+    ) -> int:
+        """Put other pods for whom nodes are kept there, as far as they fit already; how many."""
+        own = {pod_key(pod) for pod in unit.pods}
         count = 0
         for node in nodes:
             for key, pod in list(self._cluster.nominated.get(node, {}).items()):
-                if key not in self._cluster.kept or key in self._cluster.pods or not pod.spec.resource_claims:
+                if key in own or key not in self._cluster.kept or key in self._cluster.pods:
+                    continue
+                if not pod.spec.resource_claims:
                     continue
                 found = attempt(self._cluster, pod, None, settings, now, frozenset((node,)))
                 if isinstance(found, Placement):
