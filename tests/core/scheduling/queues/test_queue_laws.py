@@ -231,7 +231,7 @@ class World:
         book = self.machine.book
         inside = {"top": LEAVES, "d": ("a", "b")}.get(queue, (queue,))
         return sum(
-            book.charged(charge.pod).get("gpu", 0)
+            charge.amounts.get("gpu", 0) + charge.extra.get("gpu", 0)
             for charge in book._pods.values()
             if charge.is_reserved and not charge.is_held and charge.queue in inside
         )

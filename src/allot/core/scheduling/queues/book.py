@@ -14,6 +14,7 @@ import msgspec
 
 from allot.core.allocation import AllocationError, ClaimID
 from allot.core.model.core_v1 import Pod
+from allot.core.model.meta import EMPTY
 from allot.core.model.resource_v1 import AllocationResult
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
@@ -47,6 +48,8 @@ class _Charge(msgspec.Struct):
     is_held: bool = False
     # Others leave for it, so that what it asks for counts as held.
     is_reserved: bool = False
+    # What it holds, or is to hold, beyond the least that it asks for, while that is only tried out or kept for it.
+    extra: Amounts = EMPTY
 
     @property
     def is_counted(self) -> bool:
@@ -161,6 +164,7 @@ class QueueBook:
         charge = self._pods.get(key)
         if charge is None or not charge.amounts:
             return
+        self._set_extra(charge, EMPTY)
         if charge.is_counted:
             charge.is_held = charge.is_reserved = False
             self._reserved.pop(key, None)
@@ -200,7 +204,7 @@ class QueueBook:
     def charged(self, pod: Pod) -> Amounts:
         """What a pod is charged for, as it was last worked out."""
         charge = self._pods.get(pod_key(pod))
-        return charge.amounts if charge is not None else {}
+        return charge.amounts if charge is not None else EMPTY
 
     def placed(self, info: PodInfo) -> None:
         """The cluster counts a pod on a node."""
@@ -214,28 +218,49 @@ class QueueBook:
         if charge is not None and charge.is_held:
             charge.is_held = False
             if not charge.is_counted:
+                self._set_extra(charge, EMPTY)
                 self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
+
+    def tried(self, placement: Placement) -> None:
+        """A placement is in force while something is tried out: it counts for what it really takes."""
+        charge = self._pods.get(pod_key(placement.pod))
+        if charge is not None and charge.is_held and not charge.is_reserved and placement.claims:
+            self._set_extra(charge, self._beyond(charge, self.cost_of(placement)))
+
+    @staticmethod
+    def _beyond(charge: _Charge, amounts: Amounts) -> Amounts:
+        names = {**charge.amounts, **amounts}
+        return {name: more for name in names if (more := amounts.get(name, 0) - charge.amounts.get(name, 0))}
+
+    def _set_extra(self, charge: _Charge, extra: Amounts) -> None:
+        if charge.extra:
+            self.tree.hold(charge.queue, charge.extra, -1, firmly=charge.is_firm)
+        charge.extra = extra
+        if extra:
+            self.tree.hold(charge.queue, extra, firmly=charge.is_firm)
 
     def _hold(self, charge: _Charge) -> None:
         was_counted, charge.is_held = charge.is_counted, True
         if not was_counted:
             self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
 
-    def reserve(self, pods: Iterable[Pod]) -> None:
-        """Others leave for these: from now on what they ask for counts as held."""
-        for pod in pods:
+    def reserve(self, pods: Iterable[tuple[Pod, Amounts]]) -> None:
+        """Others leave for these: from now on what they are to get counts as held."""
+        for pod, amounts in pods:
             charge = self._pods.get(pod_key(pod))
-            if charge is not None and not charge.is_held and not charge.is_reserved:
+            if charge is not None and not charge.is_counted:
                 charge.is_reserved = True
                 self._reserved[pod_key(pod)] = None
                 self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
+                self._set_extra(charge, self._beyond(charge, amounts))
 
-    def release(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Nothing is reserved for these any more; answers for whom something was."""
+    def release(self, pods: Iterable[Pod]) -> list[tuple[Pod, Amounts]]:
+        """Nothing is reserved for these any more; answers what was, and for whom."""
         found = [charge for pod in pods if (charge := self._pods.get(pod_key(pod))) is not None and charge.is_reserved]
+        reserved = [(charge.pod, total((charge.amounts, charge.extra))) for charge in found]
         for charge in found:
             self._release(charge)
-        return [charge.pod for charge in found]
+        return reserved
 
     def release_all(self) -> None:
         """Nothing is reserved for anybody."""
@@ -246,6 +271,7 @@ class QueueBook:
             charge.is_reserved = False
             self._reserved.pop(pod_key(charge.pod), None)
             if not charge.is_counted:
+                self._set_extra(charge, EMPTY)
                 self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
     # --- what there is ---

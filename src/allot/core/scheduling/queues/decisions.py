@@ -40,7 +40,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     those who leave are gone, and where; shortages: why others get nothing, by job."""
 
     refusals: tuple[Refusal, ...]
-    promised: tuple[tuple[Pod, str], ...]
+    promised: tuple[tuple[Pod, str, Amounts], ...]
     shortages: Mapping[str, str]
     # When time alone may give somebody a right to room, in seconds since 1970; None: it will not.
     wake_at_s: float | None = None
@@ -260,9 +260,9 @@ class QueueDecisions:
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
-        with Round(self._cluster, book.tree, jobs, settings, now, cost=book.cost_of) as round_:
+        with Round(self._cluster, book.tree, jobs, settings, now, cost=book.cost_of, tried=book.tried) as round_:
             promised = {
-                placement.pod.metadata.uid: (task.pod, placement.node)
+                placement.pod.metadata.uid: (task.pod, placement.node, book.cost_of(placement))
                 for started in round_.allocate()
                 if started.waits
                 for task, placement in started.placed
@@ -274,7 +274,9 @@ class QueueDecisions:
             }
         for takeover in found:
             if takeover.evicted or takeover.moved:
-                promised |= {task.pod.metadata.uid: (task.pod, at.node) for task, at in takeover.placed}
+                promised |= {
+                    task.pod.metadata.uid: (task.pod, at.node, book.cost_of(at)) for task, at in takeover.placed
+                }
         return Look(
             refusals=tuple(refusal for takeover in found for refusal in self._refusals(takeover, shares)),
             promised=tuple(promised.values()),

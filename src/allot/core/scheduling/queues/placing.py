@@ -44,9 +44,10 @@ def place_all(
     settings: Callable[[Pod], Settings],
     now: float,
     afford: Afford | None = None,
+    tried: Callable[[Placement], None] | None = None,
 ) -> dict[Task, Placement] | None:
-    """All of these pods in force on the cluster, or none."""
-    placing = _Placing(cluster, job, settings, now, afford)
+    """All of these pods in force on the cluster, or none. tried: told of each that is."""
+    placing = _Placing(cluster, job, settings, now, afford, tried)
     return placing.found if placing.run(tasks) else None
 
 
@@ -74,11 +75,18 @@ class _Placing:
     """One trial. found: what is in force."""
 
     def __init__(
-        self, cluster: Cluster, job: Job, settings: Callable[[Pod], Settings], now: float, afford: Afford | None
+        self,
+        cluster: Cluster,
+        job: Job,
+        settings: Callable[[Pod], Settings],
+        now: float,
+        afford: Afford | None,
+        tried: Callable[[Placement], None] | None,
     ) -> None:
         self._cluster = cluster
         self._job = job
         self._afford = afford
+        self._tried = tried
         self._settings = settings
         self._now = now
         self._trials = 0
@@ -193,8 +201,7 @@ class _Placing:
         return True
 
     def _pod(self, task: Task, nodes: Nodes | None, rankings: DomainRankings | None) -> Placement | None:
-        """A pod where it does not cost more than its queue may have; None if nowhere. Those before it are counted by now, for as much as
-        they asked for."""
+        """A pod where it does not cost more than its queue may have; None if nowhere. Those before it are counted by now."""
         pod, group = unplaced(task.pod), self._job.group_of(task)
         settings = self._settings(pod)
         found = attempt(self._cluster, pod, group, settings, self._now, nodes, rankings)
@@ -238,6 +245,8 @@ class _Placing:
 
     def _put(self, task: Task, placement: Placement) -> None:
         self._cluster.assume(placement)
+        if self._tried is not None:
+            self._tried(placement)
         self.found[task] = placement
 
     def _take_back(self, count: int) -> None:

@@ -15,6 +15,7 @@ from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Decision
 from allot.core.scheduling.podinfo import pod_key
+from allot.core.scheduling.queues.amounts import Amounts
 from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.decisions import QueueDecisions
 from allot.core.scheduling.settings import Settings
@@ -77,13 +78,13 @@ class Room:
                 self._put(msgspec.structs.replace(victim.pod, metadata=metadata))
         return Decision(refusals=found.refusals) if found.refusals else None
 
-    def _keep(self, promised: Sequence[tuple[Pod, str]]) -> None:
+    def _keep(self, promised: Sequence[tuple[Pod, str, Amounts]]) -> None:
         """What others leave for a pod is for nobody else: neither its node nor its part of the queue."""
-        for pod, node in promised:
+        for pod, node, _ in promised:
             self._cluster.kept.add(pod_key(pod))
             status = msgspec.structs.replace(pod.status, nominated_node_name=node)
             self._cluster.put_pod(msgspec.structs.replace(pod, status=status))
-        self._book.reserve([pod for pod, _ in promised])
+        self._book.reserve([(pod, cost) for pod, _, cost in promised])
 
     def failed(self, pod: Pod) -> None:
         """Those who were asked to go for a pod may not have been reached: they stay until somebody says otherwise."""

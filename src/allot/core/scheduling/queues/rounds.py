@@ -32,6 +32,7 @@ from allot.core.scheduling.status import Status
 STALE_AFTER_S = 60.0
 
 Cost = Callable[[Placement], Amounts]
+Tried = Callable[[Placement], None]
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -93,9 +94,12 @@ class Round:
         settings: Callable[[Pod], Settings],
         now: float,
         cost: Cost | None = None,
+        tried: Tried | None = None,
     ) -> None:
-        """cost: what a pod will be charged for where it is placed, if that can be more than it asks for."""
+        """cost: what a pod will be charged for where it is placed, if that can be more than it asks for; tried: told of placements that are in
+        force."""
         self._cost = cost
+        self._tried = tried
         self._cluster = cluster
         self._tree = tree
         self._jobs = jobs
@@ -148,11 +152,11 @@ class Round:
     def _start(self, job: Job) -> Started | None:
         """The next pods of a job, all or none: where there is room now, else where there will be."""
         tasks = job.to_start()
-        placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford)
+        placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
         waits = placed is None and bool(self._cluster.leaving)
         if waits:
             with self._cluster.without([info.pod for info in self._cluster.leaving.values()], anew=True):
-                placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford)
+                placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
         if placed is None:
             return None
         self._settle(placed)
@@ -253,7 +257,7 @@ class Round:
         if self._takeovers is None:
             self._without([info.pod for info in self._cluster.leaving.values()])
             self._takeovers = Takeovers(
-                self._cluster, self._tree, self._jobs, self._settings, self._now, afford=self._afford
+                self._cluster, self._tree, self._jobs, self._settings, self._now, afford=self._afford, tried=self._tried
             )
         return self._takeovers
 
@@ -269,6 +273,8 @@ class Round:
             self._move(task, "", is_leaving=True)
         for _, placement in (*found.placed, *found.moved):
             self._cluster.assume(placement)
+            if self._tried is not None:
+                self._tried(placement)
         self._settle(dict((*found.placed, *found.moved)))
         if self._takeovers is not None:
             affected = (*found.evicted, *(task for task, _ in (*found.placed, *found.moved)))

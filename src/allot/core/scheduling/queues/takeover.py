@@ -88,8 +88,10 @@ class Takeovers:
         multiplier: Fraction = Fraction(1),
         trials_max: int = TRIALS_MAX,
         afford: Afford | None = None,
+        tried: Callable[[Placement], None] | None = None,
     ) -> None:
         self._afford = afford
+        self._tried = tried
         self._cluster = cluster
         self._tree = tree
         self._settings = settings
@@ -432,7 +434,7 @@ class Takeovers:
         """All of these pods, or none."""
         if not tasks or excess(self._queue(job), asked(tasks), is_preemptible=job.is_preemptible) is not None:
             return None
-        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford)
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
         if found is None:
             return None
         for task, placement in found.items():
