@@ -7,7 +7,7 @@ the cluster counts it on a node, also when something is only tried out; who is l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -254,7 +254,7 @@ class QueueBook:
                 self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
                 self._set_extra(charge, self._beyond(charge, amounts))
 
-    def release(self, pods: Iterable[Pod]) -> list[tuple[Pod, Amounts]]:
+    def release(self, pods: Iterable[Pod]) -> Sequence[tuple[Pod, Amounts]]:
         """Nothing is reserved for these any more; answers what was, and for whom."""
         found = [charge for pod in pods if (charge := self._pods.get(pod_key(pod))) is not None and charge.is_reserved]
         reserved = [(charge.pod, total((charge.amounts, charge.extra))) for charge in found]
