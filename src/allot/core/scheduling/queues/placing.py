@@ -19,6 +19,7 @@ from allot.core.scheduling.attempt import DomainRankings, attempt
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups import joint
 from allot.core.scheduling.groups.dialects import ForeignGroup
+from allot.core.scheduling.groups.task import Task as SearchTask
 from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Placement, Unit
 from allot.core.scheduling.queues.jobs import Job, Near, Part, Task
@@ -222,8 +223,14 @@ class _Placing:
         groups = {id(group): group for task in tasks if (group := self._job.group_of(task)) is not None}
         group = next(iter(groups.values())) if len(groups) == 1 else None
         pods = tuple(unplaced(task.pod) for task in tasks)
-        wanted = joint.Task(
-            self._cluster, Unit(pods=pods, group=group), group, self._settings(pods[0]), self._now, len(pods), nodes
+        wanted = SearchTask(
+            self._cluster,
+            Unit(pods=pods, group=group),
+            group,
+            self._settings(pods[0]),
+            self._now,
+            nodes,
+            lambda counts: sum(counts.values()) >= len(pods),
         )
         with self._cluster.unpromised(pods):
             answer = joint.search(wanted, STEPS_MAX)
