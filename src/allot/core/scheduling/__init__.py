@@ -41,12 +41,30 @@ from allot.core.scheduling.queueing.backoff import BackoffTimes
 from allot.core.scheduling.queueing.gates import GANG_SCHEDULING, SCHEDULING_GATES, Closed
 from allot.core.scheduling.queueing.queue import group_key, group_name_of
 from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDERS, QueueOrder
+from allot.core.scheduling.queues.amounts import UNLIMITED, Amounts
+from allot.core.scheduling.queues.book import PREEMPTIBILITY_LABEL, QUEUE_LABEL, VOLCANO_QUEUE
+from allot.core.scheduling.queues.decisions import Look
+from allot.core.scheduling.queues.dialects import QUEUE_KINDS, seconds
+from allot.core.scheduling.queues.jobs import Job, Task, asked
+from allot.core.scheduling.queues.limits import (
+    OVER_LIMIT,
+    OVER_QUOTA,
+    Excess,
+    amounts_text,
+    number,
+    over_limit,
+    unit_of,
+)
+from allot.core.scheduling.queues.model import Queue, QueueShares
+from allot.core.scheduling.queues.rounds import Started
+from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, RECLAIM, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
 
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
     "BIND_COMPLETED",
+    "CONSOLIDATE",
     "DEFAULT_SETTINGS",
     "DIALECTS",
     "DYNAMIC_RESOURCES",
@@ -54,11 +72,22 @@ __all__ = (
     "HOSTNAME",
     "NOT_AVAILABLE",
     "OLD_CLASS",
+    "OVER_LIMIT",
+    "OVER_QUOTA",
+    "PREEMPT",
+    "PREEMPTIBILITY_LABEL",
     "PRIORITY_SORT",
+    "QUEUE_KINDS",
+    "QUEUE_LABEL",
     "QUEUE_ORDERS",
+    "RECLAIM",
     "SCHEDULE_ANYWAY",
     "SCHEDULING_GATES",
     "SELECTED_NODE",
+    "TRIALS_MAX",
+    "UNLIMITED",
+    "VOLCANO_QUEUE",
+    "Amounts",
     "Applied",
     "BackoffTimes",
     "Binding",
@@ -72,14 +101,18 @@ __all__ = (
     "Decision",
     "DecisionFailed",
     "Dialect",
+    "Excess",
     "Failure",
     "ForeignGroup",
     "FullEvaluation",
     "GroupOutcome",
     "Held",
+    "Job",
+    "Look",
     "Machine",
     "NodeInfo",
     "NotBound",
+    "Nothing",
     "ObjectChange",
     "Outcome",
     "Placement",
@@ -87,18 +120,25 @@ __all__ = (
     "PodTerm",
     "Policy",
     "Profile",
+    "Queue",
     "QueueOrder",
+    "QueueShares",
     "Refusal",
     "Settings",
     "Settled",
     "Spread",
+    "Started",
     "Status",
+    "Takeover",
+    "Task",
     "TopologyTerms",
     "Tree",
     "Unit",
     "Variant",
     "Verdict",
     "VolumeStep",
+    "amounts_text",
+    "asked",
     "binding_state",
     "claim_name",
     "controller_of",
@@ -115,12 +155,16 @@ __all__ = (
     "local_refusal",
     "looks_around",
     "minimum_of",
+    "number",
     "one_of_class",
+    "over_limit",
     "preempt",
     "refusal_text",
+    "seconds",
     "spreads_of",
     "static_refusal",
     "topology_key",
     "under",
+    "unit_of",
     "volume_matching",
 )

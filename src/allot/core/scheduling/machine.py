@@ -48,10 +48,13 @@ from allot.core.scheduling.queueing.hints import ClusterEvent, EventResource, he
 from allot.core.scheduling.queueing.queue import Attempt, Queue, group_name_of, name_of
 from allot.core.scheduling.queueing.queue_order import PriorityOrder, QueueOrder
 from allot.core.scheduling.queues.book import QueueBook
+from allot.core.scheduling.queues.decisions import Look
 from allot.core.scheduling.queues.dialects import QUEUE_KINDS
 from allot.core.scheduling.queues.fair_order import FairOrder
+from allot.core.scheduling.queues.jobs import Job
 from allot.core.scheduling.queues.model import Queue as TeamQueue
 from allot.core.scheduling.queues.room import Room
+from allot.core.scheduling.queues.takeover import TRIALS_MAX
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -625,15 +628,16 @@ class Machine:
         tree = self.cluster.forest.tree(key_of(group))
         return tree is not None and Goal(self.cluster, tree).is_met()
 
-    def shortages(self, seconds: float) -> dict[str, str]:
-        """Why jobs of queues do not start, and nobody goes for them, by job: namespace/name. Nothing is put into force."""
+    def look(self, seconds: float, trials_max: int = TRIALS_MAX) -> Look:
+        """What a look at all jobs of queues would find: who starts, who makes room for whom, and why others wait. Nothing is put into
+        force. trials_max: sets of pods that are tried for one job; with fewer than usual more is undecided."""
         if not self.book:
-            return {}
-        found = self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds)
-        told = dict(found.shortages)
-        for refusal in found.refusals:
-            told[f"{refusal.pod.metadata.namespace}/{refusal.pod.metadata.name}"] = refusal.message
-        return told
+            return Look()
+        return self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds, trials_max)
+
+    def jobs(self) -> dict[str, Job]:
+        """The jobs of queues, by namespace/name, as a look sees them."""
+        return self.book.jobs(self.queue.waiting_pods()) if self.book else {}
 
     def sizes(self) -> dict[str, int]:
         """How much there is, for metrics."""

@@ -23,8 +23,8 @@ from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.jobs import Job, Task
 from allot.core.scheduling.queues.limits import NO_QUEUE, Excess, amounts_text, excess
 from allot.core.scheduling.queues.model import QueueShares
-from allot.core.scheduling.queues.rounds import Round
-from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, Takeover
+from allot.core.scheduling.queues.rounds import Round, Started
+from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -37,11 +37,14 @@ _NODES_MAX = 16
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at all jobs found. refusals: those for whom others have to go, with these; promised: pods that will fit when
-    those who leave are gone, and where; shortages: why others get nothing, by job."""
+    those who leave are gone, and where; refused: why others get nothing, by job. started and takeovers are what that was made
+    of, for whoever explains it."""
 
-    refusals: tuple[Refusal, ...]
-    promised: tuple[tuple[Pod, str, Amounts], ...]
-    shortages: Mapping[str, str]
+    refusals: tuple[Refusal, ...] = ()
+    promised: tuple[tuple[Pod, str, Amounts], ...] = ()
+    refused: Mapping[str, Excess | Nothing] = {}
+    started: tuple[Started, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
     # When time alone may give somebody a right to room, in seconds since 1970; None: it will not.
     wake_at_s: float | None = None
 
@@ -252,7 +255,13 @@ class QueueDecisions:
 
     # --- making room ---
 
-    def make_room(self, waiting: Mapping[str, Pod], settings: Callable[[Pod], Settings], now: float) -> Look:
+    def make_room(
+        self,
+        waiting: Mapping[str, Pod],
+        settings: Callable[[Pod], Settings],
+        now: float,
+        trials_max: int = TRIALS_MAX,
+    ) -> Look:
         """Who has to move or go so that jobs get what is theirs, as refusals of these jobs' pods with victims. waiting: pods that
         want a place, by key."""
         book = self._book
@@ -260,18 +269,17 @@ class QueueDecisions:
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
-        with Round(self._cluster, book.tree, jobs, settings, now, cost=book.cost_of, tried=book.tried) as round_:
-            promised = {
-                placement.pod.metadata.uid: (task.pod, placement.node, book.cost_of(placement))
-                for started in round_.allocate()
-                if started.waits
-                for task, placement in started.placed
-            }
-            found = [*round_.consolidate(), *round_.reclaim(), *round_.preempt()]
-            reasons = {
-                key: refusal.message if isinstance(refusal, Excess) else refusal.reason
-                for key, refusal in round_.refusals.items()
-            }
+        with Round(
+            self._cluster, book.tree, jobs, settings, now, trials_max, cost=book.cost_of, tried=book.tried
+        ) as round_:
+            started = tuple(round_.allocate())
+            found = (*round_.consolidate(), *round_.reclaim(), *round_.preempt())
+        promised = {
+            placement.pod.metadata.uid: (task.pod, placement.node, book.cost_of(placement))
+            for each in started
+            if each.waits
+            for task, placement in each.placed
+        }
         for takeover in found:
             if takeover.evicted or takeover.moved:
                 promised |= {
@@ -280,7 +288,9 @@ class QueueDecisions:
         return Look(
             refusals=tuple(refusal for takeover in found for refusal in self._refusals(takeover, shares)),
             promised=tuple(promised.values()),
-            shortages=reasons,
+            refused=round_.refusals,
+            started=started,
+            takeovers=found,
             wake_at_s=round_.wake_at_s,
         )
 

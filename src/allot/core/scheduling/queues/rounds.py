@@ -23,7 +23,7 @@ from allot.core.scheduling.queues.limits import Excess, excess
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.order import Candidate, Standings
 from allot.core.scheduling.queues.placing import place_all
-from allot.core.scheduling.queues.takeover import Nothing, Takeover, Takeovers
+from allot.core.scheduling.queues.takeover import TRIALS_MAX, Nothing, Takeover, Takeovers
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victims import Place
 from allot.core.scheduling.settings import Settings
@@ -93,11 +93,13 @@ class Round:
         jobs: Mapping[str, Job],
         settings: Callable[[Pod], Settings],
         now: float,
+        trials_max: int = TRIALS_MAX,
+        *,
         cost: Cost | None = None,
         tried: Tried | None = None,
     ) -> None:
-        """cost: what a pod will be charged for where it is placed, if that can be more than it asks for; tried: told of placements that are in
-        force."""
+        """trials_max: sets of victims that are tried for one job; cost: what a pod will be charged for where it is placed, if that can be more
+        than it asks for; tried: told of placements that are in force."""
         self._cost = cost
         self._tried = tried
         self._cluster = cluster
@@ -105,6 +107,7 @@ class Round:
         self._jobs = jobs
         self._settings = settings
         self._now = now
+        self._trials_max = trials_max
         self._stack = ExitStack()
         self._likenesses: dict[str, tuple[list[Task], object]] = {}
         self._takeovers: Takeovers | None = None
@@ -257,7 +260,14 @@ class Round:
         if self._takeovers is None:
             self._without([info.pod for info in self._cluster.leaving.values()])
             self._takeovers = Takeovers(
-                self._cluster, self._tree, self._jobs, self._settings, self._now, afford=self._afford, tried=self._tried
+                self._cluster,
+                self._tree,
+                self._jobs,
+                self._settings,
+                self._now,
+                trials_max=self._trials_max,
+                afford=self._afford,
+                tried=self._tried,
             )
         return self._takeovers
 
@@ -313,6 +323,4 @@ def stale_text(job: Job, task: Task) -> str:
     part = leaves.get(task.part)
     where = f" in sub-group {task.part}" if task.part else ""
     minimum = f" ({part.minimum})" if part is not None else ""
-    return (
-        f"Workload doesn't meet the minimum required number of pods{minimum}{where}, evicting remaining pod: {task.key}"
-    )
+    return f"Workload doesn't meet the minimum required number of pods{minimum}{where}, evicting remaining pod: {task.name}"

@@ -138,7 +138,7 @@ class Takeovers:
         )
 
         def judge(tried: _Tried) -> str:
-            return f"{tried.gone[0].key} fits nowhere else" if tried.gone else ""
+            return f"{tried.gone[0].name} fits nowhere else" if tried.gone else ""
 
         return self._search(CONSOLIDATE, job, order, judge)
 
