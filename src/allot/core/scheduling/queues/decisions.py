@@ -336,34 +336,44 @@ class _Alike:
     ) -> Decision:
         """As `decide`."""
         (pod,) = unit.pods
-        cluster = self._cluster
-        state = (cluster.changes.position, cluster.device_changes.position, cluster.promises)
-        if state != self._state:
-            self._state = state
+        if self._now_is() != self._state:
             self._known.clear()
-        key = self._key(pod, settings)
+        key = self._key(pod, settings, now)
         known = self._known.get(key) if key is not None else None
-        if known is not None:
-            return Decision(refusals=(msgspec.structs.replace(known, pod=pod),))
-        found = decide(unit, settings, now)
-        if key is not None and found.refusals and not found.refusals[0].clean_ups:
-            self._known[key] = found.refusals[0]
-        return found
+        if known is None:
+            found = decide(unit, settings, now)
+            if key is not None and found.refusals and not found.refusals[0].clean_ups:
+                self._known[key] = found.refusals[0]
+            # What was tried out has left no trace.
+            self._state = self._now_is()
+            return found
+        explanation = known.explanation
+        if explanation and pod.spec.resource_claims:
+            # It names the claims of the other one.
+            first = known.pod.metadata
+            explanation = f"as for pod {first.namespace}/{first.name}, which is alike: {explanation}"
+        return Decision(refusals=(msgspec.structs.replace(known, pod=pod, explanation=explanation),))
 
-    def _key(self, pod: Pod, settings: Settings) -> object:
-        """Equal for pods that every node treats alike; None if that is not known. Of claims each pod has its own, with their names."""
-        profile = self._cluster.profiles.of(pod)
+    def _now_is(self) -> tuple[int, int, int]:
+        cluster = self._cluster
+        return cluster.changes.position, cluster.device_changes.position, cluster.promises
+
+    def _key(self, pod: Pod, settings: Settings, now: float) -> object:
+        """Equal for pods that every node treats alike; None if that is not known."""
+        cluster = self._cluster
+        profile = cluster.profiles.of(pod)
         if (
-            pod.spec.resource_claims
-            or pod.spec.node_name
+            pod.spec.node_name
             or profile.volume_claims
-            or pod_key(pod) in self._cluster.kept
-            or self._cluster.promised_to(pod)
-            or looks_around(self._cluster, profile, settings)
-            or (self._cluster.devices is not None and self._cluster.devices.fit(pod) is not None)
+            or pod_key(pod) in cluster.kept
+            or cluster.promised_to(pod)
+            or looks_around(cluster, profile, settings)
         ):
             return None
-        return profile.shape, pod.spec.priority, id(settings)
+        fit = cluster.devices.fit(pod, None, now) if cluster.devices is not None else None
+        if fit is not None and (isinstance(fit, Status) or fit.key is None):
+            return None
+        return profile.shape, None if fit is None else fit.key, pod.spec.priority, id(settings)
 
 
 def _gone_text(found: Takeover, task: Task, job: Job, shares: Mapping[str, str]) -> str:
