@@ -123,7 +123,7 @@ fuzz: $(READY)
 
 # Controllers that are killed between any two writes: 200 seeds of each law.
 crashes: $(READY)
-	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist worksteal tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py
+	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist worksteal tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py tests/core/autoscaling
 	ALLOT_KILL_ROUNDS=40 $(BIN)/pytest --quiet --timeout 0 tests/node/test_agent_kills.py
 
 nightly: steady escapes crashes fuzz

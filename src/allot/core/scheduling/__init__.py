@@ -43,6 +43,7 @@ from allot.core.scheduling.queueing.queue import group_key, group_name_of
 from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDERS, QueueOrder
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling.supposing import Supposing, put_into_force
 
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
@@ -92,6 +93,7 @@ __all__ = (
     "Settled",
     "Spread",
     "Status",
+    "Supposing",
     "TopologyTerms",
     "Tree",
     "Unit",
@@ -116,6 +118,7 @@ __all__ = (
     "minimum_of",
     "one_of_class",
     "preempt",
+    "put_into_force",
     "refusal_text",
     "spreads_of",
     "static_refusal",

@@ -552,6 +552,10 @@ class Machine:
         """Pods that have been held back for longer than their users can be expected to know; each told once."""
         return self.queue.long_gated(now, grace_s)
 
+    def waiting(self) -> list[Unit]:
+        """All that wants a place and is not held back, the most important first, then the oldest."""
+        return [unit for _, unit in sorted(self.queue.units(), key=_importance)]
+
     def unit_of(self, key: str) -> Unit | None:
         """What would be decided together with a pod, by its key, or for a group (`group_key`); None if it does not wait."""
         found = self.queue.unit_of(key)
@@ -670,6 +674,12 @@ def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decisi
     explained = ". ".join(text for text in (first.explanation, said) if text)
     first = msgspec.structs.replace(first, victims=(*first.victims, *victims), explanation=explained)
     return msgspec.structs.replace(decision, refusals=(first, *others))
+
+
+def _importance(found: tuple[int, Unit]) -> tuple[int, str, str]:
+    priority, unit = found
+    ages = [(pod.metadata.creation_timestamp or "", name_of(pod)) for pod in unit.pods]
+    return -priority, *min(ages)
 
 
 def _on_node(pod: Pod, node: str) -> Pod:
