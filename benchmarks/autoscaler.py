@@ -34,7 +34,7 @@ NODES = 200 if QUICK else 2000
 PODS = 100 if QUICK else 1000
 CANDIDATES = 50 if QUICK else 500
 MODELS = (("a100-40", "40Gi"), ("a100-80", "80Gi"), ("h100", "80Gi"), ("l4", "24Gi"), ("b200", "180Gi"))
-RUNS = 5
+RUNS = 2
 T = TypeVar("T")
 
 
@@ -56,7 +56,7 @@ def device(number: int, model: str, memory: str) -> api.Device:
 def node(name: str, gpus: int, model: int, cpus: int) -> Template:
     """A node with GPUs, of a kind."""
     amounts = {"cpu": str(cpus), "memory": f"{cpus * 8}Gi", "pods": "110"}
-    slices = ()
+    slices: tuple[api.ResourceSlice, ...] = ()
     if gpus:
         pool = api.ResourcePool(name=name, generation=1, resource_slice_count=1)
         devices = tuple(device(number, *MODELS[model]) for number in range(gpus))

@@ -17,7 +17,7 @@ from allot.core.autoscaling.expanders import Expander, Option
 from allot.core.autoscaling.pools import Pool
 from allot.core.autoscaling.trying import NewNode, Trying
 from allot.core.autoscaling.usage import used_parts
-from allot.core.scheduling import Unit
+from allot.core.scheduling import Placement, Unit
 
 # So many of the pools that suit a unit, those that seem cheapest for it, are compared by filling a node of each.
 _COMPARED_MAX = 3
@@ -50,6 +50,8 @@ class Filling:
         self._demands: dict[int, Amounts] = {}
         self._values: dict[int, int] = {}
         self.nodes: list[NewNode] = []
+        # Of each unit, in their order.
+        self.placements: list[tuple[Placement, ...]] = []
 
     def begin_after(self, nodes: Sequence[NewNode]) -> None:
         """These have been bought before."""
@@ -61,6 +63,7 @@ class Filling:
         """For as many of these units as can be helped, in their order."""
         waiting = dict(enumerate(units))
         self._demands, self._values = {}, {}
+        self.placements = [()] * len(units)
         while waiting and self._left > 0:
             index = next(iter(waiting))
             if waiting[index].is_lone:
@@ -154,8 +157,11 @@ class Filling:
         mark = self._trying.supposing.mark
         node = self._trying.add(pool, self._number(pool))
         for each in pattern:
-            if not self._trying.placed(waiting[each], (node.name,)):
+            self.placements[each] = self._trying.placed(waiting[each], (node.name,))
+            if not self.placements[each]:
                 self._trying.supposing.undo(mark)
+                for one in pattern:
+                    self.placements[one] = ()
                 return False
         self._counts[pool.name] += 1
         self._left -= 1
@@ -209,7 +215,8 @@ class Filling:
             return
         mark = self._trying.supposing.mark
         nodes = self._add(counts)
-        if not self._trying.placed(unit):
+        self.placements[index] = self._trying.placed(unit)
+        if not self.placements[index]:
             self._trying.supposing.undo(mark)
             return
         for node in nodes:
@@ -275,7 +282,9 @@ class Filling:
             shape = self._trying.shape(unit)
             if not unit.is_lone or (shape is not None and shape in full):
                 continue
-            if self._trying.placed(unit, names):
+            placements = self._trying.placed(unit, names)
+            if placements:
+                self.placements[index] = placements
                 del waiting[index]
             elif shape is not None:
                 full.add(shape)

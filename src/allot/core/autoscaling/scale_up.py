@@ -26,8 +26,10 @@ MAX_REACHED = "max node group size reached"
 TOTAL_REACHED = "max cluster size reached"
 # How often nodes are bought for those whom the scheduler's own choice has left without a place.
 _STAGES_MAX = 8
+# Units for which the scheduler's own choice is asked again on all new nodes.
+_FREELY_MAX = 100
 # Questions that trying to do with fewer nodes may cost.
-_IMPROVING_MAX = 3000
+_IMPROVING_MAX = 1000
 
 
 class Upcoming(msgspec.Struct, frozen=True):
@@ -190,7 +192,8 @@ class _Planner:
         self, units: Sequence[Unit], pools: Sequence[Pool]
     ) -> tuple[dict[str, tuple[Placement, ...]], Sequence[NewNode], bool]:
         """Bought in stages: what the scheduler, by its own choice, leaves without a place on the nodes so far gets nodes of its own. To
-        begin again with all nodes would buy more: the more there are, the wider the scheduler spreads what it has not placed yet."""
+        begin again with all nodes would buy more: the more there are, the wider the scheduler spreads what it has not placed yet. Of very
+        many, the places that were found when nodes were filled are taken; who finds none in the end is helped in the next round."""
         placements: dict[str, tuple[Placement, ...]] = {}
         nodes: list[NewNode] = []
         wanting = list(units)
@@ -199,7 +202,10 @@ class _Planner:
             filling = Filling(self._trying, pools, self._supplies, self._nodes_max, self._expander, self._refused)
             filling.begin_after(nodes)
             filling.buy(wanting)
-            new, found = self._with_fewer(wanting, filling.nodes, base)
+            if len(wanting) > _FREELY_MAX:
+                new, found = filling.nodes, filling.placements
+            else:
+                new, found = self._with_fewer(wanting, filling.nodes, base)
             nodes += new
             pairs = zip(wanting, found, strict=True)
             placements |= {unit_name(unit): each for unit, each in pairs if each}

@@ -6,7 +6,8 @@ asks the machine about another cluster than the one there is: plans, the autosca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
@@ -49,6 +50,25 @@ class Supposing:
             self._claims.put_slice(slice_)
             self._undo.append(lambda name=slice_.metadata.name: self._claims.delete_slice(name))  # type: ignore[misc]
 
+    def remove_node(self, node: core_v1.Node, slices: tuple[api.ResourceSlice, ...]) -> None:
+        """A node is not there, nor are its devices."""
+        for slice_ in slices:
+            self._claims.delete_slice(slice_.metadata.name)
+        self._cluster.delete_node(node.metadata.name)
+
+        def put_back() -> None:
+            self._cluster.put_node(node)
+            for slice_ in slices:
+                self._claims.put_slice(slice_)
+
+        self._undo.append(put_back)
+
+    def without(self, pods: Sequence[core_v1.Pod]) -> None:
+        """These pods have left their nodes and hold no devices; they can be placed again."""
+        context = self._cluster.without(pods, anew=True)
+        context.__enter__()
+        self._undo.append(lambda: _close(context))
+
     def place(self, placement: Placement) -> None:
         """A decision is in force."""
         before = put_into_force(self._cluster, self._claims, placement)
@@ -60,6 +80,10 @@ class Supposing:
                 self._claims.put_claim(claim)
 
         self._undo.append(take_back)
+
+
+def _close(context: AbstractContextManager[None]) -> None:
+    context.__exit__(None, None, None)
 
 
 def put_into_force(cluster: Cluster, claims: Claims, placement: Placement) -> list[api.ResourceClaim]:
