@@ -224,6 +224,8 @@ class SimulatedCloud:
         for machine in self._kept.machines.values():
             # A process before this one had them.
             machine.has_node = machine.has_devices = False
+            if machine.pool not in self._pools:
+                machine.state = State.DELETING
         self._keep()
         while True:
             for machine in list(self._kept.machines.values()):

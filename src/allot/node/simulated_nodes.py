@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from allot.client.api import Client
-from allot.client.errors import AlreadyExists, ApiError
+from allot.client.errors import AlreadyExists, ApiError, NotFound
 from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
@@ -311,6 +312,10 @@ class SimulatedNodes:
         self._facts.pop(name, None)
         if registration is not None:
             await registration.withdraw()
+            return
+        with suppress(NotFound):
+            # Of a process before this one.
+            await self._client.resource("", "v1", "nodes", namespaced=False).delete(name)
 
     async def _create_classes(self) -> None:
         """The device classes that come with the drivers, unless there are others of their names."""
