@@ -18,6 +18,7 @@ from allot.autoscaler.loop import Autoscaler
 from allot.autoscaler.options import AutoscalerOptions
 from allot.cli.component import Component, component_options, duration_option, options_of, run_component
 from allot.cli.errors import Unreadable
+from allot.cli.expanders import parse_expanders
 from allot.cli.output import talk
 from allot.client.informers import Informers
 from allot.core.advice.nearest import did_you_mean
@@ -43,14 +44,6 @@ class CloudConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cert: str = ""
     cacert: str = ""
     grpc_timeout: str = ""
-
-
-def _expanders(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    names = tuple(each.strip() for each in text.split(","))
-    for name in names:
-        if name not in EXPANDERS:
-            raise click.BadParameter(f"{name!r} is none: {did_you_mean(name, EXPANDERS)}")
-    return names
 
 
 def _fraction(_context: click.Context, _parameter: click.Parameter, text: str) -> Fraction:
@@ -90,7 +83,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     default="price",
     show_default=True,
     metavar="NAMES",
-    callback=_expanders,
+    callback=parse_expanders,
     help=f"Which set of nodes is bought, if several help: {', '.join(EXPANDERS)}; several in a row with commas.",
 )
 @click.option(
