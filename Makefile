@@ -104,6 +104,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/node.py
 	$(BIN)/python benchmarks/simulated_nodes.py
 	$(BIN)/python benchmarks/autoscalers.py
+	$(BIN)/python benchmarks/autoscaler.py
 	$(BIN)/python benchmarks/workloads.py
 	$(BIN)/python benchmarks/explain.py
 

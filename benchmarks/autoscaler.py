@@ -20,8 +20,10 @@ from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import Expander
 from allot.core.autoscaling.pools import MILLION, Pool, price_text
+from allot.core.autoscaling.scale_down import Candidate, plan_scale_down
 from allot.core.autoscaling.scale_up import plan_scale_up
 from allot.core.autoscaling.templates import Template
+from allot.core.autoscaling.trying import Memory
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct, ObjectMeta, OwnerReference
@@ -34,7 +36,7 @@ NODES = 200 if QUICK else 2000
 PODS = 100 if QUICK else 1000
 CANDIDATES = 50 if QUICK else 500
 MODELS = (("a100-40", "40Gi"), ("a100-80", "80Gi"), ("h100", "80Gi"), ("l4", "24Gi"), ("b200", "180Gi"))
-RUNS = 2
+RUNS = 5
 T = TypeVar("T")
 
 
@@ -191,9 +193,10 @@ def scale_up() -> None:
     what_if = WhatIfCluster(Snapshot(tuple(objects(PODS, lambda _number: 8)), 1000.0))
     offers = pools()
     expander = Expander(("price",), {each.name: each for each in offers})
+    memory = Memory()
     plan = measured(
         f"scale-up: {PODS} pods, {NODES} nodes, {len(offers)} pools",
-        lambda: plan_scale_up(what_if.machine, offers, expander, seconds=1000.0),
+        lambda: plan_scale_up(what_if.machine, offers, expander, seconds=1000.0, memory=memory),
     )
     helped = sum(each.is_helped for each in plan.expectations)
     nodes = sum(each.count for each in plan.purchases)
@@ -204,5 +207,20 @@ def scale_up() -> None:
     )
 
 
+def scale_down() -> None:
+    """500 nodes with a pod each that fits elsewhere."""
+    what_if = WhatIfCluster(Snapshot(tuple(objects(0, lambda number: 1 if number < 2 * CANDIDATES else 8)), 1000.0))
+    offer = Pool(name="pool", template=node("t", 8, 0, 96), price=MILLION, size=NODES, max_size=NODES)
+    candidates = [Candidate(f"node-{number:04d}", "pool") for number in range(CANDIDATES)]
+    slices = what_if.all(api.ResourceSlice)
+    plan = measured(
+        f"scale-down: {CANDIDATES} candidates of {NODES} nodes",
+        lambda: plan_scale_down(what_if.machine, candidates, [offer], slices, seconds=1000.0),
+    )
+    moves = sum(len(each.moves) for each in plan.removals)
+    print(f"  {len(plan.removals)} nodes can go, {moves} pods move; {len(plan.kept)} stay")
+
+
 if __name__ == "__main__":
     scale_up()
+    scale_down()

@@ -30,6 +30,7 @@ from allot.core.autoscaling.pools import Limits, Pool
 from allot.core.autoscaling.scale_down import Candidate, Removal, plan_scale_down
 from allot.core.autoscaling.scale_up import Purchase, ScaleUp, plan_scale_up
 from allot.core.autoscaling.templates import TO_BE_DELETED
+from allot.core.autoscaling.trying import Memory
 from allot.core.cel.data.times import SECOND, parse_duration, parse_timestamp
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model.core_v1 import Node, Pod
@@ -76,6 +77,7 @@ class Autoscaler:
         self._options = options
         settings = under(gates, Settings(preempts=False))
         self.machine = Machine(lambda _name: settings, gates)
+        self._memory = Memory()
         self._backoff = Backoff(options)
         self._groups = Groups(provider, clock, options, self._backoff, profile_template)
         self._events = EventRecorder(
@@ -260,6 +262,7 @@ class Autoscaler:
                 each for each in upcoming_of(states, slices) if each.template.node.metadata.name not in self._removing
             ],
             units=self._waiting(),
+            memory=self._memory,
         )
 
     def _waiting(self) -> list[Unit]:
@@ -354,6 +357,7 @@ class Autoscaler:
             rules=self._options.rules,
             threshold=self._options.scale_down_utilization_threshold,
             upcoming=[each.template for each in upcoming_of(states, slices)],
+            memory=self._memory,
         ).removals
 
     async def _remove(self, state: GroupState, removal: Removal) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from allot.core.autoscaling.evictable import SCALE_DOWN_DISABLED, Leaving, Rules, stays
 from allot.core.autoscaling.pools import Pool
 from allot.core.autoscaling.templates import Template
-from allot.core.autoscaling.trying import Trying
+from allot.core.autoscaling.trying import Memory, Trying
 from allot.core.autoscaling.utilization import held_devices, node_utilization
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -73,14 +73,15 @@ def plan_scale_down(
     threshold: Fraction = DEFAULT_THRESHOLD,
     upcoming: Sequence[Template] = (),
     removals_max: int = 0,
+    memory: Memory | None = None,
 ) -> ScaleDown:
     """Nodes that can go. The machine is as it was afterwards. upcoming: nodes that will be there, on which nobody counts but those who wait;
-    removals_max: no more than that at once, 0 for any number."""
-    trying = Trying(machine, seconds)
+    removals_max: no more than that at once, 0 for any number; memory: of plans for the same machine before."""
+    trying = Trying(machine, seconds, memory)
     with trying.open():
         for template in upcoming:
             trying.add_template(template)
-        trying.place_all(machine.waiting())
+        trying.place_there(machine.waiting())
         for template in upcoming:
             # What is not there yet is no place for those that run.
             node = replace(template.node, spec=replace(template.node.spec, unschedulable=True))

@@ -19,7 +19,7 @@ from allot.core.autoscaling.expanders import Expander
 from allot.core.autoscaling.filling import Filling
 from allot.core.autoscaling.pools import Limits, Pool
 from allot.core.autoscaling.templates import Template
-from allot.core.autoscaling.trying import NewNode, Trying, unit_name
+from allot.core.autoscaling.trying import Memory, NewNode, Trying, unit_name
 from allot.core.scheduling import Machine, Placement, Unit, explanation
 
 MAX_REACHED = "max node group size reached"
@@ -104,9 +104,11 @@ def plan_scale_up(
     limits: Limits | None = None,
     upcoming: Sequence[Upcoming] = (),
     units: Sequence[Unit] | None = None,
+    memory: Memory | None = None,
 ) -> ScaleUp:
-    """What to buy for the units that wait in a machine, or for these of them. The machine is as it was afterwards."""
-    trying = Trying(machine, seconds)
+    """What to buy for the units that wait in a machine, or for these of them. The machine is as it was afterwards. memory: of plans for the
+    same machine before."""
+    trying = Trying(machine, seconds, memory)
     waiting = machine.waiting() if units is None else list(units)
     nodes = len(machine.cluster.nodes) + len(upcoming)
     with trying.open():
@@ -133,7 +135,7 @@ class _Planner:
 
     def plan(self, units: Sequence[Unit]) -> ScaleUp:
         trying = self._trying
-        found = trying.place_all(units)
+        found = trying.place_there(units)
         rest = [unit for unit, placements in zip(units, found, strict=True) if not placements]
         there = {unit_name(unit): placements for unit, placements in zip(units, found, strict=True) if placements}
         bought, nodes, is_exact = self._bought(rest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -11,7 +11,9 @@ from allot.core.autoscaling.pools import Pool
 from allot.core.autoscaling.templates import Template
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import ClaimFit, Machine, Outcome, Placement, Status, Supposing, Unit
+from allot.core.scheduling import ClaimFit, Cluster, Machine, Outcome, Placement, Status, Supposing, Unit
+
+_REMEMBERED_MAX = 10_000
 
 
 class NewNode(msgspec.Struct, frozen=True):
@@ -30,11 +32,41 @@ def unit_name(unit: Unit) -> str:
     return f"{unit.pods[0].metadata.namespace}/{unit.pods[0].metadata.name}"
 
 
+class Memory:
+    """Which shapes no node had room for, and up to which change of the cluster that is known. Kept from one plan to the next, so that
+    only nodes that have changed since are asked again."""
+
+    def __init__(self) -> None:
+        # Positions in the logs of changes, and nodes on which others were tried out at the time.
+        self._refused: dict[Hashable, tuple[int, int, frozenset[str]]] = {}
+
+    def changed_since(self, cluster: Cluster, shape: Hashable) -> Collection[str] | None:
+        """The nodes that a shape has to be asked of; None if all."""
+        known = self._refused.get(shape)
+        # A promise that is broken changes no node.
+        if known is None or cluster.nominated:
+            return None
+        nodes, devices = cluster.changes.since(known[0]), cluster.device_changes.since(known[1])
+        return None if nodes is None or devices is None else nodes | devices | known[2]
+
+    def remember(self, cluster: Cluster, shapes: Iterable[Hashable], but_for: Iterable[str]) -> None:
+        """These have been refused by all nodes as they are now, but for some on which others had been placed by then."""
+        if len(self._refused) > _REMEMBERED_MAX:
+            self._refused.clear()
+        known = cluster.changes.position, cluster.device_changes.position, frozenset(but_for)
+        if not cluster.nominated:
+            self._refused |= dict.fromkeys(shapes, known)
+
+
 class Trying:
     """What is tried out on a machine. seconds: since 1970, for decisions that look at the time."""
 
-    def __init__(self, machine: Machine, seconds: float) -> None:
+    def __init__(self, machine: Machine, seconds: float, memory: Memory | None = None) -> None:
         self.machine = machine
+        self._memory = memory if memory is not None else Memory()
+        # Of those that are there, before anything was tried out: shapes that had no place.
+        self._refused_there: set[Hashable] = set()
+        self._taken_there: set[str] = set()
         self.cluster = machine.cluster
         self.seconds = seconds
         self.supposing = Supposing(machine.cluster, machine.claims)
@@ -51,6 +83,7 @@ class Trying:
             yield
         finally:
             self.supposing.undo()
+            self._memory.remember(self.cluster, self._refused_there, self._taken_there)
 
     # --- nodes ---
 
@@ -106,6 +139,25 @@ class Trying:
         for placement in outcome.placements:
             self.supposing.place(placement)
         return outcome.placements
+
+    def place_there(self, units: Sequence[Unit]) -> list[tuple[Placement, ...]]:
+        """Where units go on the nodes that there are. What is remembered of equal ones is not asked again."""
+        found: list[tuple[Placement, ...]] = []
+        for unit in units:
+            shape = self.shape(unit)
+            if shape is not None and shape in self._refused_there:
+                found.append(())
+                continue
+            changed = self._memory.changed_since(self.cluster, shape) if shape is not None else None
+            if changed is None:
+                placements = self.placed(unit)
+            else:
+                placements = self.placed(unit, changed) if changed else ()
+            self._taken_there |= {placement.node for placement in placements}
+            if not placements and shape is not None:
+                self._refused_there.add(shape)
+            found.append(placements)
+        return found
 
     def place_all(self, units: Sequence[Unit], among: Collection[str] | None = None) -> list[tuple[Placement, ...]]:
         """Where units go, one after the other. Those that are alike are not asked about once one of them has found no place."""

@@ -11,7 +11,7 @@ from allot.core.advice.planning.filling import create_objects
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import Expander
 from allot.core.autoscaling.pools import Pool, price_text
-from allot.core.autoscaling.scale_up import Expectation, ScaleUp, plan_scale_up
+from allot.core.autoscaling.scale_up import MAX_REACHED, Expectation, ScaleUp, plan_scale_up
 from allot.core.autoscaling.trying import unit_name
 from allot.core.scheduling import ObjectChange
 
@@ -55,7 +55,12 @@ def plan_purchase(
             what_if.machine.apply(ObjectChange(None, pod), 0.0)
     chosen = Expander(expander, {pool.name: pool for pool in pools})
     plan = plan_scale_up(what_if.machine, pools, chosen, seconds=what_if.now)
-    unhelped = {each.unit: None for each in plan.expectations if not each.is_helped}
+    # Of a pool that would help, more can be allowed: nothing is missing then.
+    unhelped = {
+        each.unit: None
+        for each in plan.expectations
+        if not each.is_helped and not any(MAX_REACHED in reason.reasons for reason in each.reasons)
+    }
     missing = _missing(what_if, unhelped, catalogue) if unhelped else []
     named = {unit for each in missing for unit in each.units}
     return PurchasePlan(
