@@ -16,6 +16,7 @@ from allot.autoscaler.options import AutoscalerOptions
 from allot.autoscaler.provider import POOL_LABEL, Provider, TemplateNode
 from allot.autoscaler.simulated_cloud import CloudPool, SimulatedCloud
 from allot.cli.up.cloud import cloud_pools
+from allot.client.api import PatchType
 from allot.client.errors import NotFound
 from allot.client.informers import Informers
 from allot.core.autoscaling.templates import Template
@@ -62,6 +63,8 @@ class ApiMachines:
         body["metadata"] = {"name": name, "labels": {**node.metadata.labels, POOL_LABEL: pool}}
         body["status"] = {**body["status"], "conditions": [{"type": "Ready", "status": "True"}]}
         await self._cluster.create("nodes", body)
+        # What the node lifecycle controller does when a node is ready.
+        await self._cluster.of("nodes").patch(name, {"spec": {"taints": None}}, PatchType.MERGE)
 
     async def publish(self, name: str) -> None:
         """Devices."""

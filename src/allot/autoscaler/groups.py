@@ -18,6 +18,8 @@ from allot.core.model.resource_v1 import ResourceSlice
 from allot.process.clock import Clock, rfc3339
 
 _HOUR_S = 3600.0
+# Taints of nodes that have come and are not for pods yet.
+_STARTING_TAINTS = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized")
 _NO_TEMPLATE = "the provider does not say what a node of it is, and there is none yet"
 # What a node of a hardware profile is, under a name; None if there is no such profile.
 ProfileTemplate = Callable[[str], Template | None]
@@ -60,7 +62,9 @@ def instance_name(instance: Instance) -> NodeName:
 
 
 def is_ready(node: Node) -> bool:
-    """Whether a node says that it is."""
+    """Whether a node says that it is, and those who watch it have noticed."""
+    if any(taint.key in _STARTING_TAINTS for taint in node.spec.taints):
+        return False
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
