@@ -19,13 +19,14 @@ from allot.autoscaler.backoff import Backoff
 from allot.autoscaler.draining import CannotDrain, Draining
 from allot.autoscaler.groups import Groups, GroupState, ProfileTemplate, instance_name, upcoming_of
 from allot.autoscaler.options import AutoscalerOptions
+from allot.autoscaler.priorities import PriorityReader
 from allot.autoscaler.provider import Instance, Provider, ProviderError
 from allot.autoscaler.reporting import Reporting
 from allot.client.api import Client
 from allot.client.errors import ApiError
 from allot.client.events import EventRecorder
 from allot.core.autoscaling.evictable import SCALE_UP_DELAY
-from allot.core.autoscaling.expanders import Expander
+from allot.core.autoscaling.expanders import PRIORITY, Expander
 from allot.core.autoscaling.pools import Limits, Pool
 from allot.core.autoscaling.scale_down import Candidate, Removal, plan_scale_down
 from allot.core.autoscaling.scale_up import Purchase, ScaleUp, plan_scale_up
@@ -85,6 +86,7 @@ class Autoscaler:
         )
         self._reporting = Reporting(client, clock, self._events, options, registry)
         self._draining = Draining(client, clock, self._events, provider, options)
+        self._priorities = PriorityReader(client, options.status_namespace)
         self._dice = Random(options.seed)
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
@@ -147,6 +149,8 @@ class Autoscaler:
                 await self._draining.clean_up(list(self._nodes.values()))
                 self._is_clean = True
             states = await self._groups.look(list(self._nodes.values()), self._slices.values())
+            if PRIORITY in self._options.expander:
+                await self._prioritize(states)
             await self._give_up_lost(states)
             await self._scale_up(states)
             self._scale_down(states, tasks)
@@ -160,6 +164,12 @@ class Autoscaler:
         except ApiError as error:
             _log.warning("status not written: %s", error)
         self.rounds += 1
+
+    async def _prioritize(self, states: Sequence[GroupState]) -> None:
+        priorities = await self._priorities.read()
+        for state in states:
+            if state.pool is not None:
+                state.pool = msgspec.structs.replace(state.pool, priority=priorities.of(state.name))
 
     # --- what never came ---
 
