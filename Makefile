@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint steady escapes crashes nightly bench bench-compare fuzz docs site format wheel lock clean
+.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site format wheel lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -26,9 +26,10 @@ help:
 	@echo "make check   format, lint, types, import rules, fast tests"
 	@echo "make lint    the same without tests"
 	@echo "make steady  all tests three times, those that start processes twenty times, while the processors are busy (SUITES, REPEATS, TESTS)"
-	@echo "make nightly what takes too long for every change: steady, escapes, crashes, fuzz"
+	@echo "make nightly what takes too long for every change: steady, escapes, crashes, kubectls, fuzz"
 	@echo "make escapes try 10,000 times each to lead the node agent out of its folders by links"
-	@echo "make crashes kill the controllers of workloads between any two writes, 200 seeds of each law; and agents, drivers, control planes"
+	@echo "make crashes kill controllers of workloads and schedulers of gangs between any two writes, 200 seeds of each law; and agents, drivers, control planes"
+	@echo "make kubectls  every test of the kubectl suite with every kubectl on every store"
 	@echo "make bench   measure speed and memory"
 	@echo "make bench-compare REF=commit  processor time per pod against another commit, in turn (PAIRS=10, OUTPUT=text|json)"
 	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
@@ -122,12 +123,18 @@ TARGET ?= apiserver
 fuzz: $(READY)
 	$(BIN)/python -m fuzz --requests $(N) --seed $(SEED) --target $(TARGET) $(if $(REPLAY),--replay $(REPLAY))
 
-# Controllers that are killed between any two writes: 200 seeds of each law.
+# Controllers and schedulers that are killed between any two writes: 200 seeds of each law.
 crashes: $(READY)
-	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist worksteal tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py tests/core/autoscaling
+	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist worksteal tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
+		tests/core/scheduling/groups/test_gang_laws.py tests/scheduler/test_gang_crash.py tests/core/autoscaling
 	ALLOT_KILL_ROUNDS=40 $(BIN)/pytest --quiet --timeout 0 tests/node/test_agent_kills.py
+	ALLOT_KILLS=50 $(BIN)/pytest --quiet --timeout 0 tests/e2e/test_durability.py
 
-nightly: steady escapes crashes fuzz
+# Every test of a command line with every kubectl on every store.
+kubectls: $(READY)
+	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist worksteal tests/e2e
+
+nightly: steady escapes crashes kubectls fuzz
 
 docs: $(READY)
 	$(BIN)/python docs/console.py

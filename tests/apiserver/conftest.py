@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from allot.apiserver.kinds.stored_forms import read_stored
 from allot.store.etcd import EtcdStore
 from allot.store.etcd_client import EtcdOptions
 from allot.store.memory import MemoryStore
@@ -47,6 +48,6 @@ async def any_server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
     else:
         etcd: EtcdServer = request.getfixturevalue("etcd_server")
         # A folder of keys for each test.
-        store = EtcdStore(EtcdOptions(servers=(etcd.address,), prefix=f"/apiserver{next(_prefixes)}"))
+        store = EtcdStore(EtcdOptions(servers=(etcd.address,), prefix=f"/apiserver{next(_prefixes)}"), read_stored)
     async with live_server(tmp_path, store) as live:
         yield live

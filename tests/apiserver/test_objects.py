@@ -468,3 +468,54 @@ async def test_duplicate_fields_are_told_also_when_the_same_spec_came_without(se
         warnings.append(answer.headers.get("Warning", ""))
     assert ["duplicate field" in warning for warning in warnings] == [False, True, False]
     assert "spec.containers[0].image" in warnings[1]
+
+
+@pytest.mark.parametrize("policies", [[], None, "absent"])
+async def test_an_autoscaler_that_lists_no_policy_is_refused_and_one_without_the_list_gets_the_default(
+    server: LiveServer, policies: Any
+) -> None:
+    rules = {"selectPolicy": "Max", **({} if policies == "absent" else {"policies": policies})}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 3, "behavior": {"scaleUp": rules}}
+    path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+    answer = await server.post(path, {"metadata": {"name": "web"}, "spec": spec})
+    if policies == []:
+        assert answer.status == 422
+        assert answer.json["message"].endswith(
+            "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy"
+        )
+        return
+    assert [each["type"] for each in answer.json["spec"]["behavior"]["scaleUp"]["policies"]] == ["Pods", "Percent"]
+    emptied = {"spec": {"behavior": {"scaleUp": {"policies": []}}}}
+    assert (await server.patch(f"{path}/web", emptied)).status == 422
+
+
+async def test_a_daemon_set_counts_its_templates_in_an_annotation(server: LiveServer) -> None:
+    """As kube-apiserver v1.37.0-rc.1 does, whatever a client writes there."""
+    path, name = "/apis/apps/v1/namespaces/default/daemonsets", "deprecated.daemonset.template.generation"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    made = (await server.post(path, {"metadata": {"name": "agent"}, "spec": spec})).json
+    assert made["metadata"]["annotations"] == {name: "1"}
+
+    async def patched(patch: dict[str, Any]) -> Any:
+        return (await server.patch(f"{path}/agent", patch)).json["metadata"]["annotations"][name]
+
+    assert await patched({"metadata": {"annotations": {name: "7"}}, "spec": {"revisionHistoryLimit": 3}}) == "1"
+    assert await patched({"metadata": {"annotations": None}, "spec": {"minReadySeconds": 1}}) == "1"
+    assert await patched({"spec": {"template": {"metadata": {"annotations": {"x": "y"}}}}}) == "2"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"podCIDR": "10.2.0.0/24"}, ["10.2.0.0/24"]),
+        ({"podCIDRs": ["10.2.0.0/24"]}, ["10.2.0.0/24"]),
+        ({"podCIDR": "10.2.0.0/24", "podCIDRs": ["10.3.0.0/24"]}, ["10.2.0.0/24"]),
+    ],
+)
+async def test_a_node_has_its_network_in_both_fields(
+    server: LiveServer, given: dict[str, Any], expected: list[str]
+) -> None:
+    spec = (await server.post("/api/v1/nodes", {"metadata": {"name": "n"}, "spec": given})).json["spec"]
+    assert (spec["podCIDR"], spec["podCIDRs"]) == (expected[0], expected)

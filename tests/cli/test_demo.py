@@ -20,6 +20,8 @@ from allot.devices.catalogue import find_profile
 NAMES = list(demos())
 # These depend on how much there is; the others can be played on one cluster that has everything.
 ALONE = ("one-gpu", "mig", "gang", "topology")
+# Played by tests/e2e/test_queues.py, which goes on where it ends.
+ELSEWHERE = ("queues",)
 NODES = {
     "nodes": [
         {"name": "gpus", "profile": "a3-ultragpu-8g", "drivers": {"cpu": {}}},
@@ -63,7 +65,7 @@ def test_a_demonstration_plays_to_its_end_on_a_cluster_of_its_own(name: str, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ALONE])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ALONE + ELSEWHERE])
 def test_a_demonstration_plays_to_its_end_on_a_cluster_that_is_there(name: str, tmp_path: Path, cluster: Path) -> None:
     assert "what to try next" in play(name, tmp_path, "--kubeconfig", str(cluster))
 

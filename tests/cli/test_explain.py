@@ -106,6 +106,7 @@ def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None
         "schedulerSaid",
         "node",
         "devices",
+        "queue",
     }
     assert found["changes"][0] == {
         "text": "delete pod default/other on node n, or wait until it ends",
@@ -113,6 +114,7 @@ def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None
         "node": "n",
         "patches": [{"action": "delete", "kind": "Pod", "namespace": "default", "name": "other"}],
         "expression": "",
+        "leaving": [],
     }
 
 
@@ -156,7 +158,9 @@ def test_what_is_not_there_is_refused_with_a_hint(dump: str) -> None:
 def test_a_kind_that_cannot_be_explained(dump: str) -> None:
     result = allot("explain", "node/n", "-f", dump)
     assert result.code == 2
-    assert result.stderr.startswith("error: kind 'node' cannot be explained: expected pod, claim, podgroup, deploy, ")
+    assert result.stderr.startswith(
+        "error: kind 'node' cannot be explained: expected pod, claim, podgroup, queue, deploy, "
+    )
 
 
 def test_a_dump_may_come_from_stdin_in_several_files_and_in_old_versions(tmp_path: Path) -> None:

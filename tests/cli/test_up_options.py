@@ -17,7 +17,7 @@ from allot.cli.commands.scheduler import scheduler
 from allot.cli.commands.up import up
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_text, parse_gates
-from allot.cli.serving import CannotServe
+from allot.cli.server_options import CannotServe
 from allot.cli.up.banner import announce
 from allot.cli.up.instance import AlreadyRunning, Instance, InstanceState
 from allot.cli.up.local_node import LocalNode, LocalOptions

@@ -7,7 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allot.core.model.core_v1 import Node
+from allot.core.model.resource_v1 import ResourceSlice
 from allot.devices.node_files import NodeSet, default_name, parse_node_file, read_node_file
+from allot.devices.node_templates import objects_of
 from allot.reading.errors import Unreadable
 
 FILE = b"""\
@@ -110,3 +113,29 @@ def test_names_of_nodes_are_made_of_the_profile() -> None:
         "p4d.24xlarge",
         "h100x8",
     ]
+
+
+def test_trays_are_numbered_through_eighteen_to_a_rack() -> None:
+    (found,) = parse_node_file(b"nodes: [{profile: gb200-nvl72, count: 20}]", "file").nodes
+    nodes = [each for each in objects_of(found) if isinstance(each, Node)]
+    cliques = [each.metadata.labels["nvidia.com/gpu.clique"] for each in nodes]
+    assert [cliques.count(each) for each in dict.fromkeys(cliques)] == [18, 2]
+    slices = [each for each in objects_of(found) if isinstance(each, ResourceSlice)]
+    devices = {
+        device.name
+        for each in slices
+        if each.spec.driver == "compute-domain.nvidia.com"
+        for device in each.spec.devices or ()
+    }
+    assert devices == {"channel-0", "daemon-0"}
+
+
+def test_a_rack_can_be_named_and_other_machines_have_none() -> None:
+    text = b"nodes: [{profile: gb200-nvl72, labels: {nvidia.com/gpu.clique: a.1}}, {profile: h100x8}]"
+    labels = [
+        each.metadata.labels.get("nvidia.com/gpu.clique")
+        for one in parse_node_file(text, "file").nodes
+        for each in objects_of(one)
+        if isinstance(each, Node)
+    ]
+    assert labels == ["a.1", None]

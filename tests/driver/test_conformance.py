@@ -15,7 +15,7 @@ from cli.command import allot
 DICE = Path(__file__).resolve().parents[2] / "examples" / "drivers" / "dice.py"
 
 
-def run_kit(driver: Path, *arguments: str) -> tuple[int, list[dict[str, str]], str]:
+def run_kit(driver: Path | str, *arguments: str) -> tuple[int, list[dict[str, str]], str]:
     """In this process; only the driver has one of its own."""
     result = allot("driver", "test", str(driver), "-o", "json", *arguments)
     return result.code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
@@ -75,6 +75,22 @@ def test_what_a_driver_does_not_do_is_skipped(only: str, tmp_path: Path) -> None
     module.write_text(_WHOLE)
     code, findings, errors = run_kit(module, "--whole-claims", "--only", only)
     assert (code, [finding["verdict"] for finding in findings]) == (0, ["skip"]), errors
+
+
+@pytest.mark.slow
+def test_a_driver_gets_the_objects_and_parameters_that_it_needs() -> None:
+    needs = ("--needs", str(DICE.with_name("compute-domain-needs.yaml")))
+    own = ("--", "--profile", "gb200-nvl72", "--driver-namespace", "default")
+    code, findings, errors = run_kit("allot.devices.computedomain", *needs, "--only", "can hold all devices", *own)
+    assert (code, [finding["verdict"] for finding in findings]) == (0, ["pass"]), errors
+
+
+@pytest.mark.parametrize("text", ["parameters: 3", "[1]", "kind: Pod", "apiVersion: v1\nkind: Pod\nmetadata: {}"])
+def test_needs_that_are_neither_objects_nor_parameters_are_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "needs.yaml"
+    file.write_text(text)
+    result = allot("driver", "test", str(DICE), "--needs", str(file))
+    assert result.code == 2 and "expected objects with apiVersion, kind and metadata.name" in result.stderr
 
 
 # What is broken, the code that breaks it, and the check that must notice.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from e2e.clusters import cluster, namespace
+from e2e.kube_cluster import kube_cluster
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
 from e2e.servers import STORES, ServerProcess
 from etcd_server import MISSING as NO_ETCD
@@ -38,14 +39,15 @@ def _setups() -> list[tuple[str, str]]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each test runs with the newest kubectl on SQLite, and with one of the other set-ups."""
-    shared = _setups()[1:]
-    if os.environ.get(_ALL) or len(shared) < 2:
+    """Set-ups share the tests; the newest kubectl on SQLite runs half of them."""
+    setups = _setups()
+    shared = [setups[0]] * len(setups[1:]) + setups[1:]
+    if os.environ.get(_ALL) or len(setups) < 2:
         return
     left_out = []
     for item in items:
         setup = item.callspec.params.get("kubectl") if isinstance(item, pytest.Function) and _varies(item) else None
-        if setup in shared:
+        if setup in setups:
             name = item.nodeid.partition("[")[0]
             if shared[zlib.crc32(name.encode()) % len(shared)] != setup:
                 left_out.append(item)
@@ -111,12 +113,31 @@ def three_nodes() -> Iterator[Path]:
         yield kubeconfig
 
 
+@pytest.fixture(scope="session")
+def three_kube_nodes() -> Iterator[Path]:
+    """The same around a real kube-apiserver, where KUBEBUILDER_ASSETS has one."""
+    with kube_cluster() as kubeconfig:
+        yield kubeconfig
+
+
 @pytest.fixture
 def user(three_nodes: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """kubectl on the cluster with three nodes, in a namespace of its own."""
-    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:50].strip("-")
-    with namespace(three_nodes, name) as made:
+    with namespace(three_nodes, _namespace_of(request)) as made:
         yield made
+
+
+@pytest.fixture(params=["three_nodes", "three_kube_nodes"], ids=["allot", "kube-apiserver"])
+def user_anywhere(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """kubectl on each of the clusters with three nodes, in a namespace of its own."""
+    with namespace(request.getfixturevalue(request.param), _namespace_of(request)) as made:
+        yield made
+
+
+def _namespace_of(request: pytest.FixtureRequest) -> str:
+    """A name that tells which test it is; one of the same name may still be on its way out."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:46].strip("-")
+    return f"{name}-{next(_numbers)}"
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import ssl
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +17,6 @@ import pytest
 
 from e2e.components import ASSETS, Caller, Component, component, gates
 from e2e.servers import ServerProcess, client_context
-from etcd_server import MISSING as NO_ETCD
-from etcd_server import find_etcd, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -132,60 +129,3 @@ def test_kube_scheduler_schedules_a_pod_with_a_claim(server_on: Callable[[str], 
     results = found["status"]["allocation"]["devices"]["results"]
     assert [(result["driver"], result["device"]) for result in results] == [(DRIVER, "gpu-0")]
     assert found["status"]["reservedFor"][0]["name"] == "worker"
-
-
-def test_kube_apiserver_finds_what_allot_wrote_into_etcd(tmp_path: Path) -> None:
-    binary = component("kube-apiserver")
-    if find_etcd() is None:
-        pytest.skip(NO_ETCD)
-    class_name, place = "kept-gpu", "/namespaces/kept"
-    paths = {
-        "/api/v1/namespaces": {"metadata": {"name": "kept"}},
-        f"/api/v1{place}/configmaps": {"metadata": {"name": "settings"}, "data": {"key": "value"}},
-        f"{RESOURCE}/deviceclasses": device_class(class_name),
-        f"{RESOURCE}/resourceslices": device_slice("kept-node"),
-        f"{RESOURCE}{place}/resourceclaims": {"metadata": {"name": "gpu"}, "spec": claim_spec(class_name)},
-        f"/api/v1{place}/pods": pod({"resourceClaimName": "gpu"}),
-    }
-    with ServerProcess("etcd", tmp_path) as server:
-        ours = Caller(server.url, client_context(server.kubeconfig))
-        written = {
-            f"{path}/{object_['metadata']['name']}": ours.create(path, object_) for path, object_ in paths.items()
-        }
-        tokens = tmp_path / "kube-apiserver-tokens.csv"
-        tokens.write_text('administrator-token,administrator,uid-1,"system:masters"\n')
-        keys, port = tmp_path / "data" / "pki", free_port()
-        arguments = [
-            *(
-                "--etcd-servers",
-                server.etcd_address,
-                "--secure-port",
-                str(port),
-                "--cert-dir",
-                str(tmp_path / "certificates"),
-            ),
-            *("--token-auth-file", str(tokens), "--authorization-mode=AlwaysAllow"),
-            *(
-                "--service-account-issuer=https://kubernetes.default.svc",
-                f"--service-account-key-file={keys / 'sa.pub'}",
-            ),
-            *(f"--service-account-signing-key-file={keys / 'sa.key'}", "--service-cluster-ip-range=10.96.0.0/16"),
-            # allot reads JSON.
-            *("--disable-admission-plugins=ServiceAccount", "--storage-media-type=application/json", *gates(binary)),
-        ]
-        unverified = ssl.create_default_context()
-        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-        theirs = Caller(f"https://127.0.0.1:{port}", unverified, {"Authorization": "Bearer administrator-token"})
-        with Component(binary, arguments, tmp_path) as running:
-            running.wait_for("kube-apiserver answers", lambda: theirs.get("/api/v1/namespaces/kept"))
-            for path, ours_written in written.items():
-                found = theirs.get(path)
-                assert found is not None, f"kube-apiserver does not find {path}"
-                for field in ("name", "uid", "creationTimestamp", "resourceVersion"):
-                    assert found["metadata"][field] == ours_written["metadata"][field], (path, field)
-                for part in ("spec", "data"):
-                    assert found.get(part) == ours_written.get(part), (path, part)
-            # And what it writes, allot finds.
-            theirs.create(f"/api/v1{place}/configmaps", {"metadata": {"name": "theirs"}, "data": {"a": "b"}})
-            found = running.wait_for("allot sees it", lambda: ours.get(f"/api/v1{place}/configmaps/theirs"))
-            assert found["data"] == {"a": "b"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import random
 import ssl
 import subprocess
@@ -24,7 +25,8 @@ import yaml
 
 from waiting import WAIT_S
 
-KILLS = 50
+# More of them on request: each takes about a second.
+KILLS = int(os.environ.get("ALLOT_KILLS", "16"))
 SEED = 20261115
 WRITERS = 8
 WATCHERS = 3
@@ -250,7 +252,7 @@ def acknowledged(writers: Sequence[Writer]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(120 + 8 * KILLS)
 async def test_nothing_is_lost_when_the_server_is_killed_under_concurrent_clients(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     server = Killable(tmp_path)
@@ -292,4 +294,4 @@ async def test_nothing_is_lost_when_the_server_is_killed_under_concurrent_client
         assert replayed(watcher.seen, dict(first)) == expected
         gone = {event.name for event in watcher.seen if event.type == "DELETED"}
         assert not [name for writer in writers for name in writer.deleted if name not in gone or name in objects]
-    assert acknowledged(writers) > 500, "nothing was tested"
+    assert acknowledged(writers) > 10 * KILLS, "nothing was tested"

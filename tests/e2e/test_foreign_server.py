@@ -5,7 +5,6 @@ On allot's API server always; on a real kube-apiserver where KUBEBUILDER_ASSETS 
 
 from __future__ import annotations
 
-import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from e2e.components import Caller, Component, component, gates
-from e2e.servers import ServerProcess, client_context
+from e2e.components import Caller, Component
+from e2e.kube_cluster import NO_ACCOUNTS, caller_of, kube_apiserver
+from e2e.servers import ServerProcess
 from e2e.test_components import DRIVER, RESOURCE, add_node, claim_spec, device_class, device_slice
-from etcd_server import MISSING as NO_ETCD
-from etcd_server import EtcdServer, find_etcd, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -73,60 +68,16 @@ class Cluster:
         assert self.caller.send("DELETE", path, {"gracePeriodSeconds": 0})[0] in (200, 202)
 
 
-def kube_apiserver(folder: Path, stack: ExitStack) -> tuple[Caller, Path]:
-    """A real one on an etcd of its own, and a kubeconfig for its administrator."""
-    binary = component("kube-apiserver")
-    if find_etcd() is None:
-        pytest.skip(NO_ETCD)
-    etcd = EtcdServer(folder)
-    etcd.start()
-    stack.callback(etcd.kill)
-    key = folder / "sa.key"
-    key.write_bytes(
-        rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        )
-    )
-    tokens, port = folder / "tokens.csv", free_port()
-    tokens.write_text(f'{TOKEN},administrator,uid-1,"system:masters"\n')
-    arguments = [
-        *("--etcd-servers", etcd.address, "--secure-port", str(port), "--cert-dir", str(folder / "certificates")),
-        *("--token-auth-file", str(tokens), "--authorization-mode=RBAC"),
-        *("--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}"),
-        *(f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.96.0.0/16"),
-        *("--disable-admission-plugins=ServiceAccount", *gates(binary)),
-    ]
-    running = stack.enter_context(Component(binary, arguments, folder))
-    unverified = ssl.create_default_context()
-    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-    url = f"https://127.0.0.1:{port}"
-    caller = Caller(url, unverified, {"Authorization": f"Bearer {TOKEN}"})
-    running.wait_for("kube-apiserver answers", lambda: caller.get("/api/v1/namespaces/default"))
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": url, "insecure-skip-tls-verify": True}}],
-                "users": [{"name": "u", "user": {"token": TOKEN}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
-        )
-    )
-    return caller, kubeconfig
-
-
 @pytest.fixture(scope="module", params=["allot", "kube-apiserver"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp(request.param)
     with ExitStack() as stack:
         if request.param == "allot":
             server = stack.enter_context(ServerProcess("sqlite", folder))
-            caller, kubeconfig = Caller(server.url, client_context(server.kubeconfig)), server.kubeconfig
+            caller, kubeconfig = caller_of(server.kubeconfig), server.kubeconfig
         else:
-            caller, kubeconfig = kube_apiserver(folder, stack)
+            kubeconfig = stack.enter_context(kube_apiserver(folder, NO_ACCOUNTS))
+            caller = caller_of(kubeconfig)
         add_node(caller, NODE)
         caller.create(f"{RESOURCE}/deviceclasses", device_class(CLASS))
         caller.create(f"{RESOURCE}/resourceslices", device_slice(NODE))

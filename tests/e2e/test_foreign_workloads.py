@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from e2e.components import Caller, Component
-from e2e.servers import ServerProcess, client_context
+from e2e.kube_cluster import NO_ACCOUNTS, caller_of, kube_apiserver
+from e2e.servers import ServerProcess
 from e2e.test_components import add_node
-from e2e.test_foreign_server import kube_apiserver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -92,9 +92,10 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with ExitStack() as stack:
         if request.param == "allot":
             server = stack.enter_context(ServerProcess("memory", folder))
-            caller, kubeconfig = Caller(server.url, client_context(server.kubeconfig)), server.kubeconfig
+            caller, kubeconfig = caller_of(server.kubeconfig), server.kubeconfig
         else:
-            caller, kubeconfig = kube_apiserver(folder, stack)
+            kubeconfig = stack.enter_context(kube_apiserver(folder, NO_ACCOUNTS))
+            caller = caller_of(kubeconfig)
         for name in NODES:
             add_node(caller, name)
         common = ["--kubeconfig", str(kubeconfig), "--port", "-1"]

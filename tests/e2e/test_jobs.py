@@ -49,6 +49,36 @@ spec:
       containers: [{name: main, image: busybox, command: [sh, -c, 'exit 42']}]
 """
 
+LEADER = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: leader}
+spec:
+  completions: 3
+  parallelism: 3
+  completionMode: Indexed
+  successPolicy: {rules: [{succeededIndexes: "0"}]}
+  template:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: busybox, command: [sh, -c, 'test $JOB_COMPLETION_INDEX = 0 || sleep 600']}]
+"""
+SHARDS = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: shards}
+spec:
+  completions: 4
+  parallelism: 4
+  completionMode: Indexed
+  backoffLimitPerIndex: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: busybox, command: [sh, -c, 'test $JOB_COMPLETION_INDEX != 2']}]
+"""
+
 
 @pytest.fixture(scope="module")
 def kubectl() -> Iterator[Kubectl]:
@@ -82,7 +112,8 @@ def test_an_indexed_job_trains_on_as_many_gpus_as_there_are(kubectl: Kubectl) ->
     until(lambda: not statuses(kubectl, "train"))
 
 
-def test_a_job_fails_is_suspended_resumed_and_deleted(kubectl: Kubectl) -> None:
+def test_a_job_fails_is_suspended_resumed_and_deleted(user_anywhere: Kubectl) -> None:
+    kubectl = user_anywhere
     kubectl.apply(PICKY)
     kubectl("wait", "--for=condition=Failed", "job/picky", WAIT)
     conditions = {one["type"]: one for one in kubectl.json("get", "job", "picky")["status"]["conditions"]}
@@ -103,7 +134,25 @@ def test_a_job_fails_is_suspended_resumed_and_deleted(kubectl: Kubectl) -> None:
     kubectl("delete", "pod", left["metadata"]["name"], "--grace-period=1", WAIT)
 
 
-def test_a_cron_job_is_taken_checked_and_started_by_hand(kubectl: Kubectl) -> None:
+def test_indexes_decide_whether_a_job_has_succeeded(user_anywhere: Kubectl) -> None:
+    kubectl = user_anywhere
+    kubectl.apply(LEADER + "---" + SHARDS)
+    kubectl("wait", "--for=condition=Complete", "job/leader", WAIT)
+    kubectl("wait", "--for=condition=Failed", "job/shards", WAIT)
+    leader, shards = (kubectl.json("get", "job", name)["status"] for name in ("leader", "shards"))
+    conditions = {one["type"]: (one["reason"], one["message"]) for one in leader["conditions"]}
+    told = ("SuccessPolicy", "Matched rules at index 0")
+    assert conditions == {"SuccessCriteriaMet": told, "Complete": told} and leader["completedIndexes"] == "0"
+    conditions = {one["type"]: (one["reason"], one["message"]) for one in shards["conditions"]}
+    told = ("FailedIndexes", "Job has failed indexes")
+    assert conditions == {"FailureTarget": told, "Failed": told}
+    assert (shards["completedIndexes"], shards["failedIndexes"], shards["failed"]) == ("0,1,3", "2", 1)
+    for pod in kubectl.json("get", "pods")["items"]:
+        assert not pod["metadata"].get("finalizers"), pod["metadata"]["name"]
+
+
+def test_a_cron_job_is_taken_checked_and_started_by_hand(user_anywhere: Kubectl) -> None:
+    kubectl = user_anywhere
     refused = kubectl.fails("create", "cronjob", "bad", "--image=busybox", "--schedule=61 * * * *")
     assert "end of range (61) above maximum (59): 61" in refused
     kubectl("create", "cronjob", "tick", "--image=busybox", "--schedule=0 3 * * *", "--", "sh", "-c", "echo tick")
@@ -113,4 +162,4 @@ def test_a_cron_job_is_taken_checked_and_started_by_hand(kubectl: Kubectl) -> No
     until(lambda: "Saw a job that the controller did not create or forgot: tock" in kubectl("events"))
     kubectl("patch", "job", "tock", "-p", '{"spec":{"ttlSecondsAfterFinished":0}}')
     until(lambda: kubectl.run("get", "job", "tock").returncode == 1)
-    kubectl("delete", "namespace", "jobs", WAIT)
+    kubectl("delete", "namespace", kubectl.namespace, WAIT)

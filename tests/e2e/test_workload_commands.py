@@ -47,9 +47,9 @@ spec:
 
 
 @pytest.fixture
-def kubectl(user: Kubectl) -> Kubectl:
-    """kubectl on a cluster with three nodes."""
-    return user
+def kubectl(user_anywhere: Kubectl) -> Kubectl:
+    """kubectl on a cluster with three nodes, of allot or around a real kube-apiserver."""
+    return user_anywhere
 
 
 def table(kubectl: Kubectl, *arguments: str) -> tuple[list[str], list[list[str]]]:

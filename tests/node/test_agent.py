@@ -305,7 +305,15 @@ def test_pods_outlive_a_killed_agent_and_orphans_are_removed(cluster: Cluster, t
     (tmp_path / "gone").touch()
     wait_for("the end of one", lambda: not Path(f"/proc/{pids['ends']}").exists())
     assert all(Path(f"/proc/{pids[name]}").exists() for name in ("survivor", "orphan"))
+    # As after a change of the node's address.
+    address = cluster.get("pod", "survivor", "{.status.hostIP}")
+    moved = [
+        {"op": "replace", "path": "/status/hostIP", "value": "192.0.2.1"},
+        {"op": "replace", "path": "/status/hostIPs", "value": [{"ip": "192.0.2.1"}]},
+    ]
+    cluster.run("patch", "pod", "survivor", "--subresource=status", "--type=json", "-p", json.dumps(moved))
     cluster.start_node()
+    wait_for("the address", lambda: cluster.get("pod", "survivor", "{.status.hostIPs[*].ip}") == address)
     cluster.phase("ends", "Failed")
     assert cluster.get("pod", "ends", "{.status.containerStatuses[0].state.terminated.exitCode}") == "9"
     assert cluster.get("pod", "survivor", "{.status.containerStatuses[0].restartCount}") == "0"

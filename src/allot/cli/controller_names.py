@@ -5,12 +5,16 @@ from __future__ import annotations
 import click
 
 from allot.cli.errors import Unreadable
-from allot.controllers.table import UnknownController, select
 from allot.core.features import ALL_GATES
 
 
 def _patterns(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
     patterns = tuple(filter(None, (part.strip() for part in value.split(","))))
+    if patterns == ("*",):
+        return patterns
+    # Imported when names are given: it is all controllers.
+    from allot.controllers.table import UnknownController, select
+
     try:
         select(patterns, ALL_GATES)
     except UnknownController as error:

@@ -108,8 +108,8 @@ def _hints(source: SnapshotSource, without_cluster: str = _HINT_WITHOUT_CLUSTER)
 def _running_here(source: SnapshotSource) -> str:
     """How to reach the cluster of this machine, if one runs and nobody has named another one; else empty."""
     if source.kubeconfig is None and not source.context:
-        # Imported late: a server's modules, for a question to which nobody has told the cluster.
-        from allot.cli.serving import default_data_dir
+        # Imported late: for a question that names no cluster.
+        from allot.cli.data_dir import default_data_dir
         from allot.cli.up.instance import Instance
 
         state = Instance(default_data_dir()).running()

@@ -9,6 +9,7 @@ import msgspec
 
 from allot.controllers import (
     clusterroleaggregation,
+    computedomain,
     coscheduling,
     cronjob,
     daemonset,
@@ -76,6 +77,12 @@ CONTROLLERS: tuple[Row, ...] = (
         name="coscheduling-controller",
         account="coscheduling-controller",
         make=coscheduling.make,
+        is_upstream=False,
+    ),
+    Row(
+        name="compute-domain-controller",
+        account="compute-domain-controller",
+        make=computedomain.make,
         is_upstream=False,
     ),
     Row(name="persistentvolume-binder-controller", account="persistent-volume-binder", make=volumes.make_binder),

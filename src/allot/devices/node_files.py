@@ -25,6 +25,7 @@ import msgspec
 from allot.core.advice.places import Places, nearest_place
 from allot.core.validation import formats
 from allot.devices.catalogue import Profile, UnknownProfile, find_profile
+from allot.devices.profiles.nvlink import rack_labels
 from allot.devices.simulation import Settings, SettingsError, SimulatedDrivers
 from allot.reading.documents import parse_documents
 from allot.reading.errors import Unreadable
@@ -62,6 +63,11 @@ class NodeSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The names of all nodes."""
         first = self.name or default_name(self.profile)
         return (first,) if self.count == 1 else tuple(f"{first}-{index}" for index in range(self.count))
+
+    def labels_by_node(self, profile: Profile) -> Mapping[str, Mapping[str, str]]:
+        """What tells the nodes apart: the rack that each is in, where NVLink joins machines."""
+        machines = profile.machine.nvlink_domain_machines if profile.machine is not None else 1
+        return rack_labels(self.name or default_name(self.profile), self.names, machines)
 
     def resolved(self) -> tuple[Profile, SimulatedDrivers]:
         """What the nodes are; UnknownProfile, SettingsError."""

@@ -27,8 +27,9 @@ def objects_of(nodes: NodeSet) -> Iterator[APIStruct]:
         "pods": Quantity.from_int(PODS_MAX),
     }
     taints = tuple(Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in nodes.taints)
+    racks = nodes.labels_by_node(profile)
     for name in nodes.names:
-        labels = {HOSTNAME: name, **_SYSTEM, **profile.labels, **nodes.labels}
+        labels = {HOSTNAME: name, **_SYSTEM, **profile.labels, **racks.get(name, {}), **nodes.labels}
         yield Node(
             metadata=ObjectMeta(name=name, labels=labels),
             spec=NodeSpec(taints=taints),

@@ -20,6 +20,9 @@ from allot.core.model.resource_v1 import DeviceClass
 from allot.core.validation.formats import dns_subdomain
 from allot.devices.catalogue import Profile
 from allot.devices.command import UsageError
+from allot.devices.computedomain import classes as compute_domain_classes
+from allot.devices.computedomain.driver import ComputeDomainDriver
+from allot.devices.computedomain.imex import SimulatedImex
 from allot.devices.cpu import classes as cpu_classes
 from allot.devices.cpu.driver import CpuDriver
 from allot.devices.cpu.inventory import GroupBy, Mode, Publishing
@@ -101,6 +104,10 @@ class TpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     worker_hostnames: tuple[str, ...] = ("localhost",)
 
 
+class ComputeDomainSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """None yet."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Of the drivers of a machine. None: as its devices say; False: none; True: with the settings that it has without any."""
 
@@ -108,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nic: NicSettings | bool | None = None
     cpu: CpuSettings | bool | None = None
     tpu: TpuSettings | bool | None = None
+    computedomain: ComputeDomainSettings | bool | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -128,7 +136,7 @@ class SimulatedDrivers:
 
     def __init__(self, profile: Profile, settings: Settings = Settings()) -> None:  # noqa: B008
         self._makers: dict[str, MakeDriver] = {}
-        # Of each driver: gpu, nic, cpu or tpu.
+        # Of each driver: gpu, nic, cpu, tpu or computedomain.
         self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
@@ -207,6 +215,11 @@ class _OnlyName:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    @property
+    def client(self) -> Client:
+        """Nobody is asked anything."""
+        raise AssertionError("a driver that does not run asks the API server")
 
     def prepared(self) -> tuple[()]:
         """Nothing."""
@@ -304,6 +317,13 @@ def _tpu_maker(profile: Profile, settings: TpuSettings) -> tuple[str, MakeDriver
     return TpuDriver.name, make
 
 
+def _compute_domain_maker(_profile: Profile, _settings: ComputeDomainSettings) -> tuple[str, MakeDriver]:
+    def make(_node: str, folder: Path) -> Driver:
+        return ComputeDomainDriver(SimulatedImex(folder))
+
+    return ComputeDomainDriver.name, make
+
+
 _KINDS = (
     _Kind(
         "gpu",
@@ -337,5 +357,13 @@ _KINDS = (
         TpuSettings(),
         lambda _settings: tpu_classes.device_classes(),
         _tpu_maker,
+    ),
+    _Kind(
+        "computedomain",
+        "NVLink to other machines",
+        lambda profile: profile.machine is not None and profile.machine.nvlink_domain_machines > 1,
+        ComputeDomainSettings(),
+        lambda _settings: compute_domain_classes.device_classes(),
+        _compute_domain_maker,
     ),
 )

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from allot.client.api import Client
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.model.resource_v1 import Device, DeviceAttribute, NetworkDeviceData
 from allot.driver.cdi import Edits
@@ -44,6 +45,10 @@ class Node(Protocol):
     @property
     def name(self) -> str:
         """The node that the driver runs on."""
+
+    @property
+    def client(self) -> Client:
+        """The way to the API server, with the driver's own rights. Only on the event loop, so from `async` methods."""
 
     def prepared(self) -> tuple[PreparedClaim, ...]:
         """The claims that are prepared now, or were begun."""

@@ -159,6 +159,11 @@ class Plugin:
         """The node."""
         return self.options.node_name
 
+    @property
+    def client(self) -> Client:
+        """The API server."""
+        return self._client
+
     def prepared(self) -> tuple[PreparedClaim, ...]:
         """Claims that are prepared or begun."""
         return tuple(prepared_claim(record) for record in self.checkpoint)

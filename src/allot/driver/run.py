@@ -18,7 +18,6 @@ from typing import NoReturn
 import msgspec
 
 from allot.client.api import Client
-from allot.client.http import HttpTransport
 from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 from allot.driver.driver import Driver
 from allot.driver.plugin import DriverFailed, Options, running
@@ -136,6 +135,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run(driver: Driver, options: Options, kubeconfig: Path | None) -> None:
+    # Imported by those that run: it takes half of the time of importing the SDK, which is also imported to look at a driver.
+    from allot.client.http import HttpTransport
+
     clock, ids = SystemClock(), SystemIds()
     connection = connection_from_environment(os.environ, kubeconfig=kubeconfig)
     transport = HttpTransport(connection, clock, ids, environ=os.environ, user_agent=driver.name)

@@ -9,6 +9,7 @@ from typing import Any
 from allot.client.api import Client, PatchType
 from allot.client.errors import ApiError, Conflict, NotFound
 from allot.client.events import EventRecorder, Reference
+from allot.core.lifecycle.pod_status import addresses_replaced
 from allot.core.model.core_v1 import Pod
 
 _log = logging.getLogger("allot.node")
@@ -51,10 +52,8 @@ class Reports:
     async def write_status(self, pod: Pod, status: Mapping[str, Any]) -> Object | None:
         """Write a pod's status; the pod as it is then, None if it is no longer there. ApiError if it cannot be written."""
         metadata = pod.metadata
-        if pod.status.pod_ips and status.get("podIPs"):
-            # Lists of addresses are merged by address: one that the pod has no more would stay.
-            status = {**status, "podIPs": [*status["podIPs"], {"$patch": "replace"}]}
-        patch = {"metadata": {"uid": metadata.uid}, "status": status}
+        written = [name for name, known in (("podIPs", pod.status.pod_ips), ("hostIPs", pod.status.host_ips)) if known]
+        patch = {"metadata": {"uid": metadata.uid}, "status": addresses_replaced(status, written)}
         try:
             return await self._pods.patch(
                 metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"

@@ -117,6 +117,10 @@ class _NodeDevices:
             self._preparer = self._make_preparer(self.root)
         return self._preparer
 
+    def is_waited_for(self, now: float) -> bool:
+        """Whether a pod asks again before long, because a driver could not prepare its claim yet."""
+        return now - self.used_at < IDLE_S and any(not each.is_prepared for each in self.preparer.records.values())
+
     def renew_preparer(self) -> ClaimPreparer:
         """A new one, which knows what the last one wrote."""
         self._preparer = None
@@ -256,7 +260,8 @@ class SimulatedDevices:
         now = self._clock.monotonic()
         awake = (node for node in self._nodes.values() if node.is_awake.is_set() and not node.users)
         idle = sorted(
-            (node for node in awake if not node.drivers.are_needed(node.state)), key=lambda node: node.used_at
+            (node for node in awake if not node.drivers.are_needed(node.state) and not node.is_waited_for(now)),
+            key=lambda node: node.used_at,
         )
         too_many = self._awake - self._awake_max
         for number, node in enumerate(idle):

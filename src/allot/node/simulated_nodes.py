@@ -84,6 +84,13 @@ class SimulatedSet(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeOptions
     machine: Machine
     drivers: Drivers
+    # Labels that not all have, by name; those that all have win.
+    labels: Mapping[str, Mapping[str, str]] = {}
+
+    def options_of(self, name: str) -> NodeOptions:
+        """What is said about one of them."""
+        labels = {**self.labels.get(name, {}), **self.node.labels}
+        return msgspec.structs.replace(self.node, name=name, labels=labels)
 
 
 class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,9 +192,7 @@ class SimulatedNodes:
         self._classes = client.typed(DeviceClass)
         self._set_of = {name: each for each in options.sets for name in each.names}
         self._registrations = {
-            name: Registration(
-                client, clock, msgspec.structs.replace(each.node, name=name), each.machine, lambda: self.port
-            )
+            name: Registration(client, clock, each.options_of(name), each.machine, lambda: self.port)
             for name, each in self._set_of.items()
         }
         self._registered: set[str] = set()

@@ -19,6 +19,7 @@ import msgspec
 from allot.client.api import Client, PatchType
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from allot.client.informer import Change, Informer
+from allot.core.lifecycle.pod_status import addresses_replaced
 from allot.http1.heads import HttpError
 from allot.http1.requests import Request, Response, Upgrade
 from allot.node.runtimes.port import RuntimeFailure, Streams
@@ -150,7 +151,8 @@ class StaticPods:
         status = self._status(name, pod)
         told = {"uid": metadata["uid"], **status}
         if self._written.get(name) != told:
-            patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+            replaced = addresses_replaced(status, found.get("status") or {})
+            patch = {"metadata": {"uid": metadata["uid"]}, "status": replaced}
             try:
                 await self._pods.patch(name, patch, PatchType.STRATEGIC, NAMESPACE, subresource="status")
             except NotFound:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from allot.core.scheduling import (
     Bound,
     Decision,
     DecisionFailed,
+    GroupOutcome,
     Machine,
     NotBound,
     Placement,
@@ -226,8 +227,7 @@ class Scheduler:
         self.nodes_evaluated += decision.nodes_evaluated
         self.search_steps += decision.search_steps
         self.metrics.decided(decision, now - started)
-        for placement in decision.placements:
-            self._tasks.create_task(self._write(placement, started))
+        writes = [self._tasks.create_task(self._write(placement, started)) for placement in decision.placements]
         for refusal in decision.refusals:
             self._reporter.event(refusal)
             if self._reporter.needs_writing(refusal):
@@ -236,7 +236,7 @@ class Scheduler:
             (decision.group, *decision.groups_below) if decision.group is not None else decision.groups_below
         ):
             assert outcome is not None, "left out above"
-            self._in_background(f"pod group {name_of(outcome.group)}", partial(self._reporter.write_group, outcome))
+            self._in_background(f"pod group {name_of(outcome.group)}", partial(self._report_group, outcome, writes))
         if _log.isEnabledFor(logging.INFO):
             log_decision(decision)
 
@@ -244,6 +244,16 @@ class Scheduler:
         if not await self._reporter.write(refusal):
             self.machine.retry(refusal.pod, self._clock.monotonic())
             self._news.set()
+
+    async def _report_group(self, outcome: GroupOutcome, writes: Sequence[asyncio.Task[None]]) -> None:
+        """That a group has what it needs is true, and written, when its pods are bound: a scheduler that ends before that leaves a group
+        which says that it never had it, so that what it holds is given back if it cannot be completed."""
+        if outcome.status == "True":
+            if writes:
+                await asyncio.wait(writes)
+            if not self.machine.has_minimum(outcome.group):
+                return
+        await self._reporter.write_group(outcome)
 
     # --- writing ---
 

@@ -1,4 +1,4 @@
-"""The store on etcd 3.5 or newer: keys and JSON values as kube-apiserver reads and writes them.
+"""The store on etcd 3.5 or newer: keys as kube-apiserver has them, and JSON values, which it reads whatever it writes itself.
 
 Holds no state of its own but a cache of decoded objects, so several API servers can share one etcd. The resourceVersion is not in
 the stored text: it is etcd's revision, known only afterwards, and is put into objects as they are read.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -35,18 +36,28 @@ VERSION_MIN = (3, 5)
 RANGE_MAX = 5_000
 CACHED_MAX = 20_000
 
-# What kube-apiserver puts before values that are not JSON.
-_PROTOBUF_MARK = b"k8s\x00"
+# A stored value -> the object in it, without resourceVersion and nobody else's; ValueError if it is not understood.
+Read = Callable[[bytes], Object]
+
+
+def read_json(raw: bytes) -> Object:
+    """An object that was stored as JSON, in the version in which it was stored."""
+    try:
+        decoded: Object = msgspec.json.decode(raw, type=dict)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is not a JSON object: {error}") from error
+    return decoded
 
 
 class StoredEntry(Entry):
     """An entry as etcd has it: without its resourceVersion, which is added when the object is first asked for."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_raw", "_read")
 
-    def __init__(self, key: str, raw: bytes, revision: int, kept: DecodedObjects) -> None:
+    def __init__(self, key: str, raw: bytes, revision: int, kept: DecodedObjects, read: Read) -> None:
         super().__init__(key, None, revision, None, kept)
         self._raw = raw
+        self._read = read
 
     @property
     def size_bytes(self) -> int:
@@ -59,20 +70,19 @@ class StoredEntry(Entry):
 
     def _decode(self) -> Object:
         try:
-            decoded: Object = msgspec.json.decode(self._raw)
+            decoded = self._read(self._raw)
             stamp(decoded, self.revision)
-        except (msgspec.DecodeError, AttributeError, TypeError) as error:
-            raise StoreUnavailable(
-                f"etcd key {self.key!r}: does not hold a Kubernetes object as JSON: {error}"
-            ) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StoreUnavailable(f"etcd key {self.key!r}: does not hold a Kubernetes object: {error}") from error
         return decoded
 
 
 class Entries:
     """Makes entries of what etcd sends, the same one for the same revision of a key, so that it is decoded only once."""
 
-    def __init__(self, prefix: str, decoded_bytes_max: int) -> None:
+    def __init__(self, prefix: str, decoded_bytes_max: int, read: Read) -> None:
         self._prefix = prefix
+        self._read = read
         self._kept = DecodedObjects(decoded_bytes_max)
         self._cached: dict[tuple[str, int], Entry] = {}
 
@@ -95,12 +105,7 @@ class Entries:
         key = self.key(kv.key)
         found = self._cached.get((key, kv.mod_revision))
         if found is None:
-            if kv.value.startswith(_PROTOBUF_MARK):
-                raise StoreUnavailable(
-                    f"etcd key {key!r}: holds protobuf; it was written by a kube-apiserver without "
-                    "--storage-media-type=application/json; set that and rewrite the objects"
-                )
-            found = StoredEntry(key, kv.value, kv.mod_revision, self._kept)
+            found = StoredEntry(key, kv.value, kv.mod_revision, self._kept, self._read)
             self._remember(found)
         return found
 
@@ -109,7 +114,7 @@ class Entries:
         found = self._cached.get((key, revision))
         if found is None:
             stamp(object_, revision)
-            found = StoredEntry(key, raw, revision, self._kept)
+            found = StoredEntry(key, raw, revision, self._kept, self._read)
             found._object = object_
             self._kept.admit(found)
             self._remember(found)
@@ -124,9 +129,12 @@ class Entries:
 class EtcdStore:
     """The store port on etcd."""
 
-    def __init__(self, options: EtcdOptions, *, decoded_bytes_max: int = 64 * 1024 * 1024) -> None:
+    def __init__(
+        self, options: EtcdOptions, read: Read = read_json, *, decoded_bytes_max: int = 64 * 1024 * 1024
+    ) -> None:
+        """read: understands what others have stored; what is stored from here is JSON."""
         self._client = EtcdClient(options)
-        self._entries = Entries(options.prefix.rstrip("/"), decoded_bytes_max)
+        self._entries = Entries(options.prefix.rstrip("/"), decoded_bytes_max, read)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from msgspec.structs import replace
 
 from allot.core.features import DEFAULT_GATES
-from allot.core.model.meta import Condition
+from allot.core.model.foreign_groups import (
+    COSCHEDULING,
+    VOLCANO,
+    CoschedulingPodGroup,
+    CoschedulingSpec,
+    VolcanoPodGroup,
+    VolcanoSpec,
+)
+from allot.core.model.meta import Condition, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroupStatus
 from allot.core.scheduling import Machine, ObjectChange
 from allot.core.scheduling.cluster import Cluster
@@ -209,6 +220,19 @@ def test_members_that_are_somewhere_already_draw_the_others() -> None:
     )
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_no_other_domain_would_leave_room_for_a_larger_gang(seed: int) -> None:
+    dice = random.Random(seed)
+    free = {f"r{number}": dice.randint(1, 5) for number in range(4)}
+    size = dice.randint(1, max(free.values()))
+    (rack,) = set(racks_of(racked(**free), in_a_rack(size, size)))
+
+    def largest_after(chosen: str) -> int:
+        return max(count - size * (name == chosen) for name, count in free.items())
+
+    assert largest_after(rack) == max(largest_after(name) for name, count in free.items() if count >= size)
+
+
 # --- a group that was placed by half ---
 
 
@@ -227,6 +251,43 @@ def test_a_group_that_is_placed_by_half_for_too_long_gives_back_what_it_has() ->
     assert late is not None
     assert [victim.pod.metadata.name for refusal in late.refusals for victim in refusal.victims] == ["p0"]
     assert "its 1 pods that have a node give it back" in late.refusals[0].explanation
+
+
+@pytest.mark.parametrize("timeout", [None, 20], ids=["no timeout", "a timeout"])
+def test_a_group_of_another_dialect_gives_back_after_its_own_timeout(timeout: int | None) -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES)
+    made.serve(COSCHEDULING)
+    spec = CoschedulingSpec(min_member=2, schedule_timeout_seconds=timeout)
+    group = CoschedulingPodGroup(metadata=ObjectMeta(name="g", namespace="ns", uid="u"), spec=spec)
+    labels = {"scheduling.x-k8s.io/pod-group": "g"}
+    half, wants = pod("p0", cpu="4", labels=labels, on="n1"), pod("p1", cpu="4", labels=labels)
+    for each in (node("n1"), group, half, wants):
+        made.apply(ObjectChange(None, each), 0.0)
+    first = made.next(0.0, 0.0)
+    assert first is not None and not any(refusal.victims for refusal in first.refusals)
+    at = made.next_at()
+    assert at == (timeout or 60.0)
+    late = made.next(at, at)
+    assert late is not None
+    assert [victim.pod.metadata.name for refusal in late.refusals for victim in refusal.victims] == ["p0"]
+
+
+def test_a_group_of_another_dialect_whose_other_pods_are_done_keeps_what_it_has() -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES)
+    made.serve(VOLCANO)
+    spec = VolcanoSpec(min_member=2)
+    group = VolcanoPodGroup(metadata=ObjectMeta(name="g", namespace="ns", uid="u"), spec=spec)
+    named = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
+    done = pod("p0", cpu="4", metadata=named, on="n1", status={"phase": "Succeeded"})
+    for each in (
+        *(node("n1"), group, done, pod("p1", cpu="4", metadata=named, on="n1")),
+        pod("p2", cpu="4", metadata=named),
+    ):
+        made.apply(ObjectChange(None, each), 0.0)
+    first = made.next(0.0, 0.0)
+    assert first is not None and not first.placements
+    late = made.next(STALE_AFTER_S + 1, STALE_AFTER_S + 1)
+    assert late is None or not any(refusal.victims for refusal in late.refusals)
 
 
 def test_a_group_that_was_complete_before_keeps_what_it_has() -> None:

@@ -44,6 +44,7 @@ def test_what_others_wrote_in_another_order_is_left_alone() -> None:
     owner = service("s", port(80, 8080))
     pods = [pod("a", "10.1.0.1"), pod("b", "10.1.0.2")]
     sync(store, owner, pods)
+    assert store.objects["s"]["subsets"][0]["ports"] == [{"port": 8080, "protocol": "TCP"}]
     store.objects["s"]["subsets"][0]["addresses"].reverse()
     store.objects["s"]["subsets"][0]["addresses"][0]["targetRef"]["resourceVersion"] = "7"
     assert sync(store, owner, pods) == []

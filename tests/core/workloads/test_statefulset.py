@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from allot.core.lifecycle.actions import Action, Create, Patch, RequeueAfter, Retry, Update
@@ -125,6 +126,8 @@ def test_the_first_look_makes_the_revision() -> None:
     actions = look(set_of(), revisions=())
     (made_,) = created(actions, "controllerrevisions")
     assert made_["revision"] == 1 and made_["data"]["spec"]["template"]["$patch"] == "replace"
+    # In Go's order: kube-apiserver compares it as text.
+    assert msgspec.json.encode(made_["data"]) == msgspec.json.encode(made_["data"], order="sorted")
     hash_ = made_["metadata"]["labels"]["controller.kubernetes.io/hash"]
     assert made_["metadata"]["name"] == f"x-{hash_}"
     assert created(actions)[0]["metadata"]["labels"]["controller-revision-hash"] == f"x-{hash_}"

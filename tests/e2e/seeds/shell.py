@@ -31,7 +31,7 @@ class Shell:
             "NO_COLOR": "1",
         }
 
-    def run(self, line: str) -> str:
+    def run(self, line: str, seconds_max: float = _SECONDS_MAX) -> str:
         """What a line that succeeds prints."""
         done = subprocess.run(
             ["sh", "-c", line],
@@ -41,7 +41,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=_SECONDS_MAX,
+            timeout=seconds_max,
         )
         assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}"
         return done.stdout

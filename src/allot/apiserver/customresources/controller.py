@@ -171,4 +171,5 @@ def _names(row: Served) -> tuple[str, str, str]:
 def _fingerprint(definition: Object) -> bytes:
     """Everything that rows are made from."""
     status: Any = definition.get("status") or {}
-    return msgspec.json.encode([definition.get("spec"), status.get("acceptedNames"), is_terminating(definition)])
+    told = [status.get("acceptedNames"), status.get("storedVersions")]
+    return msgspec.json.encode([definition.get("spec"), *told, is_terminating(definition)])

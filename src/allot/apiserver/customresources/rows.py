@@ -19,12 +19,16 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 # Nothing new while the definition goes away.
 _VERBS_TERMINATING = tuple(verb for verb in VERBS if verb != "create")
 _READ_WRITE = ("get", "patch", "update")
+# The schema of objects of which no field is unknown.
+_EVERYTHING: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def custom_rows(definition: Mapping[str, Any], schemas: Schemas) -> list[Served]:
     """The rows of a definition that was accepted."""
     stored = storage_version(definition)
-    versions = {str(one.get("name")): _version(one, schemas) for one in versions_of(definition)}
+    # Only definitions that were first written as v1beta1 may say so.
+    keeps_all = definition["spec"].get("preserveUnknownFields") is True
+    versions = {str(one.get("name")): _version(one, schemas, keeps_all=keeps_all) for one in versions_of(definition)}
     storage = versions.get(stored)
     if storage is None:
         return []
@@ -35,9 +39,11 @@ def custom_rows(definition: Mapping[str, Any], schemas: Schemas) -> list[Served]
     ]
 
 
-def _version(one: Mapping[str, Any], schemas: Schemas) -> CustomVersion:
+def _version(one: Mapping[str, Any], schemas: Schemas, *, keeps_all: bool) -> CustomVersion:
+    """A version; without a schema, too, no field of its objects is unknown."""
     raw = (one.get("schema") or {}).get("openAPIV3Schema") or {}
-    return CustomVersion(str(one.get("name")), raw, schemas.from_structural(raw))
+    fields = _EVERYTHING if keeps_all or not raw else raw
+    return CustomVersion(str(one.get("name")), raw, schemas.from_structural(fields))
 
 
 def _row(
@@ -52,7 +58,7 @@ def _row(
         resource,
         CustomStrategy(resource, version, storage),
         lambda: version.schema,
-        _convert(resource, version),
+        _convert(resource, version, definition),
         _scale(one),
         dict(version.raw),
         printer,
@@ -123,14 +129,17 @@ def _reader(steps: tuple[str, ...]) -> Callable[[Object], str]:
     return lambda object_: read_text(object_, steps)
 
 
-def _convert(resource: Resource, version: CustomVersion) -> Callable[[Object], Object] | None:
+def _convert(
+    resource: Resource, version: CustomVersion, definition: Mapping[str, Any]
+) -> Callable[[Object], Object] | None:
     """Stored objects in the version of the row: the name of the version, and what its schema says today.
 
-    Objects may have been stored when the schema had other fields and defaults; in the storage version, without
-    defaults, they are served as they are.
+    Objects may have been stored when the schema had other fields and defaults, and in another version; in the only
+    version that ever was stored, without defaults, they are served as they are.
     """
     has_defaults = any_schema(version.raw, lambda one: one.get("default") is not None)
-    if resource.version == resource.storage_version and not has_defaults:
+    stored = {*((definition.get("status") or {}).get("storedVersions") or ()), resource.storage_version}
+    if stored == {resource.version} and not has_defaults:
         return None
 
     def converted(object_: Object) -> Object:

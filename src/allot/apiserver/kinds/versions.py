@@ -1,7 +1,7 @@
 """Conversion of objects between the versions of a kind.
 
-Device allocation has its own converter in `core.model.convert`; autoscalers and events are converted here; the other
-kinds have the same schema in all their versions, so that only apiVersion changes. Input is never changed.
+Device allocation has its own converter in `core.model.convert`, definitions of custom resources in
+`core.customresources.older_definitions`; autoscalers and events are converted here; the other kinds have the same schema in all their versions, so that only apiVersion changes. Input is never changed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from allot.apiserver.kinds import autoscaler_versions, event_versions
 from allot.apiserver.resources import Object, Refused, Resource
+from allot.core.customresources.older_definitions import V1, V1BETA1, from_v1beta1
 from allot.core.model.convert import ConversionError, from_hub, to_hub
 from allot.core.model.kinds import UnknownKind, kind_of
 
@@ -21,6 +22,7 @@ _CONVERTERS: dict[tuple[str, str], _Converter] = {
     ("v1 Event", "events.k8s.io/v1"): event_versions.from_core,
     ("autoscaling/v1 HorizontalPodAutoscaler", "autoscaling/v2"): autoscaler_versions.to_v2,
     ("autoscaling/v2 HorizontalPodAutoscaler", "autoscaling/v1"): autoscaler_versions.to_v1,
+    (f"{V1BETA1} CustomResourceDefinition", V1): from_v1beta1,
 }
 
 

@@ -10,16 +10,10 @@ from typing import Any
 
 import click
 
+from allot.cli.data_dir import ADMIN_KUBECONFIG
 from allot.cli.output import talk
-from allot.cli.serving import (
-    ADMIN_KUBECONFIG,
-    ServerOptions,
-    make_data_dir,
-    options_of,
-    run_server,
-    server_options,
-    serving,
-)
+from allot.cli.server_options import ServerOptions, make_data_dir, options_of, server_options
+from allot.cli.serving import run_server, serving
 from allot.process.interpreter import settle
 from allot.process.signals import stop_on_signals
 

@@ -172,7 +172,7 @@ def autoscaler(
     place, claims included. Annotations, events, metrics, the status config map and most options are Cluster Autoscaler's.
 
     Devices of a group's nodes are known from the provider, from a profile (--profile), or from a live node; with neither, none are
-    assumed, and pods are told so.
+    assumed, and the events of pods say so.
 
     \b
     Examples:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from allot.cli.data_dir import data_dir_option
 from allot.cli.output import talk
-from allot.cli.serving import data_dir_option
 from allot.cli.up.ending import end_cluster
 
 

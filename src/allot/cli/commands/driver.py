@@ -15,14 +15,17 @@ import msgspec
 from allot.apiserver.assembly import Settings
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
+from allot.client.errors import ApiError
+from allot.controlplane.installation import install
 from allot.controlplane.plane import control_plane
-from allot.driver.conformance.bench import Bench
+from allot.driver.conformance.bench import Bench, CheckFailed, Needs
 from allot.driver.conformance.checks import ALL_CHECKS
 from allot.driver.conformance.kit import Check, CheckStatus, Finding, run_checks
 from allot.driver.conformance.process import ProcessError, command_of, describe
 from allot.driver.skeleton import SkeletonError, write_skeleton
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
+from allot.reading.documents import parse_documents
 from allot.store.memory import MemoryStore
 
 _COLOURS = {CheckStatus.PASS.value: "green", CheckStatus.FAIL.value: "red", CheckStatus.SKIP.value: "yellow"}
@@ -75,6 +78,12 @@ def new(name: str, directory: Path | None) -> None:
     "--whole-claims", is_flag=True, help="A claim of this driver must hold all its devices, as with TPU drivers."
 )
 @click.option(
+    "--needs",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="What the driver's claims cannot do without: objects and parameters, in YAML (see the page of this command).",
+)
+@click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     help="Use this folder, and keep it: sockets, checkpoint, CDI files, the driver's log.",
@@ -86,6 +95,7 @@ def test(
     only: str,
     lists: bool,
     whole_claims: bool,
+    needs: Path | None,
     keep: Path | None,
     output: OutputFormat,
 ) -> None:
@@ -109,15 +119,16 @@ def test(
     if module.endswith(".py") and not Path(module).is_file():
         raise Unreadable(f"driver {module}: no such file")
     command = (*command_of(module), *arguments)
+    needed = _read_needs(needs) if needs is not None else Needs()
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
             raise Unreadable(f"--keep {keep}: the folder is not empty")
-        findings = _run(_examine(command, keep.resolve(), checks, whole_claims, output))
+        findings = _run(_examine(command, keep.resolve(), checks, whole_claims, needed, output))
     else:
         # A short path: sockets below it have at most 107 characters.
         with tempfile.TemporaryDirectory(prefix="allot-") as folder:
-            findings = _run(_examine(command, Path(folder), checks, whole_claims, output))
+            findings = _run(_examine(command, Path(folder), checks, whole_claims, needed, output))
     _conclude(module, findings, output)
 
 
@@ -133,7 +144,12 @@ def _run(work: Coroutine[Any, Any, list[Finding]]) -> list[Finding]:
 
 
 async def _examine(
-    command: Sequence[str], folder: Path, checks: Sequence[Check], whole_claims: bool, output: OutputFormat
+    command: Sequence[str],
+    folder: Path,
+    checks: Sequence[Check],
+    whole_claims: bool,
+    needs: Needs,
+    output: OutputFormat,
 ) -> list[Finding]:
     try:
         description = await describe(command)
@@ -144,18 +160,53 @@ async def _examine(
     async with control_plane(settings, MemoryStore()) as plane:
         kubeconfig = folder / "admin.kubeconfig"
         plane.server.access.write_admin_kubeconfig(kubeconfig, plane.server.url)
-        bench = Bench(plane.client(), kubeconfig, folder, command, description, SystemIds(), whole_claims=whole_claims)
-        await bench.set_up()
+        bench = Bench(
+            plane.client(),
+            kubeconfig,
+            folder,
+            command,
+            description,
+            SystemIds(),
+            whole_claims=whole_claims,
+            needs=needs,
+        )
         try:
+            if needs.objects:
+                # The kinds that come with allot can be among them.
+                await install(plane.client(), SystemClock())
+            await bench.set_up()
             with progress("checks", len(checks), writes=output is not OutputFormat.TABLE) as advance:
                 async for finding in run_checks(bench, checks, SystemClock()):
                     findings.append(finding)
                     advance()
                     if output is not OutputFormat.TABLE:
                         write_value(msgspec.to_builtins(finding), output)
+        except (ApiError, CheckFailed) as error:
+            raise Unreadable(f"--needs: {error}") from None
         finally:
             await bench.close()
     return findings
+
+
+def _read_needs(path: Path) -> Needs:
+    """A document for each object, and one with a list `parameters`. Unreadable."""
+    objects, parameters = [], []
+    for document in parse_documents(path.read_bytes(), str(path)):
+        value = document.value
+        if isinstance(value, dict) and set(value) == {"parameters"} and isinstance(value["parameters"], list):
+            parameters += value["parameters"]
+        elif isinstance(value, dict) and _is_object(value):
+            objects.append(value)
+        else:
+            expected = "expected objects with apiVersion, kind and metadata.name, or a list `parameters`"
+            raise Unreadable(f"--needs {path}: {expected}")
+    return Needs(objects=tuple(objects), parameters=tuple(parameters))
+
+
+def _is_object(value: dict[str, Any]) -> bool:
+    metadata = value.get("metadata")
+    named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+    return named and isinstance(value.get("apiVersion"), str) and isinstance(value.get("kind"), str)
 
 
 def _conclude(module: str, findings: Sequence[Finding], output: OutputFormat) -> None:

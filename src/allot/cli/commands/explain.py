@@ -1,4 +1,4 @@
-"""`allot explain`: why a pod, a claim or a gang waits or a workload is not as wanted, and what would help."""
+"""`allot explain`: why a pod, a claim, a gang or a queue waits or a workload is not as wanted, and what would help."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ _KINDS: Mapping[str, str] = {
     "podgroup": "group",
     "podgroups": "group",
     "gang": "group",
+    "queue": "queue",
+    "queues": "queue",
     **{word: word for word in BY_WORD},
 }
-_SPOKEN = "pod, claim, podgroup, deploy, rs, sts, ds, job, cronjob, hpa, pvc or svc"
+_SPOKEN = "pod, claim, podgroup, queue, deploy, rs, sts, ds, job, cronjob, hpa, pvc or svc"
 _WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
 
 
@@ -79,12 +81,12 @@ def explain(
     pools: tuple[str, ...],
     output: str,
 ) -> int:
-    """Why does this pod (claim/NAME, podgroup/NAME) not run, why is this workload not as wanted, and what would help?
+    """Why does this pod (claim/NAME, podgroup/NAME, queue/NAME) not run, why is this workload not as wanted, and what would help?
 
     The first line is the cause. Then come the smallest changes that would let it run, each tried out with the scheduler's own
     decision on the changed cluster, and what stands between its requests and the devices. Workloads (deploy, rs, sts, ds, job,
     cronjob, hpa), volume claims (pvc) and services (svc) go by kubectl's names; their cause is rolled up from pods, conditions,
-    events and rollouts. Without a name: every workload that is not as wanted and every other pod that waits, a line each. Asks
+    events and rollouts. Of a queue: its shares, which of its jobs wait and why, and who has to give back what. Without a name: every workload that is not as wanted and every other pod that waits, a line each. Asks
     the cluster of the kubeconfig, for which read-only rights are enough, or a dump (-f).
 
     Exit codes: 0 it is as wanted or nothing waits, 1 it is not, 2 usage or input that cannot be read, 3 cluster not reachable.
@@ -93,7 +95,8 @@ def explain(
     Examples:
       allot explain train-0                         the pod train-0
       allot explain claim/train-0-gpu -n ml         the claim
-      allot explain podgroup/train -n ml            the gang
+      allot explain podgroup/train -n ml            the gang, of whatever scheduler's PodGroup
+      allot explain queue/research                  why its jobs wait, and who makes room for whom
       allot explain deploy/infer                    why its rollout does not go on
       allot explain job train -n ml                 why it failed or does not start
       allot explain -A                              everything that is not as wanted, and why
@@ -109,7 +112,9 @@ def explain(
         if not wanted:
             return _overview(explainer, None if all_namespaces else namespace, output)
         try:
-            if kind in BY_WORD:
+            if kind == "queue":
+                found = explainer.queue(wanted)
+            elif kind in BY_WORD:
                 found = explainer.workload(kind, namespace, wanted)
             else:
                 ask = {"pod": explainer.pod, "claim": explainer.claim, "group": explainer.group}[kind]

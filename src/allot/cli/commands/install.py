@@ -38,7 +38,7 @@ def install() -> None:
     """
 
 
-@install.command(short_help="The custom resources of other schedulers that allot's scheduler reads.")
+@install.command(short_help="The custom resources of others that allot's parts read.")
 @click.option("--print", "only_print", is_flag=True, help="Write the manifests to stdout instead; needs no cluster.")
 @click.option(
     "--kubeconfig",
@@ -47,7 +47,7 @@ def install() -> None:
 )
 @click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
 def crds(only_print: bool, kubeconfig: Path | None, context: str) -> None:
-    """Custom resource definitions of other schedulers' PodGroups and Queues, and the rights to read them.
+    """Custom resource definitions of other schedulers' PodGroups and Queues and of ComputeDomains, and the rights to use them.
 
     What is there is brought up to date. Schedulers that run read kinds that are new to them after their next start.
 

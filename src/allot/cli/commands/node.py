@@ -473,7 +473,8 @@ def _simulated_set(
     machine = msgspec.structs.replace(
         read_machine(root), processors=profile.cpus, memory_bytes=profile.memory_gib * 2**30
     )
-    return SimulatedSet(names=given.names, node=node, machine=machine, drivers=drivers)
+    racks = given.labels_by_node(profile)
+    return SimulatedSet(names=given.names, node=node, machine=machine, drivers=drivers, labels=racks)
 
 
 def _node_options(options: NodeArguments, address: str, gates: FeatureGates) -> NodeOptions:

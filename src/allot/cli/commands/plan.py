@@ -14,7 +14,7 @@ from allot.cli.output import OutputFormat, output_option, progress, talk, write,
 from allot.cli.snapshots import in_namespace, need, read_snapshot, snapshot_options
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
-from allot.core.advice.explain.wording import count
+from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.planning.changes import (
     ChangeError,
     drained,
@@ -30,8 +30,10 @@ from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.maximum import Maximum
 from allot.core.advice.planning.outcome import PlanResult, outcome_of
 from allot.core.advice.planning.purchase import PurchasePlan, plan_purchase
+from allot.core.advice.planning.queues import QueueResult, QueuesResult, all_waiting, raised
 from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.usage.queues import resources_shown
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import price_text
@@ -54,6 +56,7 @@ _POOL_LABELS = (
     "eks.amazonaws.com/nodegroup",
     "kubernetes.azure.com/agentpool",
 )
+_JOBS_SHOWN_MAX = 20
 _POLICIES = {"default": Policy.DEFAULT, "pack": Policy.PACK, "spread": Policy.SPREAD, "first-fit": Policy.FIRST_FIT}
 
 
@@ -64,16 +67,23 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     add_like: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
+    raises: tuple[str, ...] = ()
 
     @property
     def texts(self) -> list[str]:
         """As it was asked for."""
-        named = (("add", self.add), ("add-like", self.add_like), ("remove", self.remove), ("drain", self.drain))
+        named = (
+            ("add", self.add),
+            ("add-like", self.add_like),
+            ("remove", self.remove),
+            ("drain", self.drain),
+            ("raise", self.raises),
+        )
         return [f"{name} {value}" for name, values in named for value in values]
 
 
 @click.command()
-@click.argument("manifests", nargs=-1, metavar="MANIFEST...")
+@click.argument("manifests", nargs=-1, metavar="[MANIFEST...]")
 @click.option("--add", multiple=True, metavar="PROFILE=N", help="What if there were N more nodes of this profile (h100x8), "
               "or those of a file of nodes? May be repeated.")  # fmt: skip
 @click.option("--add-like", multiple=True, metavar="NODE=N", help="What if there were N more nodes like this one?")
@@ -81,6 +91,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     "--remove", multiple=True, metavar="NODE", help="What if this node, or those with these labels, were not there?"
 )
 @click.option("--drain", multiple=True, metavar="NODE", help="The same, but their pods have to fit elsewhere first.")
+@click.option("--raise", "raises", multiple=True, metavar="QUEUE:RESOURCE=N",
+              help="What if this queue, and so those above it, deserved N more (training:gpu=16)? Limits go up by the same.")  # fmt: skip
 @click.option("--max", "limit", type=click.IntRange(1, COPIES_MAX), default=COPIES_MAX, metavar="N",
               help="Do not look for more copies than that.")  # fmt: skip
 @click.option("--pools", multiple=True, metavar="SPEC", help="What would an autoscaler buy? A pool: NAME=MACHINE,max=3,price=5.07, or a "
@@ -99,6 +111,7 @@ def plan(
     add_like: tuple[str, ...],
     remove: tuple[str, ...],
     drain: tuple[str, ...],
+    raises: tuple[str, ...],
     limit: int,
     pools: tuple[str, ...],
     copies: int | None,
@@ -118,8 +131,11 @@ def plan(
     With --pools: which nodes an autoscaler would buy for the pods that wait and for copies of the manifest (which may be left out), what
     they cost per hour, and for whom no pool helps: why not, and which machine would.
 
-    Exit code: 0 at least one more copy fits (after the changes, if there are any), 1 none, or nodes and devices may not be
-    listed, 2 the input cannot be read, 3 the cluster cannot be reached.
+    Pods of a queue are held against its limits, and BY RIGHT is how many copies start if other queues give back what they have
+    to; other jobs that wait come first where it is their turn. Without a MANIFEST: what becomes of all jobs that wait in queues.
+
+    Exit code: 0 at least one more copy, or job that waits, fits (after the changes, if there are any), 1 none, or nodes and
+    devices may not be listed, 2 the input cannot be read, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -127,25 +143,37 @@ def plan(
       allot plan train.yaml -f dump.yaml --max 10 -o json
       allot plan gang.yaml --add h100x8=4 --add-like node-a=2
       allot plan train.yaml --drain node-a --remove 'pool in (old, older)'
+      allot plan gang.yaml --raise training:gpu=16               when this queue gets 16 more
+      allot plan --raise training:gpu=16 --add h100x8=2          and which jobs start that wait now
       allot plan train.yaml --copies 3 --pools a100=a2-ultragpu-1g,max=2 --pools pools.yaml
     """
-    if not manifests and not pools:
-        raise click.UsageError("Missing argument 'MANIFEST...'.")
-    values = [manifest.value for manifest in read_manifests(manifests)] if manifests else []
     if pools:
-        return _plan_pools(values, manifests, pools, 1 if copies is None else copies, expander, source, output)
+        return _plan_pools(manifests, pools, 1 if copies is None else copies, expander, source, output)
     if copies is not None:
         raise click.UsageError("--copies is for --pools; --max limits how many are looked for.")
+    change = Change(add=add, add_like=add_like, remove=remove, drain=drain, raises=raises)
+    settings = Settings(preempts=False, policy=_POLICIES[policy])
+    try:
+        if not manifests:
+            return _plan_queues(source, change, settings, output)
+        return _plan_copies(manifests, source, change, limit, settings, output)
+    except ChangeError as error:
+        raise Refused(str(error)) from None
+
+
+def _plan_copies(
+    manifests: tuple[str, ...],
+    source: SnapshotSource,
+    change: Change,
+    limit: int,
+    settings: Settings,
+    output: OutputFormat,
+) -> int:
+    values = [manifest.value for manifest in read_manifests(manifests)]
     if not values:
         raise Unreadable(f"{', '.join(manifests)}: no objects: expected at least one")
     namespaces = {found for value in values if (found := _namespace(value))}
-    snapshot = read_snapshot(in_namespace(source, namespaces.pop() if len(namespaces) == 1 else ""))
-    need(snapshot, core_v1.Node, DeviceClass, ResourceSlice)
-    snapshot, silent = with_assumed_capacity(snapshot)
-    if silent:
-        talk(f"note: {silent} nodes do not state CPU, memory and pods: assumed to be enough")
-    change = Change(add=add, add_like=add_like, remove=remove, drain=drain)
-    settings = Settings(preempts=False, policy=_POLICIES[policy])
+    snapshot = _read(in_namespace(source, namespaces.pop() if len(namespaces) == 1 else ""))
     try:
         manifest = read_manifest(values, snapshot)
         snapshot = with_objects(snapshot, manifest.context)
@@ -155,13 +183,11 @@ def plan(
             snapshot, displaced = _changed(snapshot, change)
             then = _outcome(snapshot, displaced, manifest, limit, settings)
         last = then or now
-        why = None if last.scheduled or last.is_blocked_by_quota else why_none_fits(snapshot, manifest)
+        why = None if _fits(last) or last.is_blocked_by_quota else why_none_fits(snapshot, manifest)
     except (ManifestError, NoTemplate) as error:
         raise Refused(f"{', '.join(manifests)}: {error}") from None
     except (DecodeError, ConversionError) as error:
         raise Unreadable(f"{', '.join(manifests)}: {error}", "allot lint shows what is wrong with a manifest") from None
-    except ChangeError as error:
-        raise Refused(str(error)) from None
     for note in (*manifest.notes, *last.notes):
         talk(f"note: {note}")
     if output is OutputFormat.TABLE:
@@ -170,7 +196,73 @@ def plan(
         answer = {"manifest": manifest.name, "changes": change.texts, "notes": list(manifest.notes)}
         outcomes = {"now": now, "changed": then, "explanation": why}
         write_value({**answer, **msgspec.to_builtins(outcomes)}, output)
-    return 0 if last.scheduled else EXIT_NONE_FITS
+    return 0 if _fits(last) else EXIT_NONE_FITS
+
+
+def _fits(outcome: PlanResult) -> bool:
+    """Whether at least one copy starts, be it that others have to give back what is its queue's."""
+    return bool(outcome.scheduled or (outcome.queue is not None and outcome.queue.copies))
+
+
+def _read(source: SnapshotSource) -> Snapshot:
+    snapshot = read_snapshot(source)
+    need(snapshot, core_v1.Node, DeviceClass, ResourceSlice)
+    snapshot, silent = with_assumed_capacity(snapshot)
+    if silent:
+        talk(f"note: {silent} nodes do not state CPU, memory and pods: assumed to be enough")
+    return snapshot
+
+
+# --- what waits in queues ---
+
+
+def _plan_queues(source: SnapshotSource, change: Change, settings: Settings, output: OutputFormat) -> int:
+    snapshot = _read(source)
+    now = all_waiting(WhatIfCluster(snapshot, settings=settings))
+    if not now.queues:
+        raise Unreadable("nothing to plan with: expected a MANIFEST, or a cluster with queues")
+    then = None
+    if change.texts:
+        snapshot, _ = _changed(snapshot, change)
+        then = all_waiting(WhatIfCluster(snapshot, settings=settings))
+    if output is OutputFormat.TABLE:
+        _write_queues(now, then, change)
+    else:
+        write_value({"changes": change.texts, **msgspec.to_builtins({"now": now, "changed": then})}, output)
+    last = then or now
+    return 0 if last.starting or not last.waiting else EXIT_NONE_FITS
+
+
+def _write_queues(now: QueuesResult, then: QueuesResult | None, change: Change) -> None:
+    rows = [("now", str(now.waiting), str(now.starting))]
+    if then is not None:
+        rows.append((", ".join(change.texts), str(then.waiting), str(then.starting)))
+    write("jobs that wait in queues:")
+    write_table(("CLUSTER", "WAITING", "STARTING"), rows)
+    write()
+    shown = resources_shown(now.queues)
+    shares = []
+    for before, after in zip(now.queues, (then or now).queues, strict=True):
+        for old, new in zip(before.resources, after.resources, strict=True):
+            if old.resource in shown:
+                name = f"{'  ' * before.depth}{before.name}"
+                pairs = ((old.deserved, new.deserved), (old.fair_share, new.fair_share))
+                shares.append((name, old.resource, *(_change(*pair) for pair in pairs), old.allocated, old.pending))
+    write_table(("QUEUE", "RESOURCE", "DESERVED", "FAIR SHARE", "ALLOCATED", "PENDING"), shares)
+    jobs = [(row.name, job) for row in (then or now).queues for job in row.jobs if job.waiting]
+    before_by_name = {job.name: job.reason for row in now.queues for job in row.jobs}
+    if not jobs:
+        return
+    write()
+    for queue, job in jobs[:_JOBS_SHOWN_MAX]:
+        write(f"{job.name} in queue {queue} ({job.asks}): {_change(before_by_name.get(job.name, ''), job.reason)}")
+    if len(jobs) > _JOBS_SHOWN_MAX:
+        write(f"and {len(jobs) - _JOBS_SHOWN_MAX} more jobs; -o json has all of them")
+
+
+def _change(before: str, after: str) -> str:
+    old, new = ("-" if text == "unlimited" else text for text in (before, after))
+    return new if old == new or not old else f"{old} -> {new}"
 
 
 def _namespace(value: Mapping[str, Any]) -> str:
@@ -191,7 +283,6 @@ def _outcome(
 
 
 def _plan_pools(
-    values: Sequence[Mapping[str, Any]],
     manifests: tuple[str, ...],
     texts: tuple[str, ...],
     copies: int,
@@ -203,6 +294,7 @@ def _plan_pools(
     from allot.devices.catalogue import profile_names
     from allot.devices.pool_files import PoolSpec, as_pool, parse_pools, price_table, template_of
 
+    values = [manifest.value for manifest in read_manifests(manifests)] if manifests else []
     specs = parse_pools(texts, "--pools").pools
     snapshot = read_snapshot(source)
     need(snapshot, core_v1.Node, core_v1.Pod, DeviceClass, ResourceSlice)
@@ -294,6 +386,8 @@ def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[cor
     if leaving:
         done = drained(snapshot, leaving)
         snapshot, displaced = done.snapshot, done.displaced
+    for text in change.raises:
+        snapshot = raised(snapshot, text)
     return with_objects(snapshot, _with_known_classes(added, snapshot)), displaced
 
 
@@ -329,12 +423,18 @@ def _with_known_classes(added: Iterable[APIStruct], snapshot: Snapshot) -> list[
 def _write(
     manifest: Manifest, now: PlanResult, then: PlanResult | None, change: Change, why: Explanation | None
 ) -> None:
-    rows = [("now", *_cells(now))]
+    rows: list[tuple[str, ...]] = [("now", *_cells(now))]
     if then is not None:
         rows.append((", ".join(change.texts), *_cells(then)))
-    write(f"{manifest.name}:")
-    write_table(("CLUSTER", "NODES", "SCHEDULED", "MAXIMUM"), rows)
     outcome = then or now
+    write(f"{manifest.name}:")
+    if outcome.queue is not None:
+        for row, found in zip(range(len(rows)), (now, then), strict=False):
+            rows[row] = (*rows[row], str(found.queue.copies) if found is not None and found.queue is not None else "-")
+        write_table(("CLUSTER", "NODES", "SCHEDULED", "MAXIMUM", "BY RIGHT"), rows)
+        _write_by_right(outcome.queue)
+    else:
+        write_table(("CLUSTER", "NODES", "SCHEDULED", "MAXIMUM"), rows)
     if now.waiting:
         waiting = "1 pod waits" if now.waiting == 1 else f"{now.waiting} pods wait"
         talk(f"note: {waiting} for a node already; nothing is reserved for that")
@@ -356,7 +456,15 @@ def _write(
     _write_places(outcome)
 
 
-def _cells(outcome: PlanResult) -> tuple[str, str, str]:
+def _write_by_right(found: QueueResult) -> None:
+    write()
+    text = f"queue {found.queue} starts {count(found.copies, 'copy')}"
+    if found.leaving:
+        text += f", for which {listed(found.leaving)} {'has' if len(found.leaving) == 1 else 'have'} to make room"
+    write(f"{text}; the next one: {found.blocked}" if found.blocked else f"{text} or more")
+
+
+def _cells(outcome: PlanResult) -> tuple[str, ...]:
     return str(outcome.nodes), str(outcome.scheduled), _maximum(outcome.maximum, outcome.blocked is not None)
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 import click
 import msgspec
 
 from allot.cli.errors import Refused
 from allot.cli.live import show_live, watch_option
-from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
+from allot.cli.output import OutputFormat, output_option, talk, write, write_table, write_value
 from allot.cli.snapshots import read_snapshot, snapshot_options
+from allot.core.advice.explain.wording import named
+from allot.core.advice.nearest import nearest
+from allot.core.advice.outlook import outlooks
 from allot.core.advice.snapshot import Snapshot
-from allot.core.advice.usage.queues import QueueUsage, is_of_interest, queue_usage
+from allot.core.advice.usage.queues import QueueUsage, queue_usage, resources_shown, strays
 from allot.core.advice.what_if import WhatIfCluster
 from allot.reading.snapshots import SnapshotSource
 
@@ -26,8 +32,9 @@ def queues(source: SnapshotSource, name: str, watch: bool, output: OutputFormat)
     """What queues of teams deserve, get, hold and wait for.
 
     Queues are those of KAI-Scheduler (scheduling.run.ai) and Volcano (scheduling.volcano.sh). DESERVED is guaranteed, LIMIT is never
-    exceeded, FAIR SHARE is what belongs to the queue now, given what all ask for; PENDING is asked for and not there yet. With a
-    NAME, that queue with its jobs, and why those that wait do not start.
+    exceeded (-: no bound), FAIR SHARE is what belongs to the queue now, given what all ask for; PENDING is asked for and not
+    there yet. cpu is in cores, memory in GB; only resources that some queue bounds are shown. With a NAME, that queue and those
+    below it with their jobs, and why those that wait do not start.
 
     Exit code: 0 done, 1 there is no such queue, 2 the input cannot be read, 3 the cluster cannot be reached.
 
@@ -40,11 +47,11 @@ def queues(source: SnapshotSource, name: str, watch: bool, output: OutputFormat)
     """
 
     def show(snapshot: Snapshot) -> None:
-        rows = queue_usage(WhatIfCluster(snapshot))
+        what_if = WhatIfCluster(snapshot)
+        found = outlooks(what_if)
+        rows = queue_usage(what_if, found)
         if name:
-            rows = [msgspec.structs.replace(row, depth=0) for row in rows if row.name == name]
-            if not rows:
-                raise Refused(f'queue "{name}" does not exist')
+            rows = _below(rows, name)
         if output is not OutputFormat.TABLE:
             write_value({"queues": [msgspec.to_builtins(row) for row in rows]}, output)
             return
@@ -53,7 +60,13 @@ def queues(source: SnapshotSource, name: str, watch: bool, output: OutputFormat)
             return
         _write(rows)
         if name:
-            _write_jobs(rows[0])
+            _write_jobs(rows)
+        else:
+            for queue, jobs in strays(what_if, found).items():
+                write(
+                    f'queue "{queue}" does not exist: {named("job", jobs)} {"waits" if len(jobs) == 1 else "wait"}',
+                    "red",
+                )
 
     if watch:
         show_live(source, show)
@@ -61,29 +74,56 @@ def queues(source: SnapshotSource, name: str, watch: bool, output: OutputFormat)
         show(read_snapshot(source))
 
 
-def _write(rows: list[QueueUsage]) -> None:
+def _below(rows: Sequence[QueueUsage], name: str) -> list[QueueUsage]:
+    """A queue and those below it, which come right behind it."""
+    places = [place for place, row in enumerate(rows) if row.name == name]
+    if not places:
+        meant = nearest(name, [row.name for row in rows])
+        raise Refused(f'queue "{name}" does not exist', f"did you mean {meant}?" if meant is not None else None)
+    first, *others = rows[places[0] :]
+    below = list(takewhile(lambda row: row.depth > first.depth, others))
+    return [msgspec.structs.replace(row, depth=row.depth - first.depth) for row in (first, *below)]
+
+
+def _write(rows: Sequence[QueueUsage]) -> None:
+    """At most 80 characters wide unless names are long: what is the same for all is left out."""
+    resources = resources_shown(rows)
+    has_priorities = len({row.priority for row in rows}) > 1
     table: list[tuple[str, ...]] = []
     for row in rows:
-        shown = [each for each in row.resources if is_of_interest(each)] or list(row.resources[:1])
-        for index, each in enumerate(shown):
-            first = (f"{_INDENT * row.depth}{row.name}", str(row.priority)) if index == 0 else ("", "")
-            unit = each.unit if each.unit != each.resource else ""
-            resource = f"{each.resource} ({unit})" if unit else each.resource
-            table.append((*first, resource, each.deserved, each.limit, each.fair_share, each.allocated, each.pending))
-        if not shown:
-            table.append((f"{_INDENT * row.depth}{row.name}", str(row.priority), "", "", "", "", "", ""))
-    write_table(("QUEUE", "PRIORITY", "RESOURCE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING"), table)
+        name: str = f"{_INDENT * row.depth}{row.name}"
+        priority = str(row.priority)
+        for each in row.resources:
+            if each.resource in resources:
+                first = (name, priority) if has_priorities else (name,)
+                bounds = (_bound(each.deserved), _bound(each.limit))
+                table.append((*first, each.resource, *bounds, each.fair_share, each.allocated, each.pending))
+                name = priority = ""
+    first_headers = ("QUEUE", "PRIORITY") if has_priorities else ("QUEUE",)
+    write_table((*first_headers, "RESOURCE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING"), table)
     for row in rows:
         if row.problem:
             write(row.problem, "red")
 
 
-def _write_jobs(row: QueueUsage) -> None:
+def _bound(amount: str) -> str:
+    return "-" if amount == "unlimited" else amount
+
+
+def _write_jobs(rows: Sequence[QueueUsage]) -> None:
     write()
-    if not row.jobs:
+    jobs = [(row.name, job) for row in rows for job in row.jobs]
+    if not jobs:
         write("No pods are in it.")
         return
     headers = ("JOB", "PRIORITY", "RUNNING", "WAITING", "REASON")
-    write_table(
-        headers, [(job.name, str(job.priority), str(job.running), str(job.waiting), job.reason) for job in row.jobs]
-    )
+    cells = [
+        (queue, job.name, str(job.priority), str(job.running), str(job.waiting), job.reason or "-")
+        for queue, job in jobs
+    ]
+    if len({queue for queue, _ in jobs}) > 1:
+        write_table(("QUEUE", *headers), cells)
+    else:
+        write_table(headers, [row[1:] for row in cells])
+    if any(job.waiting for _, job in jobs):
+        talk(f"allot explain queue/{rows[0].name} says who makes room and what would help")

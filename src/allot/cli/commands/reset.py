@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from allot.cli.data_dir import data_dir_option
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import talk
-from allot.cli.serving import data_dir_option
 from allot.cli.up.ending import end_cluster
 from allot.cli.up.instance import Instance
 from allot.cli.up.kubeconfigs import remove_context

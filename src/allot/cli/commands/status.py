@@ -9,9 +9,9 @@ from typing import Any
 import click
 import msgspec
 
+from allot.cli.data_dir import ADMIN_KUBECONFIG, data_dir_option
 from allot.cli.errors import EXIT_UNREACHABLE
 from allot.cli.output import OutputFormat, output_option, write, write_table, write_value
-from allot.cli.serving import ADMIN_KUBECONFIG, data_dir_option
 from allot.cli.snapshots import read_snapshot
 from allot.cli.up.instance import Instance, InstanceState
 from allot.core.advice.usage.devices import By, device_usage

@@ -12,14 +12,10 @@ import msgspec
 from allot.cli.controller_names import controllers_option
 from allot.cli.gates import ALLOT
 from allot.cli.output import write_table
-from allot.cli.serving import make_data_dir, options_of, run_server, server_options
+from allot.cli.server_options import make_data_dir, options_of, server_options
 from allot.cli.up.banner import announce
 from allot.cli.up.detaching import IN_BACKGROUND, start_in_background
-from allot.cli.up.etcd_child import find_etcd
-from allot.cli.up.kubeconfigs import kubeconfig_to_merge_into
-from allot.cli.up.local_node import LocalOptions
 from allot.cli.up.node_sets import DEFAULT, Nodes, kept_nodes, parse_specs
-from allot.cli.up.running_cluster import UpOptions, run_cluster
 from allot.devices.catalogue import find_profile, profile_names
 from allot.devices.node_files import NODES_MAX
 from allot.devices.pool_files import parse_pools
@@ -159,6 +155,13 @@ def up(
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
         announce(state, background=server.data_dir)
         return
+    # Imported here, not by those that only start one in the background.
+    from allot.cli.serving import run_server
+    from allot.cli.up.etcd_child import find_etcd
+    from allot.cli.up.kubeconfigs import kubeconfig_to_merge_into
+    from allot.cli.up.local_node import LocalOptions
+    from allot.cli.up.running_cluster import UpOptions, run_cluster
+
     options = UpOptions(
         server=server,
         controllers=controllers,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rich.text import Text
 from allot.cli.demos.commands import Commands, Ran
 from allot.cli.demos.script import Demo, Run, Say, Show, Step, Wait
 from allot.cli.errors import CommandError
-from allot.client.api import Client
+from allot.client.api import Client, ResourceClient
+from allot.client.discovery import UnknownResource
 from allot.client.errors import NotFound
 from allot.process.clock import Clock
 from allot.yaml_values.reader import documents
@@ -61,18 +63,43 @@ class Stage:
     async def refuse_if_in_use(self, demo: Demo) -> None:
         """On a cluster of others: what is in the namespace already must not be mixed up with what the demonstration makes."""
         namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
+        await self._refuse(f"namespace {demo.namespace}", namespaces, demo.namespace)
+        for kind, name, resource in await self._cluster_wide(demo):
+            await self._refuse(f"{kind.lower()} {name}", resource, name)
+
+    async def _refuse(self, what: str, resource: ResourceClient, name: str) -> None:
         try:
-            await namespaces.get(demo.namespace)
+            await resource.get(name)
         except NotFound:
             return
         raise DemoFailed(
-            f"namespace {demo.namespace}: exists already in this cluster, and the demonstration would use and delete it",
+            f"{what}: exists already in this cluster, and the demonstration would use and delete it",
             "delete it, or leave out --kubeconfig to play on a cluster of its own",
         )
+
+    async def _cluster_wide(self, demo: Demo) -> list[tuple[str, str, ResourceClient]]:
+        """Objects that a demonstration makes outside of its namespace: kind, name, and access to them."""
+        found = []
+        for value in _objects(demo):
+            group = value["apiVersion"].rpartition("/")[0]
+            if "namespace" in value["metadata"] or value["kind"] == "Namespace":
+                continue
+            try:
+                resource = await self._client.of_name(f"{value['kind'].lower()}.{group}")
+            except UnknownResource:
+                raise DemoFailed(
+                    f"{value['apiVersion']} {value['kind']}: this cluster does not serve it",
+                    "allot install crds brings it",
+                ) from None
+            found.append((value["kind"], value["metadata"]["name"], resource))
+        return found
 
     async def clear(self, demo: Demo) -> None:
         """Take what the demonstration made away from a cluster that goes on."""
         namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
+        for _, name, resource in reversed(await self._cluster_wide(demo)):
+            with suppress(NotFound):
+                await resource.delete(name)
         try:
             with self._console.status(f"removing namespace {demo.namespace}"):
                 await namespaces.delete(demo.namespace)
@@ -161,9 +188,12 @@ def _state(pod: Mapping[str, Any]) -> str:
 
 def _object(demo: Demo, kind: str, name: str) -> Mapping[str, Any]:
     """The object without what says nothing about it."""
-    values = (document.value for document in documents((MANIFESTS / f"{demo.name}.yaml").read_text()))
-    found = next(each for each in values if each["kind"] == kind and each["metadata"]["name"] == name)
+    found = next(each for each in _objects(demo) if each["kind"] == kind and each["metadata"]["name"] == name)
     return {"kind": kind, "metadata": {"name": name}, "spec": found["spec"]}
+
+
+def _objects(demo: Demo) -> list[Mapping[str, Any]]:
+    return [document.value for document in documents((MANIFESTS / f"{demo.name}.yaml").read_text())]
 
 
 def _accented(line: str) -> Text:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from allot.cli.data_dir import default_data_dir
 from allot.cli.output import talk
-from allot.cli.serving import default_data_dir
 from allot.cli.up.instance import InstanceState
 
 

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 from allot.cli.errors import CommandError
-from allot.cli.up.containers_left import end_containers
 from allot.cli.up.instance import Instance
 from allot.process.clock import SystemClock
 
@@ -25,6 +24,9 @@ def end_cluster(folder: Path) -> bool:
     instance = Instance(folder)
     state = instance.running()
     if state is None:
+        # Imported when it is needed: most of the time the cluster runs and ends its pods itself.
+        from allot.cli.up.containers_left import end_containers
+
         return bool(asyncio.run(end_containers(folder)))
     if not asyncio.run(instance.stop(state, SystemClock(), STOP_S)):
         raise DoesNotEnd(

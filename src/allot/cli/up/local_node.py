@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from allot.cli.errors import Unreadable
-from allot.cli.serving import CannotServe
+from allot.cli.server_options import CannotServe
 from allot.cli.up.node_sets import local_name
 from allot.core.model.resource_v1 import DeviceClass
 from allot.devices.cpu import classes as cpu_classes

@@ -18,9 +18,11 @@ from pathlib import Path
 import msgspec
 
 from allot.autoscaler.provider import POOL_LABEL
+from allot.cli.data_dir import ADMIN_KUBECONFIG
 from allot.cli.gates import gates_text
 from allot.cli.output import talk
-from allot.cli.serving import ADMIN_KUBECONFIG, ServerOptions, make_data_dir, serving
+from allot.cli.server_options import ServerOptions, make_data_dir
+from allot.cli.serving import serving
 from allot.cli.up import etcd_child
 from allot.cli.up.banner import announce
 from allot.cli.up.cloud import autoscaler_arguments

@@ -12,8 +12,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from allot.core.features import ALL_GATES
-from allot.core.model import apps_v1, batch_v1, core_v1, observed_v1, policy_v1, resource_v1, scheduling_v1, storage_v1
+from allot.core.model import (
+    apps_v1,
+    batch_v1,
+    compute_domains,
+    core_v1,
+    observed_v1,
+    policy_v1,
+    resource_v1,
+    scheduling_v1,
+    storage_v1,
+)
 from allot.core.model.codec import decode_served, without_managed_fields
+from allot.core.model.compute_domains import ComputeDomain
 from allot.core.model.convert import to_hub
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.meta import APIStruct
@@ -94,6 +105,7 @@ KINDS: tuple[SnapshotKind, ...] = (
     *(_foreign(dialect) for dialect in DIALECTS),
     _queue(KAI_GROUP, "v2", KaiQueue),
     _queue(VOLCANO_GROUP, "v1beta1", VolcanoQueue),
+    _plain(compute_domains.GROUP, compute_domains.PLURAL, ComputeDomain, versions=(compute_domains.VERSION,)),
     _plain("", "persistentvolumeclaims", core_v1.PersistentVolumeClaim),
     _plain("", "persistentvolumes", core_v1.PersistentVolume, namespaced=False),
     _plain("storage.k8s.io", "storageclasses", storage_v1.StorageClass, namespaced=False),

@@ -22,6 +22,7 @@ from allot.core.patching import PatchError, json_patch
 from allot.core.scheduling import DIALECTS, Machine, ObjectChange, Settings, device_policy, under
 
 T = TypeVar("T", bound=APIStruct)
+M = TypeVar("M")
 Key = tuple[type[APIStruct], str, str]
 Journal = list[tuple[Key, APIStruct | None]]
 
@@ -71,6 +72,8 @@ class WhatIfCluster:
         self.claims = self.machine.claims
         self.cluster = self.machine.cluster
         self._by_type: dict[type[APIStruct], dict[tuple[str, str], APIStruct]] = {}
+        # What was found out about the objects as they are; forgotten when one changes.
+        self._memo: dict[str, Any] = {}
         # As the snapshot was, whatever is tried out.
         self._pod_namespaces: set[str] | None = None
         # Rules before the devices that they taint: otherwise each is looked at twice.
@@ -106,6 +109,13 @@ class WhatIfCluster:
         if self._pod_namespaces is None:
             self._pod_namespaces = {pod.metadata.namespace for pod in self.all(core_v1.Pod)}
         return namespace in self._pod_namespaces
+
+    def memo(self, key: str, work_out: Callable[[], M]) -> M:
+        """What was worked out before, unless an object has changed since."""
+        if key not in self._memo:
+            self._memo[key] = work_out()
+        found: M = self._memo[key]
+        return found
 
     def snapshot(self) -> Snapshot:
         """The objects as they are now."""
@@ -182,6 +192,8 @@ class WhatIfCluster:
 
     def _put(self, object_: APIStruct) -> None:
         # For each object of a cluster, so in few steps.
+        if self._memo:
+            self._memo.clear()
         objects = self._by_type.get(object_.__class__)
         if objects is None:
             objects = self._by_type[object_.__class__] = {}
@@ -195,6 +207,7 @@ class WhatIfCluster:
         return self._by_type.get(key[0], {}).get(key[1:])
 
     def _delete(self, key: Key) -> None:
+        self._memo.clear()
         object_ = self._by_type[key[0]].pop(key[1:])
         self.machine.apply(ObjectChange(object_, None), 0.0)
 

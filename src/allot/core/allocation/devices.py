@@ -7,7 +7,7 @@ a device that is no longer published. `DeviceEntry` is one published device; two
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -116,8 +116,8 @@ class DeviceEntry:
             found.request_policy is not None or found.value.nano < 0 for found in device.capacity.values()
         )
         self.attributes = device.attributes
-        # Indexes of free devices in which this device may be listed, with the node it is listed under.
-        self.indexes: list[AvailabilityIndex] = []
+        # Indexes of free devices that list devices of its slice; shared by all devices of the slice.
+        self.indexes: list[AvailabilityIndex]
         # Attributes as constraints see them, filled in by their reader.
         self.values: dict[str, Values | None] = {}
         # What it takes from each counter (`counters.consumption`); None until that is asked for.
@@ -127,12 +127,9 @@ class DeviceEntry:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every attribute is a single value that can be read, under a short name if it is the driver's own."""
+        """Whether every attribute is a single value that can be read."""
         if self._is_plain is None:
-            own = f"{self.id.driver}/"
-            self._is_plain = all(map(_is_plain, self.attributes.values())) and not any(
-                name.startswith(own) for names in (self.attributes, self.capacity) for name in names
-            )
+            self._is_plain = _are_plain(self.attributes.values())
         return self._is_plain
 
     @property
@@ -184,10 +181,28 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 _views: Memo[tuple[str, bool, bytes], DeviceView] = Memo(4096)
 
 
-def _is_plain(attribute: api.DeviceAttribute) -> bool:
-    if attribute.string is not None or attribute.int_ is not None or attribute.bool_ is not None:
-        return True
-    return attribute.version is not None and _is_version(attribute.version)
+def are_simple(entries: Iterable[DeviceEntry]) -> bool:
+    """Whether nothing but selectors says who may use devices, for requests that say nothing about capacity. A loop without calls: asked of
+    every device once."""
+    for entry in entries:
+        device = entry.device
+        if entry.taints or device.allow_multiple_allocations or not entry.plain_capacity:
+            return False
+        if device.binding_conditions or device.consumes_counters:
+            return False
+        if not entry.is_plain:
+            return False
+    return True
+
+
+def _are_plain(attributes: Iterable[api.DeviceAttribute]) -> bool:
+    """A loop without calls: there are many devices with many attributes."""
+    for attribute in attributes:
+        if attribute.string is not None or attribute.int_ is not None or attribute.bool_ is not None:
+            continue
+        if attribute.version is None or not _is_version(attribute.version):
+            return False
+    return True
 
 
 @lru_cache(maxsize=4096)

@@ -53,10 +53,10 @@ class AvailabilityIndex:
         "_by_count",
         "_counts",
         "_failing",
-        "_free",
         "_groups",
-        "_node_of",
         "_shareable",
+        "_taken",
+        "_unlisted",
         "constraint",
         "is_watched",
         "most_needed",
@@ -75,8 +75,9 @@ class AvailabilityIndex:
         # devices themselves.
         self.most_needed = 0
         self.is_watched = False
-        self._node_of: dict[DeviceEntry, str | None] = {}
-        self._free: set[DeviceEntry] = set()
+        # Of slices that have a device for it: devices that are none, and those that are not free. Usually these are few.
+        self._unlisted: set[DeviceEntry] = set()
+        self._taken: set[DeviceEntry] = set()
         self._counts: dict[str, int] = {}
         # By node: free devices by value of the attribute; only if there is a constraint.
         self._groups: dict[str, _Groups] = {}
@@ -97,21 +98,23 @@ class AvailabilityIndex:
         verdicts = slice_.judge(self.signature)
         if verdicts is None:
             return
-        node = slice_.slice.spec.node_name or None
+        slice_.indexes.append(self)
         free = 0
         for entry, verdict in zip(slice_.devices, verdicts, strict=True):
-            if verdict != REJECTED and verdict != BLOCKED:
-                self._node_of[entry] = node
-                entry.indexes.append(self)
-                if entry.shareable:
-                    self._shareable += 1
-                if isinstance(verdict, SelectorFailure):
-                    self._failing.setdefault(node, set()).add(entry)
-                if self.constraint is not None:
-                    self.refresh(entry)
-                elif self._is_free(entry):
-                    self._free.add(entry)
-                    free += 1
+            if verdict in (REJECTED, BLOCKED):
+                self._unlisted.add(entry)
+                continue
+            if entry.shareable:
+                self._shareable += 1
+            if isinstance(verdict, SelectorFailure):
+                self._failing.setdefault(_node_of(entry), set()).add(entry)
+            state = entry.state
+            if self.constraint is None and not (state.claims or state.consumed or state.counters):
+                free += 1
+            else:
+                self._taken.add(entry)
+                self.refresh(entry)
+        node = slice_.slice.spec.node_name or None
         if free and node is not None:
             before = self._counts.get(node, 0)
             self._count(node, before, before + free)
@@ -120,31 +123,38 @@ class AvailabilityIndex:
 
     def remove(self, slice_: SliceEntry) -> None:
         """A slice is gone."""
+        for entry in slice_.devices if self in slice_.indexes else ():
+            if entry in self._unlisted:
+                self._unlisted.discard(entry)
+                continue
+            if entry in self._taken:
+                self._taken.discard(entry)
+            else:
+                self._change(entry, -1)
+            node = _node_of(entry)
+            failing = self._failing.get(node)
+            if failing is not None:
+                failing.discard(entry)
+                if not failing:
+                    del self._failing[node]
+            self._shareable -= entry.shareable
+        if self in slice_.indexes:
+            slice_.indexes.remove(self)
         for entry in slice_.devices:
-            if entry in self._node_of:
-                if entry in self._free:
-                    self._free.discard(entry)
-                    self._change(entry, -1)
-                node = self._node_of.pop(entry)
-                failing = self._failing.get(node)
-                if failing is not None:
-                    failing.discard(entry)
-                    if not failing:
-                        del self._failing[node]
-                self._shareable -= entry.shareable
-                entry.indexes.remove(self)
             self.signature.forget(entry)
 
     def refresh(self, entry: DeviceEntry) -> None:
         """Something about the device's availability has changed."""
+        if entry in self._unlisted:
+            return
         free = self._is_free(entry)
-        if free == (entry in self._free):
+        if free != (entry in self._taken):
             return
         if free:
-            self._free.add(entry)
+            self._taken.discard(entry)
             self._change(entry, 1)
         else:
-            self._free.discard(entry)
+            self._taken.add(entry)
             self._change(entry, -1)
 
     def _is_free(self, entry: DeviceEntry) -> bool:
@@ -167,7 +177,7 @@ class AvailabilityIndex:
         return True
 
     def _change(self, entry: DeviceEntry, by: int) -> None:
-        node = self._node_of[entry]
+        node = _node_of(entry)
         if node is None:
             self.shared += by
             return
@@ -211,9 +221,9 @@ class AvailabilityIndex:
         """At most how many devices are free for the node."""
         return self._counts.get(node, 0) + self.shared
 
-    def notices(self) -> bool:
+    def notices(self, entry: DeviceEntry) -> bool:
         """Whether it may matter that a device which is not bound to one node has just been taken or freed."""
-        return self.is_watched or self.shared <= self.most_needed
+        return (self.is_watched or self.shared <= self.most_needed) and entry not in self._unlisted
 
     def has_selector_failure_on(self, node: str) -> bool:
         """Whether looking at the devices of the node may end the attempt with an error."""
@@ -236,3 +246,8 @@ class AvailabilityIndex:
         for count in sorted(self._by_count):
             if count >= needed:
                 yield from self._by_count[count]
+
+
+def _node_of(entry: DeviceEntry) -> str | None:
+    """The node of the slice; None if its devices are not bound to one."""
+    return entry.slice.spec.node_name or None

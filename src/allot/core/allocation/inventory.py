@@ -260,7 +260,7 @@ class Inventory:
         if len(state.entries) == 1 and not state.counters:
             entry = state.entries[0]
             node = node_of(entry)
-            if node is not None or any(index.notices() for index in entry.indexes):
+            if node is not None or any(index.notices(entry) for index in entry.indexes):
                 self._changed(node)
             return
         nodes = {node_of(entry) for entry in touched}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from allot.core.allocation.counters import PoolCounters
-from allot.core.allocation.devices import DeviceEntry
+from allot.core.allocation.devices import DeviceEntry, are_simple
 from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.features import Features
 from allot.core.allocation.signature import BLOCKED, REJECTED, USABLE, SelectorFailure, Signature, Verdict
@@ -21,6 +21,8 @@ from allot.core.selectors import matches as matches_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from allot.core.allocation.index import AvailabilityIndex
 
 OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 
@@ -38,7 +40,7 @@ class PoolID(NamedTuple):
 class SliceEntry:
     """One published slice and the verdicts on its devices."""
 
-    __slots__ = ("_usable", "devices", "grouped", "pool", "slice", "verdicts")
+    __slots__ = ("_is_simple", "_usable", "devices", "grouped", "indexes", "pool", "slice", "verdicts")
 
     def __init__(self, slice_: ResourceSlice, devices: tuple[DeviceEntry, ...]) -> None:
         self.slice = slice_
@@ -48,13 +50,25 @@ class SliceEntry:
         # By signature number; None if no device of the slice passes.
         self.verdicts: dict[int, list[Verdict] | None] = {}
         self._usable: dict[int, tuple[DeviceEntry, ...] | None] = {}
+        # Indexes of free devices that list some of these.
+        self.indexes: list[AvailabilityIndex] = []
+        for entry in devices:
+            entry.indexes = self.indexes
+        self._is_simple: bool | None = None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether its devices differ only in what selectors read."""
+        if self._is_simple is None:
+            self._is_simple = not self.slice.spec.skip_node_operations and are_simple(self.devices)
+        return self._is_simple
 
     def judge(self, signature: Signature) -> list[Verdict] | None:
         """Verdicts on the devices of this slice, worked out on first use."""
         try:
             return self.verdicts[signature.number]
         except KeyError:
-            verdicts = [signature.verdict(entry) for entry in self.devices]
+            verdicts = signature.verdicts(self.devices, are_simple=self.is_simple)
             found = verdicts if any(verdict != REJECTED for verdict in verdicts) else None
             self.verdicts[signature.number] = found
             return found

@@ -7,7 +7,7 @@ changes. Selectors are evaluated once per group of devices that agree on the fie
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from allot.core.allocation import capacity as capacities
@@ -139,6 +139,17 @@ class Signature:
     def forget(self, entry: DeviceEntry) -> None:
         """The device is no longer published."""
         self._consumption.pop(entry, None)
+
+    def verdicts(self, entries: Sequence[DeviceEntry], *, are_simple: bool) -> list[Verdict]:
+        """What `verdict` says of the devices of a slice. are_simple: only selectors tell them apart; where these read none of their
+        values, one answer is for all."""
+        if not entries or not are_simple or self.requested:
+            return [self.verdict(entry) for entry in entries]
+        if not self.rules or (self._digest is not None and self._digest.reads_nothing):
+            answer = self._selected(entries[0])
+            if isinstance(answer, int):
+                return [answer] * len(entries)
+        return [self._selected(entry) for entry in entries]
 
     def verdict(self, entry: DeviceEntry) -> Verdict:
         """Whether requests of this signature could use the device."""

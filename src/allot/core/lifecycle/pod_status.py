@@ -6,7 +6,7 @@ look for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -70,6 +70,18 @@ def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
             status[field] = [_container_status(pod, each, seen, facts) for each in containers]
     status["conditions"] = _conditions(pod, seen, facts, status)
     return status
+
+
+def addresses_replaced(status: Mapping[str, Any], written: Collection[str]) -> JSON:
+    """A status as a strategic merge patch. written: names of fields that the pod has already.
+
+    Lists of addresses are merged by address: one that the pod or its node has no more would stay, and the API server refuse the
+    status from then on. Where there is no list yet, the directive would become an address.
+    """
+    return {
+        name: [*value, {"$patch": "replace"}] if name in ("podIPs", "hostIPs") and name in written else value
+        for name, value in status.items()
+    }
 
 
 # --- phase ---

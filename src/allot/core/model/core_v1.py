@@ -417,7 +417,7 @@ class NodeAllocatableResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
 
 
 class PodIP(APIStruct, frozen=True, kw_only=True):
-    """An address of a pod."""
+    """An address of a pod, or of its node."""
 
     ip: str = ""
 
@@ -431,7 +431,8 @@ class PodStatus(PartialStruct, frozen=True, kw_only=True):
     message: str = ""
     reason: str = ""
     nominated_node_name: str = ""
-    # "podIPs" does not follow the camel rule.
+    # "hostIPs" and "podIPs" do not follow the camel rule.
+    host_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="hostIPs")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
     start_time: Time | None = None
     qos_class: str = ""

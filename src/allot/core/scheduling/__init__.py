@@ -34,13 +34,30 @@ from allot.core.scheduling.nodes.full_evaluation import FullEvaluation, fits
 from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.nodes.topology_terms import TopologyTerms, spreads_of
 from allot.core.scheduling.nodes.volume_matching import BIND_COMPLETED, OLD_CLASS, SELECTED_NODE
-from allot.core.scheduling.plan import ClaimStep, Decision, Placement, Refusal, Unit, VolumeStep
+from allot.core.scheduling.plan import ClaimStep, Decision, GroupOutcome, Placement, Refusal, Unit, VolumeStep
 from allot.core.scheduling.podinfo import SCHEDULE_ANYWAY, PodInfo, PodTerm, Profile, Spread, claim_name
 from allot.core.scheduling.preempting.preemption import preempt
 from allot.core.scheduling.queueing.backoff import BackoffTimes
 from allot.core.scheduling.queueing.gates import GANG_SCHEDULING, SCHEDULING_GATES, Closed
 from allot.core.scheduling.queueing.queue import group_key, group_name_of
 from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDERS, QueueOrder
+from allot.core.scheduling.queues.amounts import UNLIMITED, Amounts
+from allot.core.scheduling.queues.book import PREEMPTIBILITY_LABEL, QUEUE_LABEL, VOLCANO_QUEUE
+from allot.core.scheduling.queues.decisions import Look
+from allot.core.scheduling.queues.dialects import QUEUE_KINDS, seconds
+from allot.core.scheduling.queues.jobs import Job, Task, asked
+from allot.core.scheduling.queues.limits import (
+    OVER_LIMIT,
+    OVER_QUOTA,
+    Excess,
+    amounts_text,
+    number,
+    over_limit,
+    unit_of,
+)
+from allot.core.scheduling.queues.model import Queue, QueueShares
+from allot.core.scheduling.queues.rounds import Started
+from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, RECLAIM, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
 from allot.core.scheduling.supposing import Supposing, put_into_force
@@ -48,6 +65,7 @@ from allot.core.scheduling.supposing import Supposing, put_into_force
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
     "BIND_COMPLETED",
+    "CONSOLIDATE",
     "DEFAULT_SETTINGS",
     "DIALECTS",
     "DYNAMIC_RESOURCES",
@@ -55,11 +73,22 @@ __all__ = (
     "HOSTNAME",
     "NOT_AVAILABLE",
     "OLD_CLASS",
+    "OVER_LIMIT",
+    "OVER_QUOTA",
+    "PREEMPT",
+    "PREEMPTIBILITY_LABEL",
     "PRIORITY_SORT",
+    "QUEUE_KINDS",
+    "QUEUE_LABEL",
     "QUEUE_ORDERS",
+    "RECLAIM",
     "SCHEDULE_ANYWAY",
     "SCHEDULING_GATES",
     "SELECTED_NODE",
+    "TRIALS_MAX",
+    "UNLIMITED",
+    "VOLCANO_QUEUE",
+    "Amounts",
     "Applied",
     "BackoffTimes",
     "Binding",
@@ -73,13 +102,18 @@ __all__ = (
     "Decision",
     "DecisionFailed",
     "Dialect",
+    "Excess",
     "Failure",
     "ForeignGroup",
     "FullEvaluation",
+    "GroupOutcome",
     "Held",
+    "Job",
+    "Look",
     "Machine",
     "NodeInfo",
     "NotBound",
+    "Nothing",
     "ObjectChange",
     "Outcome",
     "Placement",
@@ -87,19 +121,26 @@ __all__ = (
     "PodTerm",
     "Policy",
     "Profile",
+    "Queue",
     "QueueOrder",
+    "QueueShares",
     "Refusal",
     "Settings",
     "Settled",
     "Spread",
+    "Started",
     "Status",
     "Supposing",
+    "Takeover",
+    "Task",
     "TopologyTerms",
     "Tree",
     "Unit",
     "Variant",
     "Verdict",
     "VolumeStep",
+    "amounts_text",
+    "asked",
     "binding_state",
     "claim_name",
     "controller_of",
@@ -116,13 +157,17 @@ __all__ = (
     "local_refusal",
     "looks_around",
     "minimum_of",
+    "number",
     "one_of_class",
+    "over_limit",
     "preempt",
     "put_into_force",
     "refusal_text",
+    "seconds",
     "spreads_of",
     "static_refusal",
     "topology_key",
     "under",
+    "unit_of",
     "volume_matching",
 )

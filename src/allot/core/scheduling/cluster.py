@@ -61,6 +61,8 @@ class Cluster:
         self.filter_caches = FilterCaches(self)
         # The uids of pods that ended lately: what their claims hold is about to be free.
         self.departed: dict[str, None] = {}
+        # Pods of groups that are done, by namespace and uid.
+        self._finished: dict[str, dict[str, core_v1.Pod]] = {}
         self._assumed: set[str] = set()
         self._homeless: dict[str, dict[str, PodInfo]] = {}
         self._members: dict[tuple[str, str], dict[str, None]] = {}
@@ -355,6 +357,23 @@ class Cluster:
     def scheduled_count(self, group: PodGroup) -> int:
         """How many pods of a group have a node."""
         return len(self._members.get((group.metadata.namespace, group_key(group)), ()))
+
+    def remember_finished(self, pod: core_v1.Pod) -> None:
+        """A pod is done; what has failed is not, to its group."""
+        if pod.status.phase == "Succeeded" and self.membership.of(pod) is not None:
+            self._finished.setdefault(pod.metadata.namespace, {})[pod.metadata.uid] = pod
+
+    def forget_finished(self, pod: core_v1.Pod) -> None:
+        """A pod that was done is gone."""
+        found = self._finished.get(pod.metadata.namespace, {})
+        found.pop(pod.metadata.uid, None)
+        if not found:
+            self._finished.pop(pod.metadata.namespace, None)
+
+    def finished_count(self, group: PodGroup) -> int:
+        """How many pods of a group are done."""
+        key = (group.metadata.namespace, group_key(group))
+        return sum(self.membership.of(pod) == key for pod in self._finished.get(group.metadata.namespace, {}).values())
 
     def put_budget(self, budget: policy_v1.PodDisruptionBudget) -> None:
         """A disruption budget was made or changed."""

@@ -36,7 +36,9 @@ from allot.core.scheduling.devices.binding_conditions import BINDING_TIMEOUT_SEC
 from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.groups.dialects import DIALECTS, Dialect, ForeignGroup, Membership, dialect_of, group_key
+from allot.core.scheduling.groups.forest import AnyGroup, Tree, key_of
 from allot.core.scheduling.groups.shape import minimum_of, was_scheduled
+from allot.core.scheduling.groups.tree_search import Goal
 from allot.core.scheduling.intake import Change, Kind, kinds
 from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victim
 from allot.core.scheduling.podinfo import PodInfo
@@ -46,10 +48,13 @@ from allot.core.scheduling.queueing.hints import ClusterEvent, EventResource, he
 from allot.core.scheduling.queueing.queue import Attempt, Queue, group_name_of, name_of
 from allot.core.scheduling.queueing.queue_order import PriorityOrder, QueueOrder
 from allot.core.scheduling.queues.book import QueueBook
+from allot.core.scheduling.queues.decisions import Look
 from allot.core.scheduling.queues.dialects import QUEUE_KINDS
 from allot.core.scheduling.queues.fair_order import FairOrder
+from allot.core.scheduling.queues.jobs import Job
 from allot.core.scheduling.queues.model import Queue as TeamQueue
 from allot.core.scheduling.queues.room import Room
+from allot.core.scheduling.queues.takeover import TRIALS_MAX
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -63,7 +68,7 @@ _CONFLICTS_MAX = 6
 # An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
 # do; as long as that leads somewhere, more.
 _EARLY_MAX = 16
-# How long a group that has never had all that it needs at once may hold what some of its pods have. KAI's default.
+# How long a group that has less than it needs may hold what some of its pods have. KAI's default.
 STALE_AFTER_S = 60.0
 _INTERNAL = "internal error of the scheduler; its log says more"
 
@@ -272,13 +277,15 @@ class Machine:
         old: Pod | None = change.old
         new: Pod | None = change.new
         if old is not None and old.status.phase in _FINISHED:
+            self.cluster.forget_finished(old)
             old = None
         if new is None or new.status.phase in _FINISHED:
-            if old is not None:
-                return self._pod_gone(change.key, old, now)
+            applied = self._pod_gone(change.key, old, now) if old is not None else _NOTHING
             if new is not None:
-                self.cluster.put_pod(new)
-            return _NOTHING
+                if old is None:
+                    self.cluster.put_pod(new)
+                self.cluster.remember_finished(new)
+            return applied
         if new.spec.node_name:
             return self._assigned_pod(change.key, old, new, now)
         if self._settings(new.spec.scheduler_name) is not None:
@@ -415,19 +422,22 @@ class Machine:
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
                 if held:
-                    self.queue.limit(taken.key, now + STALE_AFTER_S)
+                    self.queue.limit(taken.key, now + _grace_s(taken.unit))
                 return decision
 
     def _held_by_half(self, unit: Unit, decision: Decision) -> list[PodInfo]:
-        """The pods of a group that have a node although it has never had as many as it needs, and got none now: a scheduler ended
-        between the writes of its members, or a write failed, and others took the rest."""
-        group = unit.group
-        if group is None or isinstance(group, ForeignGroup) or decision.placements or not decision.refusals:
-            return []
+        """The pods of a group that have a node although it has fewer than it needs, has never had them at once as far as it says, and got
+        none now: a scheduler ended between the writes of its members, or a write failed, and others took the rest."""
+        group = unit.tree.group if unit.tree is not None else unit.group
         settings = self._settings(unit.pods[0].spec.scheduler_name)
-        members = self.cluster.members(group)
-        if settings is None or not settings.preempts or len(members) >= minimum_of(group) or was_scheduled(group):
+        if group is None or decision.placements or not decision.refusals or settings is None or not settings.preempts:
             return []
+        # Groups of other dialects do not say that they had their minimum once, but their pods say that they are done.
+        done = self.cluster.finished_count(group) if isinstance(group, ForeignGroup) else 0
+        if was_scheduled(group) or self.has_minimum(group, done):
+            return []
+        tree = unit.tree if unit.tree is not None else Tree(key_of(group), group)
+        members = [member for _, leaf in tree.leaves() for member in self.cluster.members(leaf)]
         return [member for member in members if not member.is_terminating]
 
     def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
@@ -609,15 +619,23 @@ class Machine:
             return bool(outcome.placements)
         return len(outcome.placements) + self.cluster.scheduled_count(group) >= minimum_of(group)
 
-    def shortages(self, seconds: float) -> dict[str, str]:
-        """Why jobs of queues do not start, and nobody goes for them, by job: namespace/name. Nothing is put into force."""
+    def has_minimum(self, group: AnyGroup, done: int = 0) -> bool:
+        """Whether as many pods of a group, or of enough groups below it, have a node as it needs. done: so many need none any more."""
+        if isinstance(group, PodGroup):
+            return self.cluster.scheduled_count(group) + done >= minimum_of(group)
+        tree = self.cluster.forest.tree(key_of(group))
+        return tree is not None and Goal(self.cluster, tree).is_met()
+
+    def look(self, seconds: float, trials_max: int = TRIALS_MAX) -> Look:
+        """What a look at all jobs of queues would find: who starts, who makes room for whom, and why others wait. Nothing is put into
+        force. trials_max: sets of pods that are tried for one job; with fewer than usual more is undecided."""
         if not self.book:
-            return {}
-        found = self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds)
-        told = dict(found.shortages)
-        for refusal in found.refusals:
-            told[f"{refusal.pod.metadata.namespace}/{refusal.pod.metadata.name}"] = refusal.message
-        return told
+            return Look()
+        return self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds, trials_max)
+
+    def jobs(self) -> dict[str, Job]:
+        """The jobs of queues, by namespace/name, as a look sees them."""
+        return self.book.jobs(self.queue.waiting_pods()) if self.book else {}
 
     def sizes(self) -> dict[str, int]:
         """How much there is, for metrics."""
@@ -641,6 +659,12 @@ class Machine:
         return {name: Quantity.from_nano(nano) for name, nano in amounts.items() if nano}
 
 
+def _grace_s(unit: Unit) -> float:
+    """How long a group may hold what it has while that is too little: where it says how long its pods wait for each other, as long."""
+    group = unit.group
+    return group.timeout_s if isinstance(group, ForeignGroup) and group.timeout_s else STALE_AFTER_S
+
+
 def _too_late(decision: Decision, unit: Unit) -> Decision:
     """The refusals of a group that has waited for as long as it may, in the words of its scheduler. It is tried again when something
     changes, and may wait as long again."""
@@ -660,15 +684,15 @@ def _too_late(decision: Decision, unit: Unit) -> Decision:
 
 def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decision:
     """A group that has been placed by half for too long gives back what it has."""
-    group = unit.group
+    group = unit.tree.group if unit.tree is not None else unit.group
     assert group is not None, "held by a group"
-    minimum = minimum_of(group)
+    minimum = str(minimum_of(unit.group)) if unit.group is not None else "enough groups"
     text = f"Workload doesn't meet the minimum required number of pods ({minimum}), evicting remaining pod"
     by = f"podgroup {group.metadata.uid}: {text}"
     victims = tuple(Victim(pod=member.pod, by=by) for member in sorted(held, key=lambda member: member.key))
     said = (
         f"its {len(held)} pods that have a node give it back: it has not had {minimum} at once "
-        f"for {STALE_AFTER_S:g} s, so that they only keep others from running"
+        f"for {_grace_s(unit):g} s, so that they only keep others from running"
     )
     first, *others = decision.refusals
     explained = ". ".join(text for text in (first.explanation, said) if text)

@@ -175,7 +175,7 @@ def _check_members(value: dict[str, Any], schema: Schema, place: _Place, finding
             if type(item) is not str and not structural:
                 _wrong_type(item, node, (place, name, schema), findings)
         else:
-            if not item and not structural and node.kind in (_LIST, _MAP) and name not in schema.required:
+            if not item and not structural and node.kind in (_LIST, _MAP) and name not in schema.kept_empty:
                 findings.untidy = True
             _check(item, node, (place, name, schema), findings, depth)
     return None

@@ -28,6 +28,10 @@ _KEY_DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "io.k8s.api.core.v1.ServicePort": {"protocol": "TCP"},
 }
 
+# Optional lists in which empty is not the same as absent: the default is for a list that was not given (Kubernetes
+# v1.37.0-rc.1, autoscaling/v2 defaults.go; no other default asks whether a list or a map is nil rather than empty).
+_KEPT_EMPTY: Mapping[str, frozenset[str]] = {"HPAScalingRules": frozenset({"policies"})}
+
 # Optional objects that exist in every object because their Go field is a struct and not a pointer, by the name of the
 # field. Nobody owns such an object as a whole. Exceptions have a pointer there.
 _ALWAYS_THERE = frozenset(
@@ -88,6 +92,7 @@ class Schema:
         "format",
         "has_default",
         "items",
+        "kept_empty",
         "key_defaults",
         "kind",
         "list_type",
@@ -120,6 +125,8 @@ class Schema:
     # Objects and maps.
     properties: Mapping[str, Schema]
     required: frozenset[str]
+    # Members that stay when they are empty lists or maps; other built-in ones are lost as if they were absent.
+    kept_empty: frozenset[str]
     # What members that are not properties look like; None if there are none, or if they are unknown fields.
     additional: Schema | None
     preserve_unknown: bool
@@ -201,6 +208,7 @@ class Schema:
         self.properties = self._properties(raw) if self.kind in (Kind.OBJECT, Kind.ANY) else {}
         required = raw.get("required")
         self.required = frozenset(map(str, required)) if isinstance(required, list) else frozenset()
+        self.kept_empty = self.required | _KEPT_EMPTY.get(self.name, frozenset())
         additional = raw.get("additionalProperties")
         node = None
         if isinstance(additional, Mapping):

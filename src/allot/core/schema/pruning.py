@@ -74,7 +74,7 @@ def _is_lost(value: Any, node: Schema, name: str, schema: Schema) -> bool:
         return False
     if value is None:
         return True
-    return not value and node.kind in (Kind.LIST, Kind.MAP) and name not in schema.required
+    return not value and node.kind in (Kind.LIST, Kind.MAP) and name not in schema.kept_empty
 
 
 def _pruned_items(value: list[Any], schema: Schema, depth: int) -> list[Any]:

@@ -84,6 +84,8 @@ def _subsets(service: JSON, pods: Iterable[Pod]) -> list[Object]:
         addresses, ports = endpoints.addresses_of(pod, family), endpoints.ports_of(service, pod)
         if not addresses or (spec.get("ports") and not ports):
             continue
+        # Unlike those of slices, a port without a name has none.
+        ports = [{key: value for key, value in port.items() if value != ""} for port in ports]
         subset = found.setdefault(repr(ports), {"addresses": [], "notReadyAddresses": [], "ports": ports})
         address: Object = {"ip": addresses[0], "targetRef": endpoints.reference_to(pod)}
         if pod.spec.node_name:

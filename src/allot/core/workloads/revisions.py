@@ -134,7 +134,7 @@ def _creation(owner: Owner, revision: Revision) -> Create:
         "apiVersion": CONTROLLER_REVISIONS.api_version,
         "kind": CONTROLLER_REVISIONS.kind,
         "metadata": metadata,
-        "data": {"spec": {"template": {**revision.template, "$patch": "replace"}}},
+        "data": _in_order({"spec": {"template": {**revision.template, "$patch": "replace"}}}),
         "revision": revision.number,
     }
     return Create(resource=CONTROLLER_REVISIONS, object=object_, namespace=owner.metadata.namespace)
@@ -151,3 +151,13 @@ def _deletion(revision: Revision) -> Delete:
     assert revision.whole is not None
     metadata = revision.whole.metadata
     return Delete(resource=CONTROLLER_REVISIONS, name=revision.name, namespace=metadata.namespace, uid=metadata.uid)
+
+
+def _in_order(data: Object) -> Object:
+    """The members in the order in which Go writes them.
+
+    kube-apiserver compares the data as text. A patch of something else, as of the owner when the revision is adopted, puts them into
+    this order, and in another one that would be a change, which is refused.
+    """
+    ordered: Object = msgspec.json.decode(msgspec.json.encode(data, order="sorted"))
+    return ordered

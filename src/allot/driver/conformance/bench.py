@@ -45,6 +45,13 @@ class PublishedDevice(msgspec.Struct, frozen=True):
     device: Device
 
 
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What claims of a driver cannot do without. parameters: given to each; `$(uid of KIND/NAME)` in them is the uid of an object."""
+
+    objects: tuple[Mapping[str, Any], ...] = ()
+    parameters: tuple[Mapping[str, Any], ...] = ()
+
+
 def expect(condition: bool, text: str) -> None:
     """CheckFailed with the text unless the condition holds."""
     if not condition:
@@ -64,6 +71,7 @@ class Bench:
         ids: Ids,
         *,
         whole_claims: bool = False,
+        needs: Needs = Needs(),  # noqa: B008
     ) -> None:
         self.client = client
         self.driver = description
@@ -72,6 +80,9 @@ class Bench:
         self.data = self.root / "plugins" / description.name
         self.cdi = directory / "cdi"
         self.whole_claims = whole_claims
+        self._needs = needs
+        # Parameters of every claim, as an allocation has them.
+        self._parameters: tuple[Mapping[str, Any], ...] = ()
         self._kubeconfig = kubeconfig
         self._directory = directory
         self._command = tuple(command)
@@ -91,6 +102,31 @@ class Bench:
         self.boot_id_file.write_text("first-boot\n")
         nodes = self.client.resource("", "v1", "nodes", namespaced=False)
         await nodes.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        uids = {}
+        for object_ in self._needs.objects:
+            made = await self._made(object_)
+            uids[f"$(uid of {made['kind']}/{made['metadata']['name']})"] = made["metadata"]["uid"]
+        self._parameters = tuple(
+            {"source": "FromClaim", "opaque": {"driver": self.driver.name, "parameters": _replaced(each, uids)}}
+            for each in self._needs.parameters
+        )
+
+    async def _made(self, object_: Mapping[str, Any]) -> dict[str, Any]:
+        """An object of a manifest, once the server serves its kind, with its status."""
+        name = f"{object_['kind']} {object_['metadata']['name']}"
+
+        async def is_served() -> bool:
+            found = await self.client.discovery(refresh=True)
+            group, _, version = object_["apiVersion"].rpartition("/")
+            return found.find_kind(group, version, object_["kind"]) is not None
+
+        await self.until(is_served, f"the kind of {name}")
+        resource = await self.client.of_kind(object_["apiVersion"], object_["kind"])
+        namespace = object_["metadata"].get("namespace", NAMESPACE) if resource.is_namespaced else ""
+        made = await resource.create(dict(object_), namespace)
+        if "status" in object_:
+            made = await resource.update_status({**made, "status": object_["status"]}, namespace)
+        return made
 
     # --- the driver's process ---
 
@@ -256,7 +292,7 @@ class Bench:
         if is_allocated:
             results = [self._result(device, request, result_fields or {}) for device in devices]
             allocation = {
-                "devices": {"results": [*results, *more_results], "config": list(configs)},
+                "devices": {"results": [*results, *more_results], "config": [*self._parameters, *configs]},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [_ON_NODE]}]},
             }
             await self.claims.update_status({**made, "status": {"allocation": allocation}}, NAMESPACE)
@@ -325,6 +361,18 @@ class Bench:
             if asyncio.get_running_loop().time() > deadline:
                 raise CheckFailed(f"waited {seconds:g} s for {what}")
             await asyncio.sleep(_POLL_S)
+
+
+def _replaced(value: Any, words: Mapping[str, str]) -> Any:
+    """The value with words in the place of others, wherever they are the whole text."""
+    match value:
+        case str():
+            return words.get(value, value)
+        case Mapping():
+            return {key: _replaced(each, words) for key, each in value.items()}
+        case list():
+            return [_replaced(each, words) for each in value]
+    return value
 
 
 def is_complete(slices: Sequence[ResourceSlice]) -> bool:

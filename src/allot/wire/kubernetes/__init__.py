@@ -6,7 +6,7 @@ take JSON for an answer. Nothing is written in this format.
 
 from __future__ import annotations
 
-from allot.wire.kubernetes.envelope import NotReadable, read
+from allot.wire.kubernetes.envelope import MAGIC, NotReadable, read
 from allot.wire.kubernetes.wire import Malformed
 
-__all__ = ["Malformed", "NotReadable", "read"]
+__all__ = ["MAGIC", "Malformed", "NotReadable", "read"]

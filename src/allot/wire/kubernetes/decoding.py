@@ -1,7 +1,7 @@
 """Messages to JSON values, by the table.
 
 The value is what Go's JSON encoder would have written for the same object: a field without pointer that is zero is left out
-where JSON says omitempty. Stricter than protobuf readers are: a field that the table does not know would be lost, so unless
+where JSON says omitempty, and a list that is not there is null where it does not. Stricter than protobuf readers are: a field that the table does not know would be lost, so unless
 it is empty the body is refused, as it is for fields of the wrong wire type and for single fields that come twice.
 """
 
@@ -37,6 +37,9 @@ DEPTH_MAX = 60
 _WIRE_NAMES = {0: "a number", 1: "8 bytes", 2: "a length and bytes", 5: "4 bytes"}
 _EXPECTED_WIRE = {INTEGER: VARINT, BOOLEAN: VARINT, DOUBLE: FIXED64}
 _SCHEMA = f"{EXTENSIONS}.v1.JSONSchemaProps"
+# Of all times that are no pointers this one alone is left out if it is zero (omitzero, v1.37.0-rc.1); the others are null.
+_OMITTED_TIME = "creationTimestamp"
+_TIMES = (f"{META}.Time", f"{META}.MicroTime")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The first second of year 1, which is no time to Go, and the last of year 9999.
 _SECONDS_ZERO = -62135596800
@@ -61,7 +64,11 @@ def read_message(wire: Wire, name: str, start: int, end: int, depth: int = 0) ->
             _put(told, field, wire, form, first, second, depth)
         except Malformed as error:
             raise error.within(field.name) from None
-    return told.get("items", []) if message.is_list else told
+    if message.is_list:
+        return told.get("items", [])
+    for absent in message.never_omitted:
+        told.setdefault(absent, None)
+    return told
 
 
 def _check_says_nothing(message: Message, number: int, form: int, first: int, second: int) -> None:
@@ -95,7 +102,9 @@ def _put(told: Object, field: Field, wire: Wire, form: int, first: int, second: 
         return
     if name in told:
         raise Malformed("occurs twice")
-    if value is not None and (value or not field.omitted_if_zero):
+    if value is None and (name == _OMITTED_TIME or field.type_ not in _TIMES):
+        return
+    if value or not field.omitted_if_zero:
         told[name] = value
 
 

@@ -56,6 +56,8 @@ class Message(NamedTuple):
     fields: dict[int, Field]
     # A list of texts that is a message only because protobuf has no lists of lists.
     is_list: bool
+    # Lists and maps that JSON has even if there is nothing in them; protobuf does not tell empty from absent.
+    never_omitted: tuple[str, ...]
 
 
 @cache
@@ -74,7 +76,12 @@ def message_names() -> frozenset[str]:
 def message_of(name: str) -> Message:
     """A message that is in the table."""
     fields = {number: _field(*row) for number, row in _rows()[name].items()}
-    return Message(name, fields, fields == {1: Field("items", TEXT, repeated=True)})
+    never_omitted = tuple(
+        row[0]
+        for number, row in _rows()[name].items()
+        if (fields[number].repeated or fields[number].map_) and _OMITTED_IF_ZERO not in row[2]
+    )
+    return Message(name, fields, fields == {1: Field("items", TEXT, repeated=True)}, never_omitted)
 
 
 def _field(name: str, type_: str, flags: str) -> Field:

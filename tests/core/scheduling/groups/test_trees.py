@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 
 from allot.core.features import ALLOT_GATES
@@ -13,7 +15,10 @@ from allot.core.model.codec import decode
 from allot.core.model.core_v1 import Pod
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
-from allot.core.scheduling import Decision, Machine, ObjectChange, Settings, under
+from allot.core.scheduling import Decision, Machine, ObjectChange, Settings, Unit, under
+from allot.core.scheduling.groups.joint import Impossible, Undecided
+from allot.core.scheduling.groups.task import Task
+from allot.core.scheduling.groups.tree_search import Goal, search_tree
 from core.scheduling.cluster_world import node, pod, pod_group
 
 RACK = "example.com/rack"
@@ -171,17 +176,93 @@ def test_a_tree_preempts_and_goes_as_its_root_says() -> None:
     assert sorted(victim.pod.metadata.name for victim in victims) == ["v0", "v1"]
 
 
-@pytest.mark.slow
-def test_a_tree_is_placed_exactly_if_an_arrangement_exists() -> None:
-    """Law, on small clusters with zones that pods may be bound to."""
-    possible = 0
-    for seed in range(400):
-        dice = random.Random(f"tree {seed}")
-        places = [node(f"n{number}", cpu=dice.choice("123"), labels={"zone": dice.choice("ab")}) for number in range(3)]
-        minimum = dice.choice((1, 2, 2))
+def test_groups_that_get_in_each_other_s_way_one_after_the_other_are_arranged_in_other_domains() -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    # The small pod of the oldest group goes to the tightest rack, the only one whose model the other group may have.
+    places = [
+        node("n0", cpu="4", labels={RACK: "r0", "model": "x"}),
+        node("n1", cpu="8", labels={RACK: "r1", "model": "y"}),
+    ]
+    groups = [composite("root", 2), leaf("a", 1, **rack), leaf("b", 1, **rack)]
+    pods = [*workers("a", 1), *workers("b", 1, nodeSelector={"model": "x"})]
+    decision = decided(machine(*places, *groups, *pods))
+    assert {placement.pod.metadata.name: placement.node for placement in decision.placements} == {
+        "a-0": "n1",
+        "b-0": "n0",
+    }
+
+
+def test_a_tree_takes_the_tightest_domain_so_that_larger_ones_stay_possible() -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    places = [
+        node(f"{name}-{number}", cpu="4", labels={RACK: name})
+        for name, count in (("large", 5), ("tight", 3), ("small", 2))
+        for number in range(count)
+    ]
+    groups = [composite("root", 2, **rack), leaf("a", 2), leaf("b", 1)]
+    decision = decided(machine(*places, *groups, *workers("a", 2), *workers("b", 1)))
+    assert {placement.node.partition("-")[0] for placement in decision.placements} == {"tight"}
+
+
+def test_a_tree_that_has_pods_in_a_domain_keeps_to_it() -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    places = [
+        node(f"{name}-{number}", cpu="4", labels={RACK: name})
+        for name, count in (("large", 5), ("tight", 3))
+        for number in range(count)
+    ]
+    groups = [composite("root", 2, **rack), leaf("a", 2), leaf("b", 1)]
+    there = pod("a-9", cpu="4", group="a", on="large-0")
+    decision = decided(machine(*places, *groups, there, *workers("a", 1), *workers("b", 1)))
+    assert {placement.node.partition("-")[0] for placement in decision.placements} == {"large"}
+
+
+def test_a_tree_in_domains_gets_a_proof_that_it_cannot_be_placed() -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    places = [node(f"n{number}", cpu="4", labels={RACK: f"r{number}"}) for number in range(4)]
+    groups = [composite("root", 2), leaf("a", 2, **rack), leaf("b", 1, **rack)]
+    decision = decided(machine(*places, *groups, *workers("a", 2), *workers("b", 1)))
+    assert not decision.placements
+    assert decision.group is not None
+    assert "however the pods of its 2 groups are arranged, too few of them can have nodes" in decision.group.explanation
+
+
+def test_a_search_over_domains_that_is_given_up_says_so() -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    pods = [each for name in "abcd" for each in workers(name, 2, "3")]
+    groups = [composite("root", 4), *(leaf(name, 2, **rack) for name in "abcd")]
+    # Three racks for four groups: each rack could have any group, but only one of them.
+    places = [node(f"n{rack_}{number}", cpu="4", labels={RACK: f"r{rack_}"}) for rack_ in range(3) for number in (0, 1)]
+    made = machine(*places, *groups, *pods)
+    tree = made.cluster.forest.tree("ns/composite:root")
+    assert tree is not None
+    task = Task(made.cluster, Unit(pods=tuple(pods)), None, under(ALLOT_GATES, Settings()), 0.0)
+    task = msgspec.structs.replace(task, goal=Goal(made.cluster, tree))
+    answer = search_tree(task, tree, steps_max=100)
+    assert isinstance(answer, Undecided)
+    assert answer.steps > 100
+    assert isinstance(search_tree(task, tree), Impossible)
+
+
+class TreeWorld:
+    """A tree of groups of which some are bound to zones and racks, and a small cluster."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.places = [
+            node(
+                f"n{number}",
+                cpu=dice.choice("123"),
+                labels={"zone": dice.choice("ab"), **dice.choice(({}, {RACK: "r"}, {RACK: "s"}, {RACK: "s"}))},
+            )
+            for number in range(3)
+        ]
+        self.labels = {each.metadata.name: each.metadata.labels for each in self.places}
+        self.minimum = dice.choice((1, 2, 2))
         counts = {name: dice.choice((1, 2)) for name in "ab"}
-        minima = {name: dice.randint(1, counts[name]) for name in "ab"}
-        pods = [
+        self.minima = {name: dice.randint(1, counts[name]) for name in "ab"}
+        # Of each group the label that its nodes share, the root first.
+        self.keys = {name: dice.choice(("", "", "zone", RACK)) for name in ("root", "inner", "a", "b")}
+        self.pods = [
             pod(
                 f"{name}-{number}",
                 cpu=dice.choice("112"),
@@ -191,27 +272,52 @@ def test_a_tree_is_placed_exactly_if_an_arrangement_exists() -> None:
             for name, count in counts.items()
             for number in range(count)
         ]
-        made = machine(*places, composite("root", minimum), *(leaf(name, minima[name]) for name in "ab"), *pods)
-        decision = decided(made)
-        assert not any("undecided" in refusal.explanation for refusal in decision.refusals)
-        exists = any(
-            _is_enough(chosen, pods, minima, minimum) and _fit(chosen, pods, places)
-            for chosen in product((None, "n0", "n1", "n2"), repeat=len(pods))
-        )
-        assert bool(decision.placements) == exists, f"seed {seed}"
+
+    def machine(self) -> Machine:
+        bound = {
+            name: {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
+            for name, key in self.keys.items()
+        }
+        groups = [
+            composite("root", self.minimum, **bound["root"]),
+            composite("inner", 1, "root", **bound["inner"]),
+            leaf("a", self.minima["a"], "inner", **bound["a"]),
+            leaf("b", self.minima["b"], **bound["b"]),
+        ]
+        return machine(*self.places, *groups, *self.pods)
+
+    def is_right(self, chosen: Sequence[str | None]) -> bool:
+        """Whether these nodes (None: none) are enough, and right."""
+        on = {each.metadata.name: name for name, each in zip(chosen, self.pods, strict=True) if name is not None}
+        counts = {group: sum(name[0] == group for name in on) for group in self.minima}
+        enough = sum(counts[name] >= self.minima[name] for name in self.minima) >= self.minimum
+        return enough and self._are_near(on) and _fit(chosen, self.pods, self.places)
+
+    def _are_near(self, on: dict[str, str]) -> bool:
+        below = {"root": "ab", "inner": "a", "a": "a", "b": "b"}
+        for group, key in self.keys.items():
+            values = {self.labels[name].get(key) for pod_, name in on.items() if pod_[0] in below[group]}
+            if key and (None in values or len(values) > 1):
+                return False
+        return True
+
+
+@pytest.mark.slow
+def test_a_tree_is_placed_exactly_if_an_arrangement_exists() -> None:
+    """Law, on small clusters with zones and racks that pods and groups may be bound to."""
+    possible = 0
+    for seed in range(600):
+        world = TreeWorld(random.Random(f"tree {seed}"))
+        decision = decided(world.machine())
+        told = [refusal.explanation for refusal in decision.refusals]
+        assert not any("undecided" in text for text in told), f"seed {seed}: {told}"
+        exists = any(map(world.is_right, product((None, "n0", "n1", "n2"), repeat=len(world.pods))))
+        assert bool(decision.placements) == exists, f"seed {seed}: {told}"
         if decision.placements:
             nodes_ = {placement.pod.metadata.name: placement.node for placement in decision.placements}
-            chosen = [nodes_.get(each.metadata.name) for each in pods]
-            assert _is_enough(chosen, pods, minima, minimum) and _fit(chosen, pods, places), f"seed {seed}"
+            assert world.is_right([nodes_.get(each.metadata.name) for each in world.pods]), f"seed {seed}"
         possible += exists
-    assert 100 < possible < 390
-
-
-def _is_enough(chosen: Any, pods: list[Pod], minima: dict[str, int], minimum: int) -> bool:
-    counts = dict.fromkeys(minima, 0)
-    for name, each in zip(chosen, pods, strict=True):
-        counts[each.metadata.name[0]] += name is not None
-    return sum(counts[name] >= minima[name] for name in minima) >= minimum
+    assert 100 < possible < 590
 
 
 def _fit(chosen: Any, pods: list[Pod], places: list[Any]) -> bool:

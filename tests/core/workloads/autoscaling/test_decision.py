@@ -148,7 +148,7 @@ def test_bounds_need_no_metrics(replicas: int, spec: Object, expected: int, reas
 
 def test_zero_by_hand_stays_zero() -> None:
     decision = look(hpa(external(), minReplicas=0), 0)
-    assert decision.replicas is None
+    assert decision.replicas is None and "currentReplicas" not in decision.status
     assert said(decision, "ScalingActive") == (
         "False",
         "ScalingDisabled",
@@ -280,6 +280,7 @@ def test_a_target_that_is_not_there() -> None:
     text = 'the HPA controller was unable to get the target\'s current scale: deployments.apps "x" not found'
     assert said(decision, "AbleToScale") == ("False", "FailedGetScale", text)
     assert decision.events[0].note == 'deployments.apps "x" not found' and decision.status["desiredReplicas"] == 3
+    assert "currentReplicas" not in decision.status
 
 
 def test_conditions_keep_their_time_until_they_change() -> None:

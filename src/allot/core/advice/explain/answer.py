@@ -12,6 +12,7 @@ from allot.core.advice.explain.gangs import explain_gang
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.node_supply import expected_of_pools, told_by_autoscaler
 from allot.core.advice.explain.pods import explain_pod, is_stuck, said
+from allot.core.advice.explain.queues import explain_queue
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, top_owner, wrong_workloads
@@ -26,6 +27,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.scheduling import DIALECTS
 
 _WITH_GANG = "waits with its gang: "
 _PLURALS = (("is ", "are "), (_WITH_GANG, "wait with their gang: "))
@@ -62,7 +64,7 @@ class Explainer:
         what_if = self._what_if
         pod = what_if.get(core_v1.Pod, name, namespace)
         if pod is None:
-            raise self._not_found("pod", core_v1.Pod, namespace, name)
+            raise self._not_found("pod", namespace, name, core_v1.Pod)
         group = what_if.group_of(pod)
         waits = not pod.spec.node_name and pod.status.phase not in FINISHED
         if group is not None and waits and before_scheduling(what_if, pod) is None:
@@ -83,14 +85,24 @@ class Explainer:
         """Why a gang waits."""
         group = self._what_if.group_named(namespace, name)
         if group is None:
-            raise self._not_found("podgroup", PodGroup, namespace, name)
+            raise self._not_found("podgroup", namespace, name, PodGroup, *(dialect.type for dialect in DIALECTS))
         return explain_gang(self._what_if, group, briefly=False)
+
+    def queue(self, name: str) -> Explanation:
+        """Why jobs of a queue wait, and who has to give back what."""
+        tree = self._what_if.machine.book.tree
+        self._what_if.machine.book.settle_total()
+        queue = tree.get(name)
+        if queue is None:
+            meant = nearest(name, sorted(tree.all()))
+            raise NotFound(f"queue {name}: not found", f"did you mean {meant}?" if meant is not None else "")
+        return explain_queue(self._what_if, queue, self.pod)
 
     def claim(self, namespace: str, name: str) -> Explanation:
         """Why a claim has no devices, or which it has."""
         claim = self._what_if.get(api.ResourceClaim, name, namespace)
         if claim is None:
-            raise self._not_found("claim", api.ResourceClaim, namespace, name)
+            raise self._not_found("claim", namespace, name, api.ResourceClaim)
         if claim.status.allocation is not None:
             return self._allocated(claim, claim.status.allocation)
         for pod in self._what_if.all(core_v1.Pod):
@@ -111,7 +123,7 @@ class Explainer:
         kind = BY_WORD[word]
         object_ = self._what_if.get(kind.type, name, namespace)
         if object_ is None:
-            raise self._not_found(kind.words[0], kind.type, namespace, name)
+            raise self._not_found(kind.words[0], namespace, name, kind.type)
         return explain_workload(self._scene, kind, object_, briefly=False)
 
     def wrong_workloads(self, namespace: str | None) -> Iterator[Explanation]:
@@ -163,8 +175,8 @@ class Explainer:
             and (pod.status.phase != "Running" or is_stuck(pod))
         )
 
-    def _not_found(self, word: str, type_: type[APIStruct], namespace: str, name: str) -> NotFound:
-        known = [meta(found) for found in self._what_if.all(type_)]
+    def _not_found(self, word: str, namespace: str, name: str, *types: type[APIStruct]) -> NotFound:
+        known = [meta(found) for type_ in types for found in self._what_if.all(type_)]
         here = [each.name for each in known if each.namespace == namespace]
         elsewhere = sorted({each.namespace for each in known if each.name == name})
         hint = ""

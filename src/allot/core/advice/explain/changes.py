@@ -9,6 +9,7 @@ import msgspec
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.report import Change
 from allot.core.advice.explain.trial import Subject, would_help
+from allot.core.advice.explain.wording import listed
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
@@ -17,8 +18,8 @@ CHANGES_MAX = 4
 # Of changes of one kind.
 _PER_RANK_MAX = 2
 _TRIES_MAX = 40
-# On a large cluster a try takes long.
-_LARGE_NODES_MIN = 500
+# On a large cluster, or with many jobs in queues, a try takes long.
+_LARGE_MIN = 500
 _LARGE_TRIES_MAX = 4
 _NEAR_MAX = 32
 
@@ -28,7 +29,7 @@ def helpful(
 ) -> tuple[Change, ...]:
     """Candidates that were tried and help, the smallest first; and advice that cannot be tried. near: the nodes that come
     closest; on a large cluster only some of these are looked at, some others, and those that are changed."""
-    is_large = len(what_if.cluster.nodes) >= _LARGE_NODES_MIN
+    is_large = len(what_if.cluster.nodes) >= _LARGE_MIN or len(what_if.machine.jobs()) >= _LARGE_MIN
     tries = _LARGE_TRIES_MAX if is_large else _TRIES_MAX
     names = list(what_if.cluster.nodes)
     some = (*near[:_NEAR_MAX], *names[:: len(names) // _NEAR_MAX or 1])
@@ -59,14 +60,19 @@ def helpful(
         helped[candidate.rank] = helped.get(candidate.rank, 0) + 1
         found.append(
             Change(
-                text=candidate.text,
+                text=f"{candidate.text}; then {_goes(outcome.leaving)}" if outcome.leaving else candidate.text,
                 verified=True,
                 node=outcome.node_of(subject),
                 patches=candidate.patches,
                 expression=candidate.expression,
+                leaving=outcome.leaving,
             )
         )
     return (*found, *(Change(text=text) for text in diagnosis.advice))
+
+
+def _goes(leaving: Sequence[str]) -> str:
+    return f"{listed(leaving)} {'has' if len(leaving) == 1 else 'have'} to make room"
 
 
 def _touched(what_if: WhatIfCluster, patches: Sequence[Patch]) -> Iterator[str]:

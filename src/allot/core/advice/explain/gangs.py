@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.early import before_scheduling, minimum_path, unequal_priority
 from allot.core.advice.explain.causes.placing import Placing
+from allot.core.advice.explain.causes.queues import queue_cause, queue_note
 from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.causes.unread import undecided
 from allot.core.advice.explain.causes.waiting import fits
@@ -18,10 +19,11 @@ from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, gang_subject, try_out
 from allot.core.advice.explain.wording import named
+from allot.core.advice.outlook import Outlook, outlook_of
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling import ForeignGroup, Placement, Tree, minimum_of, topology_key
+from allot.core.scheduling import ForeignGroup, Job, Placement, Tree, asked, minimum_of, over_limit, topology_key
 
 # Of a gang with many pods and domains, some of the domains are tried: as many as make so many pods, but a few at least.
 _PODS_TRIED_MAX = 2000
@@ -62,11 +64,37 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
     if unread is not None:
         cause = f"gang {full_name(group)} is pending: {unread.text}"
         return replace(_said(group, State.PENDING, unread.reason, cause), details=unread.details)
+    outlook = outlook_of(what_if, unit.pods[0])
+    by_queue = queue_cause(what_if, subject, outlook) if outlook is not None else None
+    if outlook is not None and by_queue is not None:
+        return _refused_by_queue(what_if, group, outlook, by_queue, subject, briefly)
     outcome = try_out(what_if, subject)
     if outcome.schedulable:
         why = fits(f"gang {full_name(group)}", outcome.node_of(subject))
         return replace(_said(group, State.PENDING, why.reason, why.text), details=why.details)
-    return _refused(what_if, group, unit.pods, subject, briefly)
+    return _refused(what_if, group, unit.pods, subject, outlook, briefly)
+
+
+def _refused_by_queue(
+    what_if: WhatIfCluster, group: PodGroup, outlook: Outlook, diagnosis: Diagnosis, subject: Subject, briefly: bool
+) -> Explanation:
+    cause = f"gang {full_name(group)} is pending because {diagnosis.text}"
+    found = replace(_said(group, State.PENDING, diagnosis.reason, cause), details=diagnosis.details)
+    if briefly:
+        return found
+    number = _within_limits(what_if, outlook.job)
+    if 0 < number < minimum_of(group):
+        diagnosis = replace(diagnosis, candidates=(*diagnosis.candidates, _smaller(group, number)))
+    return replace(found, changes=helpful(what_if, subject, diagnosis))
+
+
+def _within_limits(what_if: WhatIfCluster, job: Job) -> int:
+    """How many pods of a gang its queue's limits leave room for, those that have a node included."""
+    queue, tasks = what_if.machine.book.tree.get(job.queue), job.to_start()
+    if queue is None:
+        return 0
+    fitting = [number for number in range(len(tasks) + 1) if over_limit(queue, asked(tasks[:number])) is None]
+    return len(job.active()) + max(fitting, default=0)
 
 
 def _explain_tree(
@@ -79,6 +107,17 @@ def _explain_tree(
         return replace(_said(group, State.PENDING, early.reason, cause), details=early.details)
     whole = f"it is decided with the other groups of CompositePodGroup {full_name(tree.group)}"
     asked = what_if.machine.ask(full_name(pod), what_if.now)
+    if asked is not None and asked.failure is not None and asked.failure.status is not None:
+        # Its queue does not let all of them in.
+        outlook = outlook_of(what_if, pod)
+        subject = Subject(
+            full_name(pod), tuple((each.metadata.namespace, each.metadata.name) for each in asked.unit.pods)
+        )
+        by_queue = queue_cause(what_if, subject, outlook) if outlook is not None else None
+        text = by_queue.text if by_queue is not None else ", ".join(asked.failure.status.reasons)
+        cause = f"gang {full_name(group)} is pending because {whole}, and {text}"
+        found = _said(group, State.PENDING, by_queue.reason if by_queue is not None else Reason.QUEUE_LIMIT, cause)
+        return found if briefly or by_queue is None else replace(found, changes=helpful(what_if, subject, by_queue))
     decision = asked.decision if asked is not None else None
     if decision is None or decision.placements:
         nodes = [each.node for each in decision.placements] if decision is not None else []
@@ -146,7 +185,12 @@ def _pass(
 
 
 def _refused(
-    what_if: WhatIfCluster, group: PodGroup, waiting: Sequence[core_v1.Pod], subject: Subject, briefly: bool
+    what_if: WhatIfCluster,
+    group: PodGroup,
+    waiting: Sequence[core_v1.Pod],
+    subject: Subject,
+    outlook: Outlook | None,
+    briefly: bool,
 ) -> Explanation:
     key = topology_key(group) if what_if.settings.topology_placements else ""
     needed = minimum_of(group)
@@ -169,6 +213,8 @@ def _refused(
     if briefly:
         return found
     found = replace(found, details=(*found.details, *_proof(what_if, subject)))
+    if outlook is not None:
+        found = replace(found, details=(*found.details, *queue_note(what_if, outlook)))
     candidates += done.diagnosis.candidates if done.diagnosis is not None else ()
     if done.placed:
         candidates.append(_smaller(group, done.placed))
@@ -209,7 +255,8 @@ def _in_one_domain(
 
 def _without_domain(group: PodGroup, key: str) -> Candidate:
     namespace, name = group.metadata.namespace, group.metadata.name
-    operation = {"op": "remove", "path": "/spec/schedulingConstraints"}
+    field = "topologyConstraint" if isinstance(group, ForeignGroup) else "schedulingConstraints"
+    operation = {"op": "remove", "path": f"/spec/{field}"}
     patch = patch_of("PodGroup", name, operation, namespace=namespace, recreate=True)
     return Candidate(
         rank=Rank.DROP, text=f"drop the topology constraint on {key} from PodGroup {name}", patches=(patch,)

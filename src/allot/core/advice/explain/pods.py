@@ -11,6 +11,7 @@ from allot.core.advice.explain.causes.containers import ended, unused_claims, us
 from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.causes.late import after_scheduling, devices_of, not_serving, trouble
 from allot.core.advice.explain.causes.placing import Placing
+from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
 from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_ready
@@ -20,6 +21,7 @@ from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
 from allot.core.advice.explain.trial import pod_subject, try_out, would_help
 from allot.core.advice.explain.wording import named
+from allot.core.advice.outlook import outlook_of
 from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
@@ -76,6 +78,10 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
     unread = undecided(what_if, pod, fits=False)
     if unread is not None:
         return Diagnosed(unread)
+    outlook = outlook_of(what_if, pod)
+    by_queue = queue_cause(what_if, subject, outlook) if outlook is not None else None
+    if by_queue is not None and by_queue.reason is not Reason.QUEUE_SHARE:
+        return Diagnosed(by_queue)
     outcome = try_out(what_if, subject)
     # Devices that have to become ready matter only to a pod that has its place otherwise.
     waits = not_ready(what_if, pod) if outcome.placements else None
@@ -91,7 +97,10 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
             (missing_gate(what_if, subject, node) if refused_before else None) or fits(full_name(pod), node)
         )
     assert outcome.failure is not None, "a pod that is not placed has a reason"
-    return Diagnosed(*refused(what_if, pod, outcome.failure))
+    diagnosis, placing = refused(what_if, pod, outcome.failure)
+    if by_queue is not None:
+        return Diagnosed(replace(by_queue, candidates=(*by_queue.candidates, *diagnosis.candidates)), placing)
+    return Diagnosed(with_note(what_if, diagnosis, outlook), placing)
 
 
 def _pending(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanation:

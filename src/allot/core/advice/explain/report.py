@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from allot.core.advice.patches import Patch
+from allot.core.advice.usage.queues import QueueJob, QueueUsage
 
 
 class State(StrEnum):
@@ -43,6 +44,13 @@ class Reason(StrEnum):
     CLASS_MISSING = "DeviceClassMissing"
     RESOURCE_UNKNOWN = "ExtendedResourceUnknown"
     VOLUME = "Volume"
+    # Queues of teams.
+    QUEUE_CLOSED = "QueueClosed"
+    QUEUE_LIMIT = "QueueLimit"
+    QUEUE_QUOTA = "QueueQuota"
+    QUEUE_SHARE = "QueueShare"
+    QUEUE_MAKES_ROOM = "QueueMakesRoom"
+    MINIMUM_RUNTIME = "MinimumRuntime"
     # Nodes and devices.
     NO_NODES = "NoNodes"
     NO_DRIVER = "NoDriver"
@@ -128,6 +136,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     patches: tuple[Patch, ...] = ()
     # For expressions: the new one.
     expression: str = ""
+    # Pods that have to go first, as their queue has no right to what they hold then.
+    leaving: tuple[str, ...] = ()
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -207,6 +217,23 @@ class UsedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     device: str
 
 
+class GivesBack(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that has to go, and the job of another queue, or of higher priority, for which."""
+
+    pod: str
+    job: str
+    queue: str
+
+
+class QueueReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A queue at work. path: those above it, the highest first, and itself; waiting: jobs of it and of those below it, in order;
+    gives_back: what of it has to go now."""
+
+    path: tuple[QueueUsage, ...]
+    waiting: tuple[QueueJob, ...] = ()
+    gives_back: tuple[GivesBack, ...] = ()
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why."""
 
@@ -232,3 +259,5 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # For a pod that has a node.
     node: str = ""
     devices: tuple[UsedDevice, ...] = ()
+    # For a queue.
+    queue: QueueReport | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.report import (
     Change,
@@ -10,18 +10,21 @@ from allot.core.advice.explain.report import (
     Holder,
     NearestMiss,
     NodeGroup,
+    QueueReport,
     Reason,
     RequestReport,
     State,
 )
 from allot.core.advice.explain.wording import count, duration, listed, of_several
+from allot.core.advice.usage.queues import resources_shown
 from allot.core.explain import numbered
 
 _GROUPS_MAX = 8
 _REMOVED_MAX = 6
 _NAMES_MAX = 3
+_JOBS_MAX = 12
 # Nothing of these can be tried out, or nothing needs to be.
-_NOT_TRIED = (Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED)
+_NOT_TRIED = (Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED, Reason.QUEUE_MAKES_ROOM)
 
 
 def lines(found: Explanation) -> Iterator[str]:
@@ -29,6 +32,8 @@ def lines(found: Explanation) -> Iterator[str]:
     yield found.cause
     for detail in found.details:
         yield f"  {detail}"
+    if found.queue is not None:
+        yield from _queue(found.queue)
     yield from _changes(found.changes)
     if found.state is State.PENDING and found.reason not in _NOT_TRIED and not found.changes:
         yield ""
@@ -55,6 +60,38 @@ def lines(found: Explanation) -> Iterator[str]:
     if found.scheduler_said:
         yield ""
         yield f"The scheduler said: {found.scheduler_said}"
+
+
+def _queue(report: QueueReport) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("QUEUE", "RESOURCE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING")]
+    shown = resources_shown(report.path)
+    for depth, level in enumerate(report.path):
+        for each in level.resources:
+            if each.resource in shown:
+                bounds = ("-" if bound == "unlimited" else bound for bound in (each.deserved, each.limit))
+                name = f"{'  ' * depth}{level.name}"
+                rows.append((name, each.resource, *bounds, each.fair_share, each.allocated, each.pending))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield ""
+    for row in rows:
+        yield "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    waiting = [
+        f"{job.name} (priority {job.priority}, {count(job.waiting, 'pod')}, {job.asks}): {job.reason}"
+        for job in report.waiting
+    ]
+    yield from _some("Jobs that wait:", waiting)
+    gives = [f"{each.pod}, for {each.job} of queue {each.queue}" for each in report.gives_back]
+    yield from _some("Has to give back:", gives)
+
+
+def _some(title: str, told: Sequence[str]) -> Iterator[str]:
+    """The first of several lines under a title; nothing if there are none."""
+    if told:
+        yield ""
+        yield title
+        yield from (f"  {line}" for line in told[:_JOBS_MAX])
+        if len(told) > _JOBS_MAX:
+            yield f"  and {len(told) - _JOBS_MAX} more"
 
 
 def _is_news(found: Explanation, nearest: NearestMiss) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from allot.core.advice.explain.aftermath import settle
+from allot.core.advice.outlook import TRIALS_OF_A_CHANGE, Prospect, by_pod, outlooks
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster
+from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
@@ -54,6 +55,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     placements: tuple[Placement, ...] = ()
     # Of a lone pod, or because it is not even tried.
     failure: Failure | None = None
+    # Pods of others that have to move or go first, as its queue has a right to their place.
+    leaving: tuple[str, ...] = ()
 
     def node_of(self, subject: Subject) -> str:
         """Where the pod goes, or the first of a gang."""
@@ -102,7 +105,8 @@ def try_out(what_if: WhatIfCluster, subject: Subject, among: Collection[str] | N
 def would_help(
     what_if: WhatIfCluster, subject: Subject, patches: tuple[Patch, ...], among: Collection[str] | None = None
 ) -> TrialResult | None:
-    """The decision after changes; None if they cannot be made. among: the only nodes to look at for a lone pod."""
+    """The decision after changes, and if that is no, whether its queue makes room then; None if they cannot be made. among: the
+    only nodes to look at for a lone pod."""
 
     made = [
         (str(patch.object["metadata"]["namespace"]), str(patch.object["metadata"]["name"]))
@@ -115,6 +119,18 @@ def would_help(
 
     try:
         with what_if.changed(patches, after) as changed:
-            return try_out(changed, subject, among)
+            found = try_out(changed, subject, among)
+            return found if found.schedulable else _by_queue(changed, subject) or found
     except CannotChange:
         return None
+
+
+def _by_queue(what_if: WhatIfCluster, subject: Subject) -> TrialResult | None:
+    """Where a queue makes room for a pod or gang; None if it does not."""
+    unit = what_if.machine.unit_of(subject.key)
+    if unit is None or not unit.pods or not what_if.machine.book:
+        return None
+    outlook = by_pod(outlooks(what_if, trials_max=TRIALS_OF_A_CHANGE)).get(full_name(unit.pods[0]))
+    if outlook is None or outlook.prospect not in (Prospect.STARTS_SOON, Prospect.MAKES_ROOM):
+        return None
+    return TrialResult(schedulable=True, placements=outlook.placements, leaving=outlook.names_of_leaving)

@@ -27,7 +27,9 @@ def count(number: int, word: str) -> str:
 
 
 def plural(word: str) -> str:
-    """`devices`, `classes`."""
+    """`devices`, `classes`, `copies`."""
+    if word.endswith("y"):
+        return f"{word.removesuffix('y')}ies"
     return f"{word}es" if word.endswith("ss") else f"{word}s"
 
 

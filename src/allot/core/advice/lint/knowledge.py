@@ -18,6 +18,7 @@ from allot.core.cel.selector import EvaluationError
 from allot.core.model import core_v1, scheduling_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
+from allot.core.scheduling import QUEUE_KINDS, Queue
 
 # What is wrong with a driver's parameters; empty if nothing is.
 ConfigCheck = Callable[[Any], str]
@@ -113,6 +114,12 @@ class Knowledge:
     def classes(self) -> dict[str, api.DeviceClass]:
         """Device classes by name; the last one of a name counts."""
         return {each.metadata.name: each for each in self._snapshot.of(api.DeviceClass)}
+
+    @cached_property
+    def queues(self) -> list[Queue]:
+        """All queues of teams, whatever their dialect."""
+        found = [read(each) for type_, read in QUEUE_KINDS.items() for each in self._snapshot.of(type_)]
+        return [queue for queue in found if queue is not None]
 
     @cached_property
     def nodes(self) -> list[core_v1.Node]:

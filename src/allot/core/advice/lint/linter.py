@@ -11,6 +11,7 @@ from allot.core.advice.lint import (
     evaluation,
     names,
     pods,
+    queues,
     requests,
     rollouts,
     satisfiable,
@@ -42,6 +43,7 @@ _TOPICS: tuple[Callable[[Context], None], ...] = (
     requests.check,
     satisfiable.check,
     pods.check,
+    queues.check,
     rollouts.check,
 )
 

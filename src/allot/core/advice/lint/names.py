@@ -76,7 +76,7 @@ def _check_class(context: Context, subject: Subject, path: Path, name: str) -> N
     message = f'device class "{name}" is not known'
     if context.knowledge.is_cluster:
         message = f'device class "{name}" does not exist: the pod would wait for it'
-    elif not context.knowledge.is_given and not _is_slip(name, known):
+    elif not context.knowledge.is_given and not is_slip(name, known):
         # Without a cluster it is only known to be missing if it looks like a slip.
         return
     context.report(subject, "unknown-device-class", path, message, did_you_mean(name, known), severity=context.certain)
@@ -108,14 +108,14 @@ def _check_reference(context: Context, subject: Subject, path: Path, kind: str, 
     fix = did_you_mean(name, known)
     if elsewhere:
         fix = f"{kind} {name} is in namespace {', '.join(elsewhere)}: a pod uses claims of its own namespace"
-    slip = bool(elsewhere) or _is_slip(name, known)
+    slip = bool(elsewhere) or is_slip(name, known)
     severity = Severity.ERROR if context.knowledge.is_cluster else Severity.WARNING if slip else None
     where = "in the cluster or the input" if context.knowledge.is_cluster else "in the input"
     message = f'{noun} "{name}" of namespace {namespace} is not {where}'
     context.report(subject, rule, path, message, fix, severity=severity)
 
 
-def _is_slip(name: str, known: Iterable[str]) -> bool:
+def is_slip(name: str, known: Iterable[str]) -> bool:
     """Whether a name looks like a misspelt one. Names that differ only in their numbers are neighbours."""
     meant = nearest(name, known, likeness_min=_SLIP)
     return meant is not None and _DIGITS.sub("", meant) != _DIGITS.sub("", name)

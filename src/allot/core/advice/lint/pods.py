@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from allot.core.advice.convert.drivers import driver_of_extended_resource
@@ -14,9 +15,12 @@ from allot.core.advice.lint.source import Subject
 from allot.core.model import resource_v1 as api
 from allot.core.model.plain import plain_text
 from allot.core.model.scheduling_v1 import GROUP as SCHEDULING_GROUP
+from allot.core.scheduling import DIALECTS
 
 _GROUP_PRIORITY = ("spec", "priorityClassName")
 _GROUP_MINIMUM = ("spec", "schedulingPolicy", "gang", "minCount")
+_FOREIGN_MINIMUM = ("spec", "minMember")
+_FOREIGN = frozenset(dialect.api_group for dialect in DIALECTS)
 _ANY_NUMBER = 2**31
 
 
@@ -166,47 +170,70 @@ def _claimed_drivers(context: Context, spec: PodSpec) -> set[str]:
 
 
 def _check_groups(context: Context) -> None:
-    """Pods of a group have to have its priority: otherwise none of them is scheduled."""
+    """Pods of a group have to have its priority, and to be enough: otherwise none of them is scheduled."""
     groups = {
-        (subject.home, subject.name): subject
+        (subject.group, subject.home, subject.name): subject
         for subject in context.subjects
-        if (subject.group, subject.kind) == (SCHEDULING_GROUP, "PodGroup")
+        if subject.kind == "PodGroup" and (subject.group == SCHEDULING_GROUP or subject.group in _FOREIGN)
     }
-    made: dict[tuple[str, str], int] = {}
+    made: dict[tuple[str, str, str], int] = {}
     for spec in context.pods:
-        name = plain_text(mapping(spec.spec.get("schedulingGroup")).get("podGroupName"))
-        group = groups.get((spec.subject.home, name))
-        if group is None:
+        key = next((key for key in _groups_named(spec) if key in groups), None)
+        if key is None:
             continue
         # Of a DaemonSet nobody knows here how many there will be.
         count = _ANY_NUMBER if spec.subject.kind == "DaemonSet" else max(1, spec.pods)
-        made[spec.subject.home, name] = made.get((spec.subject.home, name), 0) + count
-        path = (*spec.path, "priorityClassName")
-        own, of_group = plain_text(spec.spec.get("priorityClassName")), plain_text(group.at(_GROUP_PRIORITY))
-        values = context.priority(own), context.priority(of_group)
-        if own == of_group or (None not in values and values[0] == values[1]):
-            continue
-        message = (
-            f"the pod has {_priority_text(own)}, its PodGroup {name} has {_priority_text(of_group)}: "
-            "a group whose pods have another priority is not scheduled"
-        )
-        severity = Severity.ERROR if None not in values else None
-        fix = f"priorityClassName: {of_group}" if of_group else f"give PodGroup {name} priorityClassName: {own}"
-        context.report(spec.subject, "group-priority", path, message, fix, severity=severity)
+        made[key] = made.get(key, 0) + count
+        _check_priority(context, spec, groups[key])
     for key, count in made.items():
         _check_minimum(context, groups[key], count)
 
 
+def _groups_named(spec: PodSpec) -> Iterator[tuple[str, str, str]]:
+    """API group, namespace and name of the groups that a pod names, of whatever scheduler."""
+    home = spec.subject.home
+    yield SCHEDULING_GROUP, home, plain_text(mapping(spec.spec.get("schedulingGroup")).get("podGroupName"))
+    metadata = mapping(spec.subject.at((*spec.path[:-1], "metadata")))
+    labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
+    for dialect in DIALECTS:
+        names = [labels.get(key) for key in dialect.labels] + [annotations.get(key) for key in dialect.annotations]
+        for name in names:
+            yield dialect.api_group, home, plain_text(name)
+
+
+def _check_priority(context: Context, spec: PodSpec, group: Subject) -> None:
+    path = (*spec.path, "priorityClassName")
+    own, of_group = plain_text(spec.spec.get("priorityClassName")), plain_text(group.at(_GROUP_PRIORITY))
+    values = context.priority(own), context.priority(of_group)
+    if own == of_group or (None not in values and values[0] == values[1]):
+        return
+    is_foreign = group.group in _FOREIGN
+    if is_foreign and not of_group:
+        # Such a group has the priority of its pods.
+        return
+    name = group.name
+    why = (
+        "its queue goes by one of them, preemption by the other"
+        if is_foreign
+        else "a group whose pods have another priority is not scheduled"
+    )
+    message = f"the pod has {_priority_text(own)}, its PodGroup {name} has {_priority_text(of_group)}: {why}"
+    severity = Severity.ERROR if None not in values and not is_foreign else None
+    fix = f"priorityClassName: {of_group}" if of_group else f"give PodGroup {name} priorityClassName: {own}"
+    context.report(spec.subject, "group-priority", path, message, fix, severity=severity)
+
+
 def _check_minimum(context: Context, group: Subject, pods: int) -> None:
     """A gang that needs more pods at once than there are waits for ever. pods: that the input makes for it."""
-    minimum = group.at(_GROUP_MINIMUM)
+    path = _FOREIGN_MINIMUM if group.group in _FOREIGN else _GROUP_MINIMUM
+    minimum = group.at(path)
     if not isinstance(minimum, int) or pods >= minimum:
         return
     message = (
         f"the group needs {minimum} pods at once, and the input makes {pods} that name it: "
         "without others none of them starts"
     )
-    context.report(group, "group-minimum", _GROUP_MINIMUM, message, f"minCount: {pods}, or {minimum - pods} more pods")
+    context.report(group, "group-minimum", path, message, f"{path[-1]}: {pods}, or {minimum - pods} more pods")
 
 
 def _priority_text(name: str) -> str:

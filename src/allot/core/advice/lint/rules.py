@@ -24,6 +24,7 @@ _SELECTORS = "Selectors"
 _NAMES = "Names"
 _CLAIMS = "Claims"
 _PODS = "Pods"
+_QUEUES = "Queues"
 
 RULES: tuple[Rule, ...] = (
     Rule("not-yaml", _ERROR, _TEXT, "a document cannot be read"),
@@ -73,6 +74,9 @@ RULES: tuple[Rule, ...] = (
     Rule("group-priority", _WARNING, _PODS, "a pod and its PodGroup have different priorities"),
     Rule("group-minimum", _WARNING, _PODS, "a PodGroup needs more pods at once than the input makes"),
     Rule("extended-resource-and-claim", _WARNING, _PODS, "a pod asks for the same hardware twice: by name and by claim"),
+    Rule("unknown-queue", _WARNING, _QUEUES, "a pod, a PodGroup or a queue names a queue that is not known"),
+    Rule("queue-limit", _WARNING, _QUEUES, "a queue may have less than it deserves"),
+    Rule("queue-children", _WARNING, _QUEUES, "queues deserve more together than the queue above them"),
 )  # fmt: skip
 
 BY_NAME = {rule.name: rule for rule in RULES}

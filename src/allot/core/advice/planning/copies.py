@@ -7,6 +7,7 @@ same entry.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +17,11 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct, ObjectMeta, OwnerReference
 from allot.core.model.scheduling_v1 import GROUP as SCHEDULING_GROUP
 from allot.core.model.scheduling_v1 import PodGroup, PodGroupResourceClaimStatus
+from allot.core.scheduling import DIALECTS, Dialect
 
 Name = tuple[str, str]  # namespace, name
+# A PodGroup of one of the dialects, which have nothing but their metadata in common.
+ForeignObject = Any
 
 
 class NoTemplate(LookupError):
@@ -30,6 +34,14 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[core_v1.Pod, ...]
     claims: tuple[api.ResourceClaim, ...]
     group: PodGroup | None = None
+    # The group as the API has it, if it is one of another scheduler's.
+    foreign: ForeignObject | None = None
+
+    @property
+    def objects(self) -> tuple[APIStruct, ...]:
+        """What there is besides the pods."""
+        group = self.foreign or self.group
+        return self.claims if group is None else (*self.claims, group)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +51,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     # The pods of a copy. Those that are the same object are alike.
     members: tuple[core_v1.Pod, ...]
     group: PodGroup | None = None
+    # The group as the API has it, if it is one of another scheduler's.
+    foreign: ForeignObject | None = None
     templates: Mapping[Name, api.ResourceClaimTemplate] = {}
     # Claims that every copy has its own of.
     own_claims: Mapping[Name, api.ResourceClaim] = {}
@@ -55,6 +69,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return _Copying(self, None).copied()
 
 
+def dialect_for(group: ForeignObject) -> Dialect:
+    """The dialect that a group's object belongs to."""
+    return next(dialect for dialect in DIALECTS if dialect.type is type(group))
+
+
+def as_group(group: ForeignObject) -> PodGroup:
+    """A group of another scheduler as decisions know it."""
+    return dialect_for(group).read(group)
+
+
 class _Copying:
     """The making of one copy. number: None for the original."""
 
@@ -62,7 +86,13 @@ class _Copying:
         self._manifest = manifest
         self._number = number
         self._claims: dict[str, api.ResourceClaim] = {}
+        self._foreign = manifest.foreign
         self._group = self._renamed_group(manifest.group) if manifest.group is not None else None
+        if manifest.foreign is not None:
+            metadata = manifest.foreign.metadata
+            renamed = _metadata(metadata.namespace, self._renamed(metadata.name), metadata)
+            self._foreign = replace(manifest.foreign, metadata=renamed)
+            self._group = as_group(self._foreign)
         self._shared = {} if self._group is None else {entry.name: entry for entry in self._group.spec.resource_claims}
 
     def copied(self) -> Copy:
@@ -75,7 +105,7 @@ class _Copying:
                 if entry.resource_claim_template_name is not None
             )
             group = replace(group, status=replace(group.status, resource_claim_statuses=made))
-        return Copy(pods=pods, claims=tuple(self._claims.values()), group=group)
+        return Copy(pods=pods, claims=tuple(self._claims.values()), group=group, foreign=self._foreign)
 
     def _renamed_group(self, group: PodGroup) -> PodGroup:
         name = self._renamed(group.metadata.name)
@@ -101,7 +131,9 @@ class _Copying:
             entries.append(entry)
             statuses.append(core_v1.PodResourceClaimStatus(name=entry.name, resource_claim_name=name))
         spec = replace(member.spec, resource_claims=tuple(entries))
-        if self._group is not None:
+        if self._group is not None and self._foreign is not None:
+            metadata = dialect_for(self._foreign).named(metadata, self._group.metadata.name)
+        elif self._group is not None:
             spec = replace(spec, scheduling_group=core_v1.PodSchedulingGroup(pod_group_name=self._group.metadata.name))
         status = core_v1.PodStatus(resource_claim_statuses=tuple(statuses))
         return replace(member, metadata=metadata, spec=spec, status=status)

@@ -12,7 +12,6 @@ from allot.core.advice.planning.copies import Copy, Manifest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import (
     DYNAMIC_RESOURCES,
@@ -96,18 +95,16 @@ def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
 
 def create_objects(what_if: WhatIfCluster, copy: Copy) -> None:
     """The claims and the group of a copy are there."""
-    for object_ in _objects(copy):
+    for object_ in copy.objects:
         what_if.machine.apply(ObjectChange(None, object_), 0.0)
 
 
 def delete_objects(what_if: WhatIfCluster, copy: Copy) -> None:
-    """They are not, after all."""
-    for object_ in _objects(copy):
+    """They are not, after all, and no queue is charged for the pods."""
+    for pod in copy.pods:
+        what_if.machine.book.remove_pod(pod)
+    for object_ in copy.objects:
         what_if.machine.apply(ObjectChange(object_, None), 0.0)
-
-
-def _objects(copy: Copy) -> tuple[APIStruct, ...]:
-    return copy.claims if copy.group is None else (*copy.claims, copy.group)
 
 
 def _name(claim: api.ResourceClaim) -> tuple[str, str]:
@@ -147,7 +144,11 @@ def _claims_of(claims: Claims, pod: core_v1.Pod) -> Iterator[api.ResourceClaim]:
 
 
 def _placed_gang(what_if: WhatIfCluster, copy: Copy, group: PodGroup, placements: list[Placement]) -> Blocked | None:
-    decision = what_if.machine.consider(Unit(pods=copy.pods, group=group), what_if.now).decision
+    outcome = what_if.machine.consider(Unit(pods=copy.pods, group=group), what_if.now)
+    if outcome.failure is not None:
+        # Its queue does not let it in.
+        return blocked_by(what_if.cluster, copy.pods[0], outcome.failure)
+    decision = outcome.decision
     assert decision is not None, "a gang is decided as a whole"
     found, refusals = decision.placements, decision.refusals
     if len(found) < len(copy.pods):

@@ -7,17 +7,20 @@ without pods are a copy by themselves: as those of a pod that needs nothing else
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from allot.core.advice.planning.copies import Manifest, Name
+from allot.core.advice.planning.copies import Manifest, Name, as_group
+from allot.core.advice.planning.priorities import priorities_of, with_priority
 from allot.core.advice.snapshot import NotInSnapshots, Snapshot, read_object
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.foreign_groups import CoschedulingPodGroup, KaiPodGroup, VolcanoPodGroup
 from allot.core.model.meta import APIStruct, ObjectMeta
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import PodGroup, PriorityClass
+from allot.core.scheduling import DIALECTS
 
 # Where a workload has the template of its pods.
 _TEMPLATES: Mapping[str, tuple[str, ...]] = {
@@ -30,6 +33,8 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
 }
 _MEMBERS_MAX = 10_000
 _SCHEDULER = "default-scheduler"
+_FOREIGN = CoschedulingPodGroup | KaiPodGroup | VolcanoPodGroup
+AnyGroup = PodGroup | _FOREIGN
 
 
 class ManifestError(ValueError):
@@ -63,18 +68,28 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
         else:
             others.append(found)
     claims = {_name(found): found for found in others if isinstance(found, api.ResourceClaim)}
-    groups = [found for found in others if isinstance(found, PodGroup)]
+    groups = [found for found in others if isinstance(found, PodGroup | _FOREIGN)]
     templates = {_name(found): found for found in cluster.of(api.ResourceClaimTemplate)}
     templates |= {_name(found): found for found in others if isinstance(found, api.ResourceClaimTemplate)}
     # A group in the cluster says that groups are in use there.
-    context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass | PodGroup)]
+    context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass | PodGroup | _FOREIGN)]
     notes = [f"ignored, as it does not matter here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
     if not pods:
         pods, notes = _pod_for_claims(claims, notes)
     elif workload:
         context += claims.values()
         claims = {}
-    group = _group_of(pods, groups, cluster)
+    known = _groups_of(cluster)
+    named = _group_of(pods, groups, known)
+    foreign = named if isinstance(named, _FOREIGN) else None
+    group = named if isinstance(named, PodGroup) else as_group(foreign) if foreign is not None else None
+    priorities = priorities_of(
+        [*cluster.of(PriorityClass), *(each for each in others if isinstance(each, PriorityClass))]
+    )
+    same = {id(pod): with_priority(pod, priorities) for pod in pods}
+    pods = [same[id(pod)] for pod in pods]
+    if group is not None and foreign is None:
+        group = with_priority(group, priorities)
     if group is not None:
         pods, notes = _gang(
             [pod for pod, count in zip(pods, parallel, strict=False) for _ in range(count)], group, notes
@@ -83,6 +98,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
         name=_title(pods, group, claims, workload),
         members=tuple(pods),
         group=group,
+        foreign=foreign,
         templates=templates,
         own_claims=claims,
         context=tuple(context),
@@ -144,12 +160,25 @@ def _pod_for_claims(claims: Mapping[Name, api.ResourceClaim], notes: list[str]) 
 # --- groups ---
 
 
-def _group_of(pods: list[core_v1.Pod], groups: list[PodGroup], cluster: Snapshot) -> PodGroup | None:
-    names = {
-        (pod.metadata.namespace, pod.spec.scheduling_group.pod_group_name)
-        for pod in pods
-        if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name
-    }
+def _groups_of(cluster: Snapshot) -> list[AnyGroup]:
+    return [found for found in cluster.objects if isinstance(found, AnyGroup)]
+
+
+def _named_by(pod: core_v1.Pod, groups: Sequence[AnyGroup]) -> tuple[type[APIStruct], str, str] | None:
+    """Type, namespace and name of the group that a pod names. groups: a dialect whose groups are not there has no meaning."""
+    link = pod.spec.scheduling_group
+    if link is not None and link.pod_group_name:
+        return PodGroup, pod.metadata.namespace, link.pod_group_name
+    for dialect in DIALECTS:
+        name = dialect.name_in(pod)
+        if name and any(type(group) is dialect.type for group in groups):
+            return dialect.type, pod.metadata.namespace, name
+    return None
+
+
+def _group_of(pods: Sequence[core_v1.Pod], groups: Sequence[AnyGroup], cluster: Sequence[AnyGroup]) -> AnyGroup | None:
+    """The group of a manifest's pods. groups: of the manifest; cluster: of the cluster."""
+    names = {named for pod in pods if (named := _named_by(pod, (*groups, *cluster))) is not None}
     if not names:
         if len(groups) == 1:
             return groups[0]
@@ -159,10 +188,10 @@ def _group_of(pods: list[core_v1.Pod], groups: list[PodGroup], cluster: Snapshot
     if len(names) > 1:
         raise ManifestError("pods of several PodGroups: expected those of one")
     wanted = next(iter(names))
-    for group in (*groups, *cluster.of(PodGroup)):
-        if _name(group) == wanted:
+    for group in (*groups, *cluster):
+        if (type(group), *_name(group)) == wanted:
             return group
-    raise ManifestError(f"PodGroup {wanted[0]}/{wanted[1]} is neither in the manifest nor in the cluster")
+    raise ManifestError(f"PodGroup {wanted[1]}/{wanted[2]} is neither in the manifest nor in the cluster")
 
 
 def _gang(pods: list[core_v1.Pod], group: PodGroup, notes: list[str]) -> tuple[list[core_v1.Pod], list[str]]:

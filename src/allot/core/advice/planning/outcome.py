@@ -9,6 +9,7 @@ import msgspec
 from allot.core.advice.planning.copies import Manifest
 from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled
 from allot.core.advice.planning.maximum import Maximum, maximum_of
+from allot.core.advice.planning.queues import QueueResult, by_right
 from allot.core.advice.planning.quotas import QuotaLimit, quota_limit
 from allot.core.advice.planning.reach import reach_of
 from allot.core.advice.usage.devices import DeviceUsage, class_usage
@@ -59,6 +60,8 @@ class PlanResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waiting: int = 0
     # The quota that allows the fewest copies, whether devices suffice for them or not.
     quota: QuotaLimit | None = None
+    # What the queue of the copies gets in if others give back what is its own; None if they are in none.
+    queue: QueueResult | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -98,6 +101,7 @@ def outcome_of(
             stranded=stranded,
             waiting=_waiting(what_if) - len(displaced),
             quota=quota.limit,
+            queue=by_right(what_if, manifest, allowed),
             notes=quota.notes,
         )
 

@@ -17,6 +17,7 @@ from allot.core.advice.convert.objects import at, mapping, text
 from allot.core.advice.planning.changes import with_objects
 from allot.core.advice.planning.copies import Copy, Manifest, NoTemplate
 from allot.core.advice.planning.filling import create_objects, place
+from allot.core.advice.planning.priorities import priorities_of
 from allot.core.advice.planning.quotas import charge_quotas
 from allot.core.advice.planning.reasons import cause_of
 from allot.core.advice.pod_templates import pod_spec_paths, pods_made
@@ -127,9 +128,7 @@ class _Trial:
         self._templates = {
             (found.metadata.namespace, found.metadata.name): found for found in snapshot.of(api.ResourceClaimTemplate)
         }
-        classes = snapshot.of(PriorityClass)
-        self._priorities = {found.metadata.name: found.value for found in classes}
-        self._priorities[""] = next((found.value for found in classes if found.global_default), 0)
+        self._priorities = priorities_of(snapshot.of(PriorityClass))
         # Causes of pods that did not fit though they were alone.
         self._causes: dict[str, str] = {}
 

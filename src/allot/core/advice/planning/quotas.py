@@ -98,7 +98,7 @@ def _requests(copy: Copy) -> Iterator[tuple[str, _Request]]:
             yield pod.metadata.namespace, (PODS, as_json(pod))
     for claim in copy.claims:
         yield claim.metadata.namespace, (CLAIMS, as_json(claim))
-    if copy.group is not None:
+    if copy.group is not None and copy.foreign is None:
         yield copy.group.metadata.namespace, (_GROUPS, as_json(copy.group))
 
 

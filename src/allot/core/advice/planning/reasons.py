@@ -35,5 +35,4 @@ def cause_of(snapshot: Snapshot, copy: Copy, templates: Iterable[api.ResourceCla
 
 
 def _explainer(snapshot: Snapshot, copy: Copy, templates: Iterable[api.ResourceClaimTemplate]) -> Explainer:
-    group = () if copy.group is None else (copy.group,)
-    return Explainer(with_objects(snapshot, (*templates, *copy.claims, *group, *copy.pods)))
+    return Explainer(with_objects(snapshot, (*templates, *copy.objects, *copy.pods)))

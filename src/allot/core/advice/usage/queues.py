@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from allot.core.advice.outlook import Outlook, Prospect, outlook_text, outlooks
 from allot.core.advice.what_if import WhatIfCluster
-from allot.core.scheduling.queues import UNLIMITED, QueueShares, number, unit_of
+from allot.core.scheduling import UNLIMITED, Job, QueueShares, amounts_text, asked, number, unit_of
 
 
 class QueueResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -32,8 +33,13 @@ class QueueJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     priority: int
     running: int
     waiting: int
-    # Why what waits does not start, and why nobody goes for it.
+    # What those that wait ask for.
+    asks: str = ""
+    # What becomes of those that wait, if things stay as they are; empty if none does.
+    outlook: str = ""
     reason: str = ""
+    # Pods that have to move or go for it.
+    leaving: tuple[str, ...] = ()
 
 
 class QueueUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,19 +55,18 @@ class QueueUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     jobs: tuple[QueueJob, ...] = ()
 
 
-def queue_usage(what_if: WhatIfCluster) -> list[QueueUsage]:
-    """All queues, each before those below it, older ones first."""
-    machine = what_if.machine
-    book = machine.book
+def queue_usage(what_if: WhatIfCluster, found: Mapping[str, Outlook] | None = None) -> list[QueueUsage]:
+    """All queues, each before those below it, older ones first. found: what becomes of jobs, if that is known."""
+    book = what_if.machine.book
     book.settle_total()
     tree = book.tree
-    jobs = _jobs(what_if)
-    found: list[QueueUsage] = []
+    jobs = _jobs(what_if, outlooks(what_if) if found is None else found)
+    rows: list[QueueUsage] = []
     seen: set[str] = set()
 
     def add(queue: QueueShares, depth: int) -> None:
         seen.add(queue.name)
-        found.append(
+        rows.append(
             _usage(queue, depth, "" if queue.children else tree.refusal(queue.name), tuple(jobs.get(queue.name, ())))
         )
         for child in queue.children:
@@ -71,24 +76,43 @@ def queue_usage(what_if: WhatIfCluster) -> list[QueueUsage]:
         add(queue, 0)
     for name, queue in sorted(tree.all().items()):
         if name not in seen:
-            found.append(_usage(queue, 0, tree.refusal(name), tuple(jobs.get(name, ()))))
-    return found
+            rows.append(_usage(queue, 0, tree.refusal(name), tuple(jobs.get(name, ()))))
+    return rows
 
 
-def _jobs(what_if: WhatIfCluster) -> dict[str, list[QueueJob]]:
-    machine = what_if.machine
-    shortages = machine.shortages(what_if.now)
-    found: dict[str, list[QueueJob]] = {}
-    for job in machine.book.jobs(machine.queue.waiting_pods()).values():
-        running = len(job.active())
-        waiting = len(job.waiting())
-        reason = shortages.get(job.key, "") if waiting else ""
-        found.setdefault(job.queue, []).append(
-            QueueJob(name=job.key, priority=job.priority, running=running, waiting=waiting, reason=reason)
-        )
-    for jobs in found.values():
-        jobs.sort(key=lambda job: (-job.priority, job.name))
-    return found
+def _jobs(what_if: WhatIfCluster, found: Mapping[str, Outlook]) -> dict[str, list[QueueJob]]:
+    """By queue, in the order in which a queue serves its jobs."""
+    by_queue: dict[str, list[Job]] = {}
+    for job in what_if.machine.jobs().values():
+        by_queue.setdefault(job.queue, []).append(job)
+    return {
+        queue: [_job(job, found.get(job.key)) for job in sorted(jobs, key=Job.sort_key)]
+        for queue, jobs in by_queue.items()
+    }
+
+
+def _job(job: Job, outlook: Outlook | None) -> QueueJob:
+    waiting = job.waiting()
+    return QueueJob(
+        name=job.name,
+        priority=job.priority,
+        running=len(job.active()),
+        waiting=len(waiting),
+        asks=amounts_text({name: amount for name, amount in asked(waiting).items() if amount}) if waiting else "",
+        outlook=outlook.prospect if outlook is not None else "",
+        reason=outlook_text(outlook) if outlook is not None else "",
+        leaving=outlook.names_of_leaving if outlook is not None else (),
+    )
+
+
+def strays(what_if: WhatIfCluster, found: Mapping[str, Outlook]) -> dict[str, list[str]]:
+    """Jobs that wait for a queue that does not exist, by its name."""
+    known = what_if.machine.book.tree.all()
+    lost: dict[str, list[str]] = {}
+    for outlook in found.values():
+        if outlook.prospect is Prospect.CLOSED and outlook.job.queue not in known:
+            lost.setdefault(outlook.job.queue, []).append(outlook.job.name)
+    return lost
 
 
 def _usage(queue: QueueShares, depth: int, problem: str, jobs: tuple[QueueJob, ...]) -> QueueUsage:
@@ -120,7 +144,10 @@ def _resources(queue: QueueShares) -> Iterator[QueueResource]:
         )
 
 
-def is_of_interest(row: QueueResource) -> bool:
-    """Whether a resource is bounded, used or asked for; the others are the same everywhere."""
-    bounds = (row.deserved, row.limit)
-    return bounds != (number(UNLIMITED), number(UNLIMITED)) or row.allocated != "0" or row.pending != "0"
+def resources_shown(rows: Sequence[QueueUsage]) -> list[str]:
+    """Resources that some queue bounds; without any, those that are used or asked for. The others are the same everywhere."""
+    unlimited = number(UNLIMITED)
+    every = [each for row in rows for each in row.resources]
+    bounded = {each.resource for each in every if (each.deserved, each.limit) != (unlimited, unlimited)}
+    used = {each.resource for each in every if (each.allocated, each.pending) != ("0", "0")}
+    return sorted(bounded or used or {each.resource for each in every})

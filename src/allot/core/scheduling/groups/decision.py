@@ -19,6 +19,7 @@ from allot.core.scheduling.groups.forest import AnyGroup, Tree
 from allot.core.scheduling.groups.passes import Pass, place
 from allot.core.scheduling.groups.resource_gap import resource_gap
 from allot.core.scheduling.groups.shape import topology_key, was_scheduled
+from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.groups.trees import place_tree
 from allot.core.scheduling.plan import CleanUp, GroupOutcome, Placement, Refusal, Unit
 from allot.core.scheduling.preempting.group_preemption import GroupPreempted, preempt_group
@@ -45,10 +46,10 @@ def decide_group(cluster: Cluster, unit: Unit, group: PodGroup, settings: Settin
             return (), refused, _outcome(group, "False", "Unschedulable", gap)
     key = topology_key(group) if settings.topology_placements or is_foreign else ""
 
+    task = Task(cluster, unit, group, settings, now)
+
     def placed() -> Pass:
-        if key:
-            return in_one_domain(cluster, unit, group, settings, now, key)
-        return place(cluster, unit, group, settings, now)
+        return in_one_domain(task, key) if key else place(task)
 
     done = placed()
     if done.is_error:
@@ -60,7 +61,7 @@ def decide_group(cluster: Cluster, unit: Unit, group: PodGroup, settings: Settin
     if settings.preempts and not clean_ups:
         # In which domain pods would go beside others is not known.
         first = {} if key else {index: found for index, found in done.found.items() if isinstance(found, Placement)}
-        preempted = preempt_group(cluster, unit, group, settings, now, placed, first)
+        preempted = preempt_group(task, group, placed, first)
     tried = f"pod group preemption: {preempted.message}" if preempted.message else ""
     failure = ", ".join(text for text in (done.failure, said, tried) if text)
     explained = ". ".join(text for text in (done.proof, preempted.explanation) if text)
@@ -91,13 +92,12 @@ def decide_tree(
         if problem:
             refused = tuple(Refusal(pod=pod, verdict=Verdict.ERROR, message=problem) for pod in unit.pods)
             return (), refused, tuple(_outcome(each.group, "False", "SchedulerError", problem) for each in tree.nodes())
-    done = place_tree(cluster, unit, tree, settings, now)
+    task = Task(cluster, unit, None, settings, now)
+    done = place_tree(task, tree)
     failure = done.failed(tree)
     preempted = GroupPreempted()
     if failure and settings.preempts:
-        preempted = preempt_group(
-            cluster, unit, _as_one(tree), settings, now, partial(_pass_of, cluster, unit, tree, settings, now), {}
-        )
+        preempted = preempt_group(task, _as_one(tree), partial(_pass_of, task, tree), {})
     tried = f"pod group preemption: {preempted.message}" if preempted.message else ""
     failure = ", ".join(text for text in (failure, tried) if text)
     explained = ". ".join(text for text in (done.proof, preempted.explanation) if text)
@@ -126,8 +126,8 @@ def decide_tree(
     return tuple(done.placements.values()), tuple(refusals), tuple(outcomes)
 
 
-def _pass_of(cluster: Cluster, unit: Unit, tree: Tree, settings: Settings, now: float) -> Pass:
-    done = place_tree(cluster, unit, tree, settings, now)
+def _pass_of(task: Task, tree: Tree) -> Pass:
+    done = place_tree(task, tree)
     return Pass(found=done.placements, failure=done.failed(tree))
 
 

@@ -78,6 +78,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
                 return metadata.annotations[annotation]
         return ""
 
+    def named(self, metadata: ObjectMeta, name: str) -> ObjectMeta:
+        """The metadata of a pod that names a group."""
+        if self.labels:
+            return msgspec.structs.replace(metadata, labels={**metadata.labels, self.labels[0]: name})
+        return msgspec.structs.replace(metadata, annotations={**metadata.annotations, self.annotations[0]: name})
+
 
 def _read_coscheduling(group: CoschedulingPodGroup) -> ForeignGroup:
     timeout = group.spec.schedule_timeout_seconds

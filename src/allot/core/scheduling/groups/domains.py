@@ -6,21 +6,22 @@ of free resources and devices rule out most domains before any pod is tried.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups import joint
 from allot.core.scheduling.groups.passes import Pass, in_order, place
-from allot.core.scheduling.groups.shape import minimum_of
-from allot.core.scheduling.plan import Unit
+from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.podinfo import PodInfo
-from allot.core.scheduling.settings import Settings
+
+NO_DOMAIN = "no feasible placements found"
 
 
-class _Domain(msgspec.Struct, frozen=True, kw_only=True):
+class Domain(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that have the same value of a label."""
+
     value: str
     nodes: tuple[str, ...]
     # At most so many of the group's pods can go there, and so much room is left if they do.
@@ -28,37 +29,28 @@ class _Domain(msgspec.Struct, frozen=True, kw_only=True):
     spare: int
 
 
-def in_one_domain(
-    cluster: Cluster,
-    unit: Unit,
-    group: PodGroup,
-    settings: Settings,
-    now: float,
-    key: str,
-    allowed: Collection[str] | None = None,
-) -> Pass:
-    """All pods of the group on nodes that have the same value of a label. Where members are, the others have to be. allowed: the only
-    nodes that may be considered."""
-    domains = domains_of(cluster, key)
-    if allowed is not None:
-        inside = {value: [name for name in names if name in allowed] for value, names in domains.items()}
-        domains = {value: names for value, names in inside.items() if names}
-    members = cluster.members(group)
-    if members:
-        home = _home(cluster, members, key)
-        if isinstance(home, Pass):
-            return home
-        domains = {home: domains[home]} if home in domains else {}
+class NoHome(msgspec.Struct, frozen=True):
+    """The pods that a group has already leave no domain to it."""
+
+    message: str
+
+
+def in_one_domain(task: Task, key: str) -> Pass:
+    """All pods of the group on nodes that have the same value of a label."""
+    assert task.group is not None, "a group of groups is tried group by group"
+    domains = domains_for(task.cluster, key, task.cluster.members(task.group), task.allowed)
+    if isinstance(domains, NoHome):
+        return Pass({}, domains.message, is_error=True)
     if not domains:
-        return Pass({}, "no feasible placements found")
-    needed = max(1, minimum_of(group) - len(members))
+        return Pass({}, NO_DOMAIN)
+    needed = task.needed
     best: Pass | None = None
     proved = True
     steps = 0
-    for domain in _ordered(cluster, unit, group, settings, now, domains):
+    for domain in tightest_first(task, domains):
         if domain.most < needed or (best is not None and domain.most <= len(best.placements)):
             continue
-        done = place(cluster, unit, group, settings, now, frozenset(domain.nodes))
+        done = place(task.within(frozenset(domain.nodes)))
         steps += done.steps
         if done.is_error:
             return done
@@ -68,72 +60,59 @@ def in_one_domain(
             best = done
     if best is not None:
         return best
-    return _nowhere(cluster, unit, group, settings, now, domains, key, needed, proved, steps)
+    where = f"a value of {key} has room for {needed} of its pods at once"
+    proof = f"no {where.removeprefix('a ')}" if proved else f"undecided after {steps} steps whether {where}"
+    # The texts of the first domain, as upstream has them, and what is known of all.
+    first = in_order(task.within(frozenset(domains[min(domains)])))
+    if first.is_error:
+        return first
+    return msgspec.structs.replace(first, failure=no_placement(domains, first.failure), proof=proof, steps=steps)
 
 
-def domains_of(cluster: Cluster, key: str) -> dict[str, list[str]]:
-    """The nodes that have a label, by its value."""
+def no_placement(domains: Collection[str], first: str) -> str:
+    """That no domain will do, in upstream's words. first: why the first one will not."""
+    return f"0/{len(domains)} placements are available, first placement status: {first}"
+
+
+def domains_for(
+    cluster: Cluster, key: str, members: Iterable[PodInfo], allowed: Collection[str] | None
+) -> dict[str, list[str]] | NoHome:
+    """The nodes that a group may have, by their value of a label. Where members are, the others have to be. allowed: the only nodes that
+    may be considered."""
     domains: dict[str, list[str]] = {}
     for name, info in cluster.nodes.items():
         value = info.labels.get(key)
-        if value is not None:
+        if value is not None and (allowed is None or name in allowed):
             domains.setdefault(value, []).append(name)
-    return domains
+    home = _home(cluster, sorted(members, key=lambda member: member.key), key)
+    if home is None or isinstance(home, NoHome):
+        return domains if home is None else home
+    return {home: domains[home]} if home in domains else {}
 
 
-def _ordered(
-    cluster: Cluster,
-    unit: Unit,
-    group: PodGroup,
-    settings: Settings,
-    now: float,
-    domains: Mapping[str, Sequence[str]],
-) -> list[_Domain]:
-    """Those that have room for most of the group first, among these the tightest."""
+def tightest_first(task: Task, domains: Mapping[str, Sequence[str]]) -> list[Domain]:
+    """Those that have room for most of the pods first, among these the tightest."""
     names = frozenset(name for nodes in domains.values() for name in nodes)
-    with cluster.unpromised(unit.pods):
-        rooms = joint.rooms(joint.Task(cluster, unit, group, settings, now, 1, names))
+    with task.cluster.unpromised(task.unit.pods):
+        rooms = joint.rooms(task.within(names))
     found = []
     for value in sorted(domains):
         most, room = rooms.of(domains[value])
-        found.append(_Domain(value=value, nodes=tuple(domains[value]), most=most, spare=room - most))
+        found.append(Domain(value=value, nodes=tuple(domains[value]), most=most, spare=room - most))
     return sorted(found, key=lambda domain: (-domain.most, domain.spare, domain.value))
 
 
-def _nowhere(
-    cluster: Cluster,
-    unit: Unit,
-    group: PodGroup,
-    settings: Settings,
-    now: float,
-    domains: Mapping[str, Sequence[str]],
-    key: str,
-    needed: int,
-    proved: bool,
-    steps: int,
-) -> Pass:
-    """The texts of the first domain, as upstream has them, and what is known of all."""
-    first = in_order(cluster, unit, group, settings, now, frozenset(domains[min(domains)]))
-    if first.is_error:
-        return first
-    text = f"0/{len(domains)} placements are available, first placement status: {first.failure}"
-    proof = f"no value of {key} has room for {needed} of its pods at once"
-    if not proved:
-        proof = f"undecided after {steps} steps whether a value of {key} has room for {needed} of its pods at once"
-    return msgspec.structs.replace(first, failure=text, proof=proof, steps=steps)
-
-
-def _home(cluster: Cluster, members: Sequence[PodInfo], key: str) -> str | Pass:
-    """The domain in which a group's pods are already, or what is wrong with that."""
-    found = ""
+def _home(cluster: Cluster, members: Sequence[PodInfo], key: str) -> str | NoHome | None:
+    """The domain in which a group's pods are already; None if it has none."""
+    found: str | None = None
     rule = "cannot determine domain for already scheduled pods"
-    for member in sorted(members, key=lambda member: member.key):
+    for member in members:
         info = cluster.nodes.get(member.node)
         value = info.labels.get(key) if info is not None else None
         name = f"{member.pod.metadata.namespace}/{member.pod.metadata.name}"
         if value is None:
-            return Pass({}, f"{rule}: no topology domain found for pod {name}", is_error=True)
-        if found and found != value:
-            return Pass({}, f"{rule}: more than 1 domain found for pod group: {found}, {value}", is_error=True)
+            return NoHome(f"{rule}: no topology domain found for pod {name}")
+        if found is not None and found != value:
+            return NoHome(f"{rule}: more than 1 domain found for pod group: {found}, {value}")
         found = value
     return found

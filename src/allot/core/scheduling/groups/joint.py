@@ -1,7 +1,7 @@
 """The pods of a group as one search: nodes and devices for enough of them at once, or the proof that there are none.
 
-Used where one pass over the pods, in order and without going back, has failed (`passes`). Equal pods are one kind, so what counts
-is how many of each kind a node takes. Whether a node takes some of each is one question: its filters for the pods together, and
+Used where one pass over the pods, in order and without going back, has failed (`passes`). Pods that are the same to all nodes form a
+class (`symmetry`), so what counts is how many of each class a node takes. Whether a node takes some of each is one question: its filters for the pods together, and
 one search of the allocator for all their claims.
 
 1. Bounds: if counts of free resources and devices already say that there is room for too few, that is the proof.
@@ -15,20 +15,18 @@ The work is bounded in steps; running out of them is an answer of its own. All o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
 import msgspec
 
-from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.device_fit import DeviceFit
-from allot.core.scheduling.groups.alike import Kind, Member, kinds_of
+from allot.core.scheduling.groups.symmetry import Member, PodClass, pod_classes
+from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.nodes.full_evaluation import FullEvaluation, placement_of
 from allot.core.scheduling.nodes.nodeinfo import NodeInfo
-from allot.core.scheduling.plan import Placement, Unit
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.status import Verdict
 
 STEPS_MAX = 20_000
@@ -37,6 +35,8 @@ _VECTORS_MAX = 4_096
 _DEPTH_MAX = 200
 
 Vector = tuple[int, ...]
+# By the key of a group: the only nodes that its pods may have; all if it is not named.
+NodesOf = Mapping[str, Collection[str]]
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -59,26 +59,12 @@ class Undecided(msgspec.Struct, frozen=True):
     steps: int
 
 
-class _OutOfSteps(Exception):
-    pass
-
-
-class Task(NamedTuple):
-    """What is searched for. needed: so many pods at least; allowed: the only nodes that may be considered. goal: for a group of groups,
-    whether so many pods of each group, by its key, are enough."""
-
-    cluster: Cluster
-    unit: Unit
-    group: PodGroup | None
-    settings: Settings
-    now: float
-    needed: int
-    allowed: Collection[str] | None = None
-    goal: Callable[[Mapping[str, int]], bool] | None = None
+class OutOfSteps(Exception):
+    """The work has reached its bound."""
 
 
 class Rooms(msgspec.Struct, frozen=True):
-    """No more pods of each kind than this can be on a node, as far as counts tell; nodes that take none are left out."""
+    """No more pods of each class than this can be on a node, as far as counts tell; nodes that take none are left out."""
 
     pods: Vector
     by_node: Mapping[str, Vector]
@@ -89,7 +75,7 @@ class Rooms(msgspec.Struct, frozen=True):
         return sum(map(min, self.pods, room)), sum(room)
 
     def at_most(self, names: Iterable[str]) -> Vector:
-        """At most how many of the pods of each kind can be on these nodes."""
+        """At most how many of the pods of each class can be on these nodes."""
         return tuple(map(min, self.pods, self._room(names)))
 
     def _room(self, names: Iterable[str]) -> list[int]:
@@ -102,87 +88,124 @@ class Rooms(msgspec.Struct, frozen=True):
 
 def rooms(task: Task) -> Rooms:
     """Bounds for the pods of a task, on each node by itself."""
-    return _Search(task, STEPS_MAX).rooms()
+    return Search(task).rooms()
 
 
 def search(task: Task, steps_max: int = STEPS_MAX) -> Found | Impossible | Undecided:
     """A placement of at least as many pods as are needed."""
-    return _Search(task, steps_max).run()
+    return Search(task, steps_max).run()
 
 
-class _Search:
-    def __init__(self, task: Task, steps_max: int) -> None:
+class Search:
+    """The search for the pods of one task. Steps add up over all that is asked of it."""
+
+    def __init__(self, task: Task, steps_max: int = STEPS_MAX) -> None:
         self._task = task
+        self._needed = task.needed
         self._cluster = cluster = task.cluster
-        kinds = kinds_of(cluster, task.unit.pods, task.group, task.settings, task.now)
-        self._kinds = [kind for kind in kinds if not kind.is_hopeless]
+        self._classes = [pod_class for pod_class in pod_classes(task) if not pod_class.is_hopeless]
         names = sorted(cluster.nodes if task.allowed is None else task.allowed)
         self._nodes = [info for name in names if (info := cluster.nodes.get(name)) is not None]
-        self._steps = 0
+        self._rooms: Rooms | None = None
+        # The only nodes for pods of a group, by its key.
+        self._nodes_of: NodesOf = {}
+        self.steps = 0
         self._steps_max = steps_max
         # Whether what one node gives away is none of the others' business.
         self._is_exact = cluster.devices is None or cluster.devices.is_local
 
-    def run(self) -> Found | Impossible | Undecided:
-        try:
-            return self._run()
-        except _OutOfSteps:
-            return Undecided(self._steps)
+    @property
+    def groups(self) -> list[str]:
+        """The key of the group of each class of pods."""
+        return [pod_class.group for pod_class in self._classes]
 
-    def _run(self) -> Found | Impossible | Undecided:
-        rooms = self.rooms()
+    def run(self) -> Found | Impossible | Undecided:
+        """The answer."""
+        try:
+            return self.within({})
+        except OutOfSteps:
+            return Undecided(self.steps)
+
+    def within(self, nodes_of: NodesOf) -> Found | Impossible | Undecided:
+        """The answer if pods of a group, by its key, may have these nodes only. Raises OutOfSteps."""
+        if self._nodes_of and not self._is_exact:
+            self._ask_devices_again()
+        self._nodes_of = nodes_of
+        rooms = self._rooms_within()
         optimistic = rooms.at_most(rooms.by_node)
-        if not self._meets(optimistic):
-            return Impossible(sum(optimistic), self._steps)
-        if any(kind.looks_around or kind.shares_claims or kind.profile.volume_claims for kind in self._kinds):
+        if not self.is_enough(optimistic):
+            return Impossible(sum(optimistic), self.steps)
+        if any(each.looks_around or each.shares_claims or each.profile.volume_claims for each in self._classes):
             return self._placed_in_sequence()
-        limits = tuple(len(kind.members) for kind in self._kinds)
+        limits = tuple(len(pod_class.members) for pod_class in self._classes)
         return self._placed_node_by_node(
             {name: tuple(map(min, room, limits)) for name, room in rooms.by_node.items()}, limits
         )
 
-    def _meets(self, vector: Sequence[int]) -> bool:
-        """Whether so many pods of each kind are enough."""
+    def _rooms_within(self) -> Rooms:
+        rooms = self.rooms()
+        if not self._nodes_of:
+            return rooms
+        self.step(1 + len(rooms.by_node) // 64)
+        only = [self._nodes_of.get(pod_class.group) for pod_class in self._classes]
+        inside = {
+            name: tuple(
+                count if names is None or name in names else 0 for count, names in zip(vector, only, strict=True)
+            )
+            for name, vector in rooms.by_node.items()
+        }
+        return Rooms(rooms.pods, {name: vector for name, vector in inside.items() if any(vector)})
+
+    def is_enough(self, vector: Sequence[int]) -> bool:
+        """Whether so many pods of each class are enough."""
         goal = self._task.goal
         if goal is None:
-            return sum(vector) >= self._task.needed
+            return sum(vector) >= self._needed
         counts: dict[str, int] = {}
-        for kind, count in zip(self._kinds, vector, strict=True):
-            counts[kind.group] = counts.get(kind.group, 0) + count
+        for pod_class, count in zip(self._classes, vector, strict=True):
+            counts[pod_class.group] = counts.get(pod_class.group, 0) + count
         return goal(counts)
 
-    def _step(self, cost: int = 1) -> None:
-        self._steps += cost
-        if self._steps > self._steps_max:
-            raise _OutOfSteps
+    def step(self, cost: int = 1) -> None:
+        """Count work; OutOfSteps if it has become too much."""
+        self.steps += cost
+        if self.steps > self._steps_max:
+            raise OutOfSteps
 
     # --- bounds ---
 
     def rooms(self) -> Rooms:
-        """How many pods of each kind there is room for on each node."""
+        """How many pods of each class there is room for on each node."""
+        if self._rooms is None:
+            self._rooms = self._count_rooms()
+        return self._rooms
+
+    def _count_rooms(self) -> Rooms:
         cluster, settings = self._cluster, self._task.settings
-        caches = [cluster.filter_caches.filter_cache(kind.profile, settings) for kind in self._kinds]
+        caches = [cluster.filter_caches.filter_cache(pod_class.profile, settings) for pod_class in self._classes]
         for cache in caches:
             cache.refresh()
         bounds: dict[str, Vector] = {}
         for info in self._nodes:
             vector = tuple(
-                kind.room(info) if cache.entry(info).status is None else 0
-                for kind, cache in zip(self._kinds, caches, strict=True)
+                [
+                    pod_class.room(info) if cache.entry(info).status is None else 0
+                    for pod_class, cache in zip(self._classes, caches, strict=True)
+                ]
             )
             if any(vector):
                 bounds[info.name] = vector
-        return Rooms(tuple(len(kind.members) for kind in self._kinds), bounds)
+        return Rooms(tuple(len(pod_class.members) for pod_class in self._classes), bounds)
 
     # --- one node ---
 
-    def _on_node(self, info: NodeInfo, members: Sequence[tuple[Kind, Member]]) -> list[Placement] | None:
+    def _on_node(self, info: NodeInfo, members: Sequence[tuple[PodClass, Member]]) -> list[Placement] | None:
         """All these pods on one node, with their devices; None if it does not take them."""
-        self._step()
+        self.step()
         cluster, settings = self._cluster, self._task.settings
         with cluster.trying() as tried:
-            for kind, member in members:
-                evaluation = FullEvaluation(cluster, member.pod, kind.profile, None, settings)
+            for pod_class, member in members:
+                evaluation = FullEvaluation(cluster, member.pod, pod_class.profile, None, settings)
                 if evaluation.refusal(info) is not None:
                     return None
                 bare = Placement(pod=member.pod, node=info.name)
@@ -196,14 +219,14 @@ class _Search:
                 if status.verdict is Verdict.ERROR:
                     self._is_exact = False
                 return None
-        return [placement_of(cluster, member.pod, kind.profile, info, member.fit) for kind, member in members]
+        return [placement_of(cluster, member.pod, pod_class.profile, info, member.fit) for pod_class, member in members]
 
     def _takes(self, info: NodeInfo, vector: Vector, at: Vector) -> list[tuple[Member, Placement]] | None:
-        """So many pods of each kind on a node, beginning with those at these positions."""
+        """So many pods of each class on a node, beginning with those at these positions."""
         members = [
-            (kind, member)
-            for kind, count, start in zip(self._kinds, vector, at, strict=True)
-            for member in kind.members[start : start + count]
+            (pod_class, member)
+            for pod_class, count, start in zip(self._classes, vector, at, strict=True)
+            for member in pod_class.members[start : start + count]
         ]
         placements = self._on_node(info, members)
         return None if placements is None else list(zip([member for _, member in members], placements, strict=True))
@@ -216,13 +239,13 @@ class _Search:
         left = sum(rooms)
         frontier = _Frontier(limits)
         for name, room in zip(names, rooms, strict=True):
-            if self._task.goal is None and frontier.most + left < self._task.needed:
+            if self._task.goal is None and frontier.most + left < self._needed:
                 break
             left -= room
             info = self._cluster.nodes[name]
-            self._step(len(frontier.covered) // 16)
+            self.step(len(frontier.covered) // 16)
             frontier.add(name, self._maximal(info, bounds[name]))
-            reached = next((vector for vector in frontier.covered if self._meets(vector)), None)
+            reached = next((vector for vector in frontier.covered if self.is_enough(vector)), None)
             if reached is not None:
                 return self._put_together(frontier.nodes(reached))
         else:
@@ -230,20 +253,20 @@ class _Search:
         return self._no(frontier.most + left)
 
     def _no(self, most: int) -> Impossible | Undecided:
-        return Impossible(most, self._steps) if self._is_exact else Undecided(self._steps)
+        return Impossible(most, self.steps) if self._is_exact else Undecided(self.steps)
 
     def _maximal(self, info: NodeInfo, bound: Vector) -> list[Vector]:
-        """The largest numbers of pods of each kind that a node takes together: no other is at least as large in all."""
+        """The largest numbers of pods of each class that a node takes together: no other is at least as large in all."""
         zero = (0,) * len(bound)
         if len(bound) == 1:
-            return [self._most_of_one_kind(info, bound[0])]
+            return [self._most_of_one_class(info, bound[0])]
         good: list[Vector] = []
         bad: list[Vector] = []
         size = 1
         for most in bound:
             size *= most + 1
         if size > _VECTORS_MAX:
-            raise _OutOfSteps
+            raise OutOfSteps
         for vector in product(*(range(most, -1, -1) for most in bound)):
             if any(_covers(known, vector) for known in good) or any(_covers(vector, known) for known in bad):
                 continue
@@ -253,7 +276,7 @@ class _Search:
                 bad.append(vector)
         return [each for each in good if not any(other != each and _covers(other, each) for other in good)]
 
-    def _most_of_one_kind(self, info: NodeInfo, bound: int) -> Vector:
+    def _most_of_one_class(self, info: NodeInfo, bound: int) -> Vector:
         """Usually the bound itself; else found by halving, as fewer fit where more do."""
         if self._takes(info, (bound,), (0,)) is not None:
             return (bound,)
@@ -269,39 +292,39 @@ class _Search:
     def _put_together(self, nodes: Sequence[tuple[str, Vector]]) -> Found | Undecided:
         """The placements, each node's in force for the next one."""
         found: dict[int, Placement] = {}
-        at = [0] * len(self._kinds)
+        at = [0] * len(self._classes)
         with self._cluster.trying() as tried:
             for name, vector in nodes:
                 counts = tuple(
-                    min(count, len(kind.members) - start)
-                    for kind, count, start in zip(self._kinds, vector, at, strict=True)
+                    min(count, len(pod_class.members) - start)
+                    for pod_class, count, start in zip(self._classes, vector, at, strict=True)
                 )
                 if tried and not self._is_exact:
                     self._ask_devices_again()
                 placed = self._takes(self._cluster.nodes[name], counts, tuple(at))
                 if placed is None:
                     # Devices that several nodes reach were taken twice.
-                    return Undecided(self._steps)
+                    return Undecided(self.steps)
                 for member, placement in placed:
                     self._cluster.assume(placement)
                     tried.append(placement)
                     found[member.index] = placement
                 at = [start + count for start, count in zip(at, counts, strict=True)]
-        return Found(found, self._steps)
+        return Found(found, self.steps)
 
     def _ask_devices_again(self) -> None:
         """What pods ask of devices, now that others have theirs."""
         devices, task = self._cluster.devices, self._task
         assert devices is not None
-        for kind in self._kinds:
-            for member in kind.members:
+        for pod_class in self._classes:
+            for member in pod_class.members:
                 fit = devices.fit(member.pod, task.group, task.now)
                 member.fit = fit if isinstance(fit, DeviceFit) else None
 
     # --- nodes that depend on each other ---
 
     def _placed_in_sequence(self) -> Found | Impossible | Undecided:
-        found = _Sequences(self._cluster, self._kinds, self._nodes, self._task, self._step, self._meets).run()
+        found = _Sequences(self, self._task, self._classes, self._nodes, self._nodes_of).run()
         if isinstance(found, int):
             return self._no(found)
         placements: dict[int, Placement] = {}
@@ -313,19 +336,19 @@ class _Search:
                 fits = [member.fit for _, member in members if member.fit is not None]
                 devices = self._cluster.devices
                 if fits and devices is not None and devices.together(fits, info) is not None:
-                    return Undecided(self._steps)
-                for kind, member in members:
-                    if kind.profile.volume_claims and not self._has_volumes(kind, member, info):
-                        return Undecided(self._steps)
-                    placement = placement_of(self._cluster, member.pod, kind.profile, info, member.fit)
+                    return Undecided(self.steps)
+                for pod_class, member in members:
+                    if pod_class.profile.volume_claims and not self._has_volumes(pod_class, member, info):
+                        return Undecided(self.steps)
+                    placement = placement_of(self._cluster, member.pod, pod_class.profile, info, member.fit)
                     self._cluster.assume(placement)
                     tried.append(placement)
                     placements[member.index] = placement
-        return Found(placements, self._steps)
+        return Found(placements, self.steps)
 
-    def _has_volumes(self, kind: Kind, member: Member, info: NodeInfo) -> bool:
+    def _has_volumes(self, pod_class: PodClass, member: Member, info: NodeInfo) -> bool:
         """Whether there are volumes left for a pod; only those of others are in force by now."""
-        evaluation = FullEvaluation(self._cluster, member.pod, kind.profile, None, self._task.settings)
+        evaluation = FullEvaluation(self._cluster, member.pod, pod_class.profile, None, self._task.settings)
         return evaluation.refusal(info) is None
 
 
@@ -342,7 +365,7 @@ class _Way(NamedTuple):
 
 
 class _Frontier:
-    """What nodes can cover together: numbers of pods by kind, none of which another covers, and how they came about."""
+    """What nodes can cover together: numbers of pods by class, none of which another covers, and how they came about."""
 
     def __init__(self, limits: Vector) -> None:
         self._limits = limits
@@ -391,64 +414,65 @@ class _Sequences:
 
     def __init__(
         self,
-        cluster: Cluster,
-        kinds: list[Kind],
-        nodes: list[NodeInfo],
+        search: Search,
         task: Task,
-        step: Callable[[], None],
-        meets: Callable[[Sequence[int]], bool],
+        classes: list[PodClass],
+        nodes: list[NodeInfo],
+        nodes_of: NodesOf,
     ) -> None:
-        self._cluster = cluster
-        self._kinds = kinds
-        self._nodes = nodes
-        self._task = task
-        self._step = step
-        self._meets = meets
-        self._on: dict[str, list[tuple[Kind, Member]]] = {}
-        self._counts = [0] * len(kinds)
+        self._search = search
+        self._cluster = task.cluster
+        self._settings = task.settings
+        self._classes = classes
+        self._nodes = [
+            [info for info in nodes if (only := nodes_of.get(pod_class.group)) is None or info.name in only]
+            for pod_class in classes
+        ]
+        self._on: dict[str, list[tuple[PodClass, Member]]] = {}
+        self._counts = [0] * len(classes)
         self._dead: set[object] = set()
         self._most = 0
         # The node of claims that pods share.
         self._claims: dict[str, str] = {}
 
-    def run(self) -> dict[str, list[tuple[Kind, Member]]] | int:
+    def run(self) -> dict[str, list[tuple[PodClass, Member]]] | int:
         """The pods by node; or at most how many can be placed."""
-        if sum(len(kind.members) for kind in self._kinds) > _DEPTH_MAX:
-            raise _OutOfSteps
+        if sum(len(pod_class.members) for pod_class in self._classes) > _DEPTH_MAX:
+            raise OutOfSteps
         if self._go(0):
             return {name: members for name, members in self._on.items() if members}
         return self._most
 
     def _go(self, placed: int) -> bool:
         self._most = max(self._most, placed)
-        if self._meets(self._counts):
+        if self._search.is_enough(self._counts):
             return True
         situation = frozenset(
             (name, position, count)
             for name, members in self._on.items()
-            for position, kind in enumerate(self._kinds)
-            if (count := sum(each is kind for each, _ in members))
+            for position, pod_class in enumerate(self._classes)
+            if (count := sum(each is pod_class for each, _ in members))
         )
         if situation in self._dead:
             return False
-        for position, kind in enumerate(self._kinds):
-            if self._counts[position] < len(kind.members) and self._try_kind(position, kind, placed):
+        for position, pod_class in enumerate(self._classes):
+            if self._counts[position] < len(pod_class.members) and self._try_class(position, pod_class, placed):
                 return True
         self._dead.add(situation)
         return False
 
-    def _try_kind(self, position: int, kind: Kind, placed: int) -> bool:
-        member = kind.members[self._counts[position]]
+    def _try_class(self, position: int, pod_class: PodClass, placed: int) -> bool:
+        member = pod_class.members[self._counts[position]]
         cluster = self._cluster
-        evaluation = FullEvaluation(cluster, member.pod, kind.profile, None, self._task.settings)
-        shared = list(member.fit.new_claims) if kind.shares_claims and member.fit is not None else []
-        for info in self._nodes:
-            self._step()
+        evaluation = FullEvaluation(cluster, member.pod, pod_class.profile, None, self._settings)
+        shared = list(member.fit.new_claims) if pod_class.shares_claims and member.fit is not None else []
+        for info in self._nodes[position]:
+            self._search.step()
             if any(self._claims.get(uid, info.name) != info.name for uid in shared):
                 continue
             if evaluation.refusal(info) is not None:
                 continue
-            members = [*self._on.get(info.name, ()), (kind, member)]
+            members = [*self._on.get(info.name, ()), (pod_class, member)]
             fits = [each.fit for _, each in members if each.fit is not None]
             if fits and cluster.devices is not None and cluster.devices.together(fits, info) is not None:
                 continue
@@ -457,7 +481,7 @@ class _Sequences:
         return False
 
     def _place(
-        self, position: int, info: NodeInfo, members: list[tuple[Kind, Member]], shared: list[str], placed: int
+        self, position: int, info: NodeInfo, members: list[tuple[PodClass, Member]], shared: list[str], placed: int
     ) -> bool:
         before = self._on.get(info.name, [])
         bare = Placement(pod=members[-1][1].pod, node=info.name)

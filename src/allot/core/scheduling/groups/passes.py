@@ -3,20 +3,18 @@ the joint search. Each pod sees the ones before it in force. Pods beyond the min
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from allot.core.model import core_v1
-from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.attempt import DomainRankings, attempt
-from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.groups import joint
 from allot.core.scheduling.groups.shape import minimum_of
+from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
-from allot.core.scheduling.plan import Placement, Refusal, Unit
-from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.plan import Placement, Refusal
 from allot.core.scheduling.status import Verdict
 
 _NOTHING_FITS = "pod group is unschedulable"
@@ -55,46 +53,32 @@ class _Progress(msgspec.Struct):
         return f"minCount ({self.minimum}) cannot be satisfied: {self.scheduled} scheduled, {self.remaining} remaining"
 
 
-def place(
-    cluster: Cluster,
-    unit: Unit,
-    group: PodGroup,
-    settings: Settings,
-    now: float,
-    allowed: Collection[str] | None = None,
-) -> Pass:
-    """Enough pods of a group, first in order, then by the joint search. allowed: the only nodes that may be considered."""
-    done = in_order(cluster, unit, group, settings, now, allowed)
+def place(task: Task) -> Pass:
+    """Enough pods of a group, first in order, then by the joint search."""
+    done = in_order(task)
     if not done.failure or done.is_error or not done.found:
         return done
-    needed = max(1, minimum_of(group) - cluster.scheduled_count(group))
-    task = joint.Task(cluster, unit, group, settings, now, needed, allowed)
-    with cluster.unpromised(unit.pods):
+    with task.cluster.unpromised(task.unit.pods):
         answer = joint.search(task)
     if isinstance(answer, joint.Found):
         return _with_others(task, answer)
-    scheduled = cluster.scheduled_count(group)
-    return msgspec.structs.replace(done, proof=_told(answer, len(unit.pods), needed, scheduled), steps=answer.steps)
+    return msgspec.structs.replace(done, proof=_told(task, answer), steps=answer.steps)
 
 
-def _told(answer: joint.Impossible | joint.Undecided, pods: int, needed: int, scheduled: int) -> str:
+def _told(task: Task, answer: joint.Impossible | joint.Undecided) -> str:
+    needed, pods = task.needed, len(task.unit.pods)
     if isinstance(answer, joint.Undecided):
         return f"undecided after {answer.steps} steps whether {needed} of its {pods} pods can be placed at once"
+    scheduled = task.cluster.scheduled_count(task.group) if task.group is not None else 0
     more = f" more, besides {scheduled} that have one," if scheduled else ""
     return f"however its pods are arranged, at most {answer.most} of the {needed} that it needs{more} can have a node at once"
 
 
-def in_order(
-    cluster: Cluster,
-    unit: Unit,
-    group: PodGroup,
-    settings: Settings,
-    now: float,
-    allowed: Collection[str] | None = None,
-) -> Pass:
+def in_order(task: Task) -> Pass:
     """One pass over the pods. Leaves no trace."""
+    cluster, unit, group, allowed = task.cluster, task.unit, task.group, task.allowed
+    assert group is not None, "a group of groups is tried group by group"
     progress = _Progress(minimum_of(group), cluster.scheduled_count(group), len(unit.pods))
-    nodes = len(cluster.nodes) if allowed is None else len(allowed)
     rankings = None if allowed is None else DomainRankings(allowed)
     found: dict[int, Placement | Failure] = {}
     failure = progress.failure()
@@ -102,31 +86,30 @@ def in_order(
         for index, pod in enumerate(unit.pods):
             if failure:
                 break
-            result = found[index] = attempt(cluster, pod, group, settings, now, allowed, rankings)
+            result = found[index] = attempt(cluster, pod, group, task.settings, task.now, allowed, rankings)
             progress.remaining -= 1
             if isinstance(result, Placement):
                 cluster.assume(result)
                 tried.append(result)
                 progress.scheduled += 1
             elif result.status is not None and result.status.verdict is Verdict.ERROR:
-                return Pass(found, refusal_text(nodes, result), is_error=True)
+                return Pass(found, refusal_text(task.node_count, result), is_error=True)
             failure = progress.failure()
-        refusals = _refusals(cluster, unit, found, nodes)
+        refusals = _refusals(task, found)
         placed = bool(tried)
     return Pass(found, failure or ("" if placed else _NOTHING_FITS), refusals=refusals)
 
 
-def _with_others(task: joint.Task, answer: joint.Found) -> Pass:
+def _with_others(task: Task, answer: joint.Found) -> Pass:
     """What the joint search found, and whatever other pods there is room for."""
-    cluster, unit, allowed = task.cluster, task.unit, task.allowed
+    cluster, allowed = task.cluster, task.allowed
     found: dict[int, Placement | Failure] = {}
-    nodes = len(cluster.nodes) if allowed is None else len(allowed)
     rankings = None if allowed is None else DomainRankings(allowed)
     with cluster.trying() as tried:
         for placement in answer.placements.values():
             cluster.assume(placement)
             tried.append(placement)
-        for index, pod in enumerate(unit.pods):
+        for index, pod in enumerate(task.unit.pods):
             placed = answer.placements.get(index)
             if placed is not None:
                 found[index] = placed
@@ -135,23 +118,23 @@ def _with_others(task: joint.Task, answer: joint.Found) -> Pass:
             if isinstance(result, Placement):
                 cluster.assume(result)
                 tried.append(result)
-        refusals = _refusals(cluster, unit, found, nodes)
+        refusals = _refusals(task, found)
     return Pass(found, refusals=refusals, steps=answer.steps)
 
 
-def _refusals(cluster: Cluster, unit: Unit, found: Mapping[int, Placement | Failure], nodes: int) -> dict[int, Refusal]:
+def _refusals(task: Task, found: Mapping[int, Placement | Failure]) -> dict[int, Refusal]:
     return {
-        index: _refusal(cluster, unit.pods[index], result, nodes)
+        index: _refusal(task, task.unit.pods[index], result)
         for index, result in found.items()
         if isinstance(result, Failure)
     }
 
 
-def _refusal(cluster: Cluster, pod: core_v1.Pod, failure: Failure, nodes: int) -> Refusal:
+def _refusal(task: Task, pod: core_v1.Pod, failure: Failure) -> Refusal:
     return Refusal(
         pod=pod,
         verdict=Verdict.UNRESOLVABLE if failure.status is not None else Verdict.UNSCHEDULABLE,
-        message=refusal_text(nodes, failure),
-        explanation=explanation(cluster, cluster.profiles.of(pod), failure),
+        message=refusal_text(task.node_count, failure),
+        explanation=explanation(task.cluster, task.cluster.profiles.of(pod), failure),
         plugins=refusing_plugins(failure),
     )

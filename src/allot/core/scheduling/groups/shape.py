@@ -17,7 +17,7 @@ def minimum_of(group: PodGroup) -> int:
     return gang.min_count if gang is not None else 1
 
 
-def topology_key(group: PodGroup) -> str:
+def topology_key(group: PodGroup | CompositePodGroup) -> str:
     """The node label whose value all pods of a group must share; empty if there is none."""
     constraints = group.spec.scheduling_constraints
     return constraints.topology[0].key if constraints is not None and constraints.topology else ""

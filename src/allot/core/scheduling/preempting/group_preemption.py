@@ -16,15 +16,14 @@ import msgspec
 
 from allot.core.model.scheduling_v1 import PREEMPT_NEVER, PodGroup
 from allot.core.scheduling.attempt import attempt
-from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups.passes import Pass
 from allot.core.scheduling.groups.shape import minimum_of, priority_of
+from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.nodes.full_evaluation import fits
-from allot.core.scheduling.plan import Placement, Unit, Victim
+from allot.core.scheduling.plan import Placement, Victim
 from allot.core.scheduling.preempting.budgets import Budgets
 from allot.core.scheduling.preempting.preemption import residents_of, several, victims_of
 from allot.core.scheduling.preempting.victims import EXACT_MAX, Resident, VictimSearch, broken_budgets, by_importance
-from allot.core.scheduling.settings import Settings
 
 _NO_VICTIMS = "No preemption victims found for incoming preemptor"
 _NEVER = "not eligible due to preemptionPolicy=Never."
@@ -49,34 +48,24 @@ class GroupPreempted(msgspec.Struct, frozen=True, kw_only=True):
     victims: tuple[Victim, ...] = ()
 
 
-def preempt_group(
-    cluster: Cluster,
-    unit: Unit,
-    group: PodGroup,
-    settings: Settings,
-    now: float,
-    place: Place,
-    first: Mapping[int, Placement],
-) -> GroupPreempted:
-    """Victims for a group that found no place, if there are any. place: tries to find one, as the cluster is then; first: what pods found,
-    by their position, when nobody had to go."""
-    policies = {pod.spec.preemption_policy for pod in unit.pods}
+def preempt_group(task: Task, group: PodGroup, place: Place, first: Mapping[int, Placement]) -> GroupPreempted:
+    """Victims for a group that found no place, if there are any. group: what the pods are to others; place: tries to find one, as the cluster
+    is then; first: what pods found, by their position, when nobody had to go."""
+    policies = {pod.spec.preemption_policy for pod in task.unit.pods}
     if PREEMPT_NEVER in ({group.spec.preemption_policy} if group.spec.preemption_policy is not None else policies):
         return GroupPreempted(message=_NEVER)
-    return _GroupPreemption(cluster, unit, group, settings, now, place).run(first)
+    return _GroupPreemption(task, group, place).run(first)
 
 
 class _GroupPreemption:
-    def __init__(
-        self, cluster: Cluster, unit: Unit, group: PodGroup, settings: Settings, now: float, place: Place
-    ) -> None:
-        self._cluster = cluster
-        self._unit = unit
+    def __init__(self, task: Task, group: PodGroup, place: Place) -> None:
+        self._cluster = cluster = task.cluster
+        self._unit = task.unit
         self._group = group
-        self._settings = settings
-        self._now = now
+        self._settings = task.settings
+        self._now = task.now
         self._place = place
-        self._priority = priority_of(group, unit.pods)
+        self._priority = priority_of(group, task.unit.pods)
         self._budgets = Budgets(cluster.budgets.values())
         self._leaving = list(cluster.leaving.values())
         devices = cluster.devices

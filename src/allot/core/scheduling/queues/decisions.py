@@ -20,8 +20,8 @@ from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.jobs import Job, Task
 from allot.core.scheduling.queues.limits import NO_QUEUE, Excess, amounts_text, excess
 from allot.core.scheduling.queues.model import QueueShares
-from allot.core.scheduling.queues.rounds import Round
-from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, Takeover
+from allot.core.scheduling.queues.rounds import Round, Started
+from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
 
@@ -33,11 +33,14 @@ Decide = Callable[[Unit, Settings], Decision]
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at all jobs found. refusals: those for whom others have to go, with these; promised: pods that will fit when
-    those who leave are gone, and where; shortages: why others get nothing, by job."""
+    those who leave are gone, and where; refused: why others get nothing, by job. started and takeovers are what that was made
+    of, for whoever explains it."""
 
-    refusals: tuple[Refusal, ...]
-    promised: tuple[tuple[Pod, str], ...]
-    shortages: Mapping[str, str]
+    refusals: tuple[Refusal, ...] = ()
+    promised: tuple[tuple[Pod, str], ...] = ()
+    refused: Mapping[str, Excess | Nothing] = {}
+    started: tuple[Started, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
 
 
 class QueueDecisions:
@@ -122,32 +125,37 @@ class QueueDecisions:
 
     # --- making room ---
 
-    def make_room(self, waiting: Mapping[str, Pod], settings: Callable[[Pod], Settings], now: float) -> Look:
+    def make_room(
+        self,
+        waiting: Mapping[str, Pod],
+        settings: Callable[[Pod], Settings],
+        now: float,
+        trials_max: int = TRIALS_MAX,
+    ) -> Look:
         """Who has to move or go so that jobs get what is theirs, as refusals of these jobs' pods with victims. waiting: pods that
         want a place, by key."""
         book = self._book
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
-        with Round(self._cluster, book.tree, jobs, settings, now) as round_:
-            promised = {
-                placement.pod.metadata.uid: (task.pod, placement.node)
-                for started in round_.allocate()
-                if started.waits
-                for task, placement in started.placed
-            }
-            found = [*round_.consolidate(), *round_.reclaim(), *round_.preempt()]
-            reasons = {
-                key: refusal.message if isinstance(refusal, Excess) else refusal.reason
-                for key, refusal in round_.refusals.items()
-            }
+        with Round(self._cluster, book.tree, jobs, settings, now, trials_max) as round_:
+            started = tuple(round_.allocate())
+            found = (*round_.consolidate(), *round_.reclaim(), *round_.preempt())
+        promised = {
+            placement.pod.metadata.uid: (task.pod, placement.node)
+            for each in started
+            if each.waits
+            for task, placement in each.placed
+        }
         for takeover in found:
             if takeover.evicted or takeover.moved:
                 promised |= {task.pod.metadata.uid: (task.pod, at.node) for task, at in takeover.placed}
         return Look(
             refusals=tuple(refusal for takeover in found for refusal in self._refusals(takeover, shares)),
             promised=tuple(promised.values()),
-            shortages=reasons,
+            refused=round_.refusals,
+            started=started,
+            takeovers=found,
         )
 
     def _refusals(self, found: Takeover, shares: Mapping[str, str]) -> Iterable[Refusal]:

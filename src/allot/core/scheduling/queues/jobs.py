@@ -64,6 +64,11 @@ class Task:
         self.is_leaving = is_leaving
 
     @property
+    def name(self) -> str:
+        """What people know it by: namespace/name."""
+        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+    @property
     def is_active(self) -> bool:
         """Whether it has its place and is to stay."""
         return bool(self.node) and not self.is_leaving
@@ -108,6 +113,12 @@ class Job:
         # From when on it may make others leave, in seconds since 1970.
         self.takes_at_s = 0.0
         self.tasks: list[Task] = []
+
+    @property
+    def name(self) -> str:
+        """namespace/name of its pod or group, for people."""
+        namespace, _, key = self.key.partition("/")
+        return f"{namespace}/{key.split(':')[1]}" if ":" in key else self.key
 
     def active(self, part: str | None = None) -> list[Task]:
         """Pods that have a place, in the order of starting. part: only of this one."""

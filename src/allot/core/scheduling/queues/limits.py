@@ -17,12 +17,16 @@ _DECIMALS = 3
 
 
 class Excess(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job may not start in its queue. reason: a word for programs; queue: at which level; resource: of what."""
+    """Why a job may not start in its queue. reason: a word for programs; queue: at which level; resource: of what; bound, held,
+    wanted: how much it may have, has and wants."""
 
     reason: str
     message: str
     queue: str = ""
     resource: str = ""
+    bound: int = 0
+    held: int = 0
+    wanted: int = 0
 
 
 def excess(queue: QueueShares, request: Amounts, *, is_preemptible: bool) -> Excess | None:
@@ -42,7 +46,15 @@ def over_limit(queue: QueueShares, request: Amounts) -> Excess | None:
                     f"Limit is {number(share.limit, size)} {unit}, currently {number(share.allocated, size)} {unit} "
                     f"allocated and workload requested {number(amount, size)} {unit}"
                 )
-                return Excess(reason=OVER_LIMIT, message=message, queue=level.name, resource=resource)
+                return Excess(
+                    reason=OVER_LIMIT,
+                    message=message,
+                    queue=level.name,
+                    resource=resource,
+                    bound=share.limit,
+                    held=share.allocated,
+                    wanted=amount,
+                )
     return None
 
 
@@ -60,7 +72,15 @@ def over_deserved(queue: QueueShares, request: Amounts) -> Excess | None:
                     f"while {number(share.allocated_firmly, size)} {unit} are already allocated for non-preemptible pods. "
                     "Use a preemptible workload to go over quota."
                 )
-                return Excess(reason=OVER_QUOTA, message=message, queue=level.name, resource=resource)
+                return Excess(
+                    reason=OVER_QUOTA,
+                    message=message,
+                    queue=level.name,
+                    resource=resource,
+                    bound=share.deserved,
+                    held=share.allocated_firmly,
+                    wanted=amount,
+                )
     return None
 
 
@@ -84,9 +104,12 @@ def number(amount: int, size: int = 1) -> str:
 
 
 def amounts_text(amounts: Amounts) -> str:
-    """Amounts for people: `8 GPUs, 4 cores`."""
+    """Amounts for people: `8 GPUs, 1 core`."""
     parts = []
     for resource in sorted(amounts):
         _, unit, size = _unit(resource)
-        parts.append(f"{number(amounts[resource], size)} {unit}{' memory' if resource == MEMORY else ''}")
+        shown = number(amounts[resource], size)
+        if shown == "1" and resource in (GPU, CPU):
+            unit = unit.removesuffix("s")
+        parts.append(f"{shown} {unit}{' memory' if resource == MEMORY else ''}")
     return ", ".join(parts) or "nothing"

@@ -35,8 +35,6 @@ class Room:
         self._looked_at = -EVERY_S
         # Pods that were asked to go, by the key of the pod for which.
         self._asked: dict[str, tuple[Pod, ...]] = {}
-        # Why nobody goes for a job, by its key, as of the last look.
-        self.shortages: Mapping[str, str] = {}
 
     def wanted(self) -> None:
         """Something has happened that may give a job a right to room."""
@@ -60,7 +58,6 @@ class Room:
         self._book.release_all()
         self._cluster.kept.clear()
         found = self.decisions.make_room(waiting, settings, seconds)
-        self.shortages = found.shortages
         self._keep(found.promised)
         for refusal in found.refusals:
             if not refusal.victims:

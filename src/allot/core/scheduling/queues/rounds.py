@@ -21,7 +21,7 @@ from allot.core.scheduling.queues.jobs import Job, Task, asked
 from allot.core.scheduling.queues.limits import Excess, excess
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.order import Candidate, Ranks, descend
-from allot.core.scheduling.queues.takeover import Nothing, Takeover, Takeovers, place_all
+from allot.core.scheduling.queues.takeover import TRIALS_MAX, Nothing, Takeover, Takeovers, place_all
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.settings import Settings
 
@@ -84,12 +84,15 @@ class Round:
         jobs: Mapping[str, Job],
         settings: Callable[[Pod], Settings],
         now: float,
+        trials_max: int = TRIALS_MAX,
     ) -> None:
+        """trials_max: sets of victims that are tried for one job."""
         self._cluster = cluster
         self._tree = tree
         self._jobs = jobs
         self._settings = settings
         self._now = now
+        self._trials_max = trials_max
         self._stack = ExitStack()
         # Why jobs wait, by key: the last that was found.
         self.refusals: dict[str, Excess | Nothing] = {}
@@ -183,7 +186,9 @@ class Round:
     def _take(self, way: Callable[[Takeovers, Job], Takeover | Nothing]) -> Iterator[Takeover]:
         turns = _Turns(self._tree, (job for job in self._pending() if job.takes_at_s <= self._now))
         while (job := turns.next()) is not None:
-            takeovers = Takeovers(self._cluster, self._tree, self._jobs, self._settings, self._now)
+            takeovers = Takeovers(
+                self._cluster, self._tree, self._jobs, self._settings, self._now, trials_max=self._trials_max
+            )
             found = way(takeovers, job)
             if isinstance(found, Nothing):
                 # A limit says more than who cannot be made to leave, and a right more than priority.
@@ -239,6 +244,4 @@ def stale_text(job: Job, task: Task) -> str:
     part = leaves.get(task.part)
     where = f" in sub-group {task.part}" if task.part else ""
     minimum = f" ({part.minimum})" if part is not None else ""
-    return (
-        f"Workload doesn't meet the minimum required number of pods{minimum}{where}, evicting remaining pod: {task.key}"
-    )
+    return f"Workload doesn't meet the minimum required number of pods{minimum}{where}, evicting remaining pod: {task.name}"

@@ -107,7 +107,7 @@ class Takeovers:
         victims = [other for other in self._others(job) if other.is_preemptible and other.is_movable]
 
         def judge(tried: _Tried) -> str:
-            return f"{tried.gone[0].key} fits nowhere else" if tried.gone else ""
+            return f"{tried.gone[0].name} fits nowhere else" if tried.gone else ""
 
         return self._search(CONSOLIDATE, job, victims, judge)
 

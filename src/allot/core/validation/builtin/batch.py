@@ -83,8 +83,12 @@ def _job_defaults(job: Object) -> None:
     _job_spec_defaults(spec)
     template = present(spec, "template")
     template_defaults(template)
-    labels = members(template, "metadata", "labels")
-    metadata = present(job, "metadata")
+    label_job(job)
+
+
+def label_job(job: Object) -> None:
+    """A job without labels has those of its pods, also the generated ones: kube-apiserver applies defaults to what it reads back."""
+    labels, metadata = members(job, "spec", "template", "metadata", "labels"), present(job, "metadata")
     if labels and not metadata.get("labels"):
         metadata["labels"] = dict(labels)
 
@@ -111,6 +115,7 @@ def _generate_selector(job: Object) -> None:
     metadata["labels"] = labels | members(metadata, "labels")
     selector = present(spec, "selector")
     selector["matchLabels"] = {_UID_LABEL: uid} | members(selector, "matchLabels")
+    label_job(job)
 
 
 def _check_job(job: Object) -> Findings:

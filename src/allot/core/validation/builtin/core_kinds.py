@@ -120,6 +120,13 @@ NAMESPACE = Rules(
 
 
 def _node_defaults(node: Object) -> None:
+    spec = members(node, "spec")
+    networks, network = texts(spec, "podCIDRs"), text(spec, "podCIDR")
+    if network and networks[:1] != [network]:
+        # The older field wins where both are given.
+        spec["podCIDRs"] = [network]
+    elif networks:
+        spec["podCIDR"] = networks[0]
     fill(node, spec={})
     status = present(node, "status")
     canonical_quantities(status.get("capacity"))

@@ -100,6 +100,29 @@ def _daemon_set_defaults(daemon_set: Object) -> None:
     template_defaults(present(spec, "template"))
 
 
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+
+
+def _count_first_template(daemon_set: Object) -> None:
+    _count_templates(daemon_set, max(_template_generation(daemon_set), 1))
+
+
+def _count_template(daemon_set: Object, old: Object, _subresource: str) -> None:
+    """The count is the server's: what a client writes there is not looked at."""
+    is_same = same(members(daemon_set, "spec").get("template"), members(old, "spec").get("template"))
+    _count_templates(daemon_set, _template_generation(old) + (not is_same))
+
+
+def _template_generation(daemon_set: Object) -> int:
+    told = text(daemon_set, "metadata", "annotations", _TEMPLATE_GENERATION)
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 19 else 0
+
+
+def _count_templates(daemon_set: Object, generation: int) -> None:
+    annotations = present(present(daemon_set, "metadata"), "annotations")
+    annotations[_TEMPLATE_GENERATION] = str(generation)
+
+
 # --- what they have in common ---
 
 
@@ -370,6 +393,8 @@ DAEMON_SET = Rules(
         "numberReady": 0,
     },
     generation_of=("spec",),
+    prepare_create=_count_first_template,
+    prepare_update=_count_template,
     check=_check_daemon_set,
     check_update=_selector_is_immutable,
 )

@@ -108,7 +108,6 @@ def without_scale(hpa: JSON, error: str, now: float) -> Decision:
     conditions = _Conditions(hpa.get("status") or {}, now)
     conditions.set(_ABLE, False, "FailedGetScale", f"{_NO_SCALE}: {error}")
     status = {**(hpa.get("status") or {}), "conditions": conditions.all()}
-    status.setdefault("currentReplicas", 0)
     status.setdefault("desiredReplicas", 0)
     return Decision(current=0, status=status, events=(Event(WARNING, "FailedGetScale", error),))
 
@@ -319,7 +318,8 @@ def _decision(
 ) -> Decision:
     old = hpa.get("status") or {}
     status: Object = {
-        "currentReplicas": current,
+        # kube-apiserver keeps no zero here, and a status that is not as it was written would be written again and again.
+        **({"currentReplicas": current} if current else {}),
         "desiredReplicas": old.get("desiredReplicas", 0) if keeps_desired else current,
         "conditions": conditions.all(),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from allot.core.advice.explain.causes import driver_pods
+from allot.core.advice.explain.causes.compute_domains import FAILED_PREPARE, waits_for_domain
 from allot.core.advice.explain.causes.containers import container_trouble, start_advice
 from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis
@@ -15,7 +16,6 @@ from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
-FAILED_PREPARE = "FailedPrepareDynamicResources"
 _UNHEALTHY = "Unhealthy"
 _READY = ("Ready", "Healthy")
 _FAILURES = (FAILED_PREPARE, "FailedCreatePodSandBox", "Failed", "BackOff", "FailedMount", "FailedBinding")
@@ -31,7 +31,7 @@ _STRATEGY_GATES = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     """Why a pod that has a node does not run. What its containers are like now counts for more than what was reported once."""
     node = pod.spec.node_name
-    found = trouble(what_if, pod) or _unallocated(what_if, pod)
+    found = trouble(what_if, pod) or _unallocated(what_if, pod) or waits_for_domain(what_if, pod)
     if found is not None:
         return found
     prepare = events_of(what_if, pod, FAILED_PREPARE)

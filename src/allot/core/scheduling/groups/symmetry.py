@@ -1,17 +1,13 @@
-"""What the pods of a group have in common: kinds of pods that make no difference to any node, and what each asks for."""
+"""Pods of a group that make no difference to any node form a class: what holds for one of them holds for all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from allot.core.model import core_v1
-from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.device_fit import DeviceFit
+from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.nodes.full_evaluation import pre_refusal
 from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import Profile
-from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status
 
 
@@ -26,8 +22,8 @@ class Member:
         self.fit = fit
 
 
-class Kind:
-    """Pods that are alike to every node, in the order in which they are tried."""
+class PodClass:
+    """Pods that are the same to every node, in the order in which they are tried."""
 
     __slots__ = ("group", "is_hopeless", "members", "profile", "shares_claims")
 
@@ -68,30 +64,29 @@ class Kind:
         return bool(profile.affinity_terms or profile.anti_affinity_terms or profile.hard_spreads)
 
 
-def kinds_of(
-    cluster: Cluster, pods: Sequence[core_v1.Pod], group: PodGroup | None, settings: Settings, now: float
-) -> list[Kind]:
-    """The pods by kind, in the order of their first pods."""
-    kinds: dict[object, Kind] = {}
+def pod_classes(task: Task) -> list[PodClass]:
+    """The pods of a task by class, in the order of their first pods."""
+    cluster = task.cluster
+    classes: dict[object, PodClass] = {}
     users: dict[str, int] = {}
-    for index, pod in enumerate(pods):
+    for index, pod in enumerate(task.unit.pods):
         profile = cluster.profiles.of(pod)
-        status = pre_refusal(cluster, profile, pod, settings)
-        fit = cluster.devices.fit(pod, group, now) if cluster.devices is not None and status is None else None
+        status = pre_refusal(cluster, profile, pod, task.settings)
+        fit = cluster.devices.fit(pod, task.group, task.now) if cluster.devices is not None and status is None else None
         is_hopeless = status is not None or isinstance(fit, Status)
         fit = None if isinstance(fit, Status) else fit
         of = cluster.membership.key(pod)
         key: object = (of, profile.key, pod.spec.node_name, None if fit is None else fit.key, is_hopeless)
         if (fit is not None and fit.key is None) or profile.volume_claims:
             key = index
-        kind = kinds.get(key)
-        if kind is None:
-            kind = kinds[key] = Kind(profile, of)
-            kind.is_hopeless = is_hopeless
-        kind.members.append(Member(index, pod, fit))
+        pod_class = classes.get(key)
+        if pod_class is None:
+            pod_class = classes[key] = PodClass(profile, of)
+            pod_class.is_hopeless = is_hopeless
+        pod_class.members.append(Member(index, pod, fit))
         for uid in fit.new_claims if fit is not None else ():
             users[uid] = users.get(uid, 0) + 1
-    for kind in kinds.values():
-        fits = [member.fit for member in kind.members if member.fit is not None]
-        kind.shares_claims = any(users[uid] > 1 for fit in fits for uid in fit.new_claims)
-    return list(kinds.values())
+    for pod_class in classes.values():
+        fits = [member.fit for member in pod_class.members if member.fit is not None]
+        pod_class.shares_claims = any(users[uid] > 1 for fit in fits for uid in fit.new_claims)
+    return list(classes.values())

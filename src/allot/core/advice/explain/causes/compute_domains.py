@@ -1,0 +1,93 @@
+"""Pods that wait for their ComputeDomain: which one it is, on which node it is not ready, and what its daemon lacks there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.wording import listed, one_line
+from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.model.compute_domains import (
+    CHANNEL_CONFIG,
+    DOMAIN_LABEL,
+    DRIVER,
+    DRIVER_NAMESPACE,
+    KIND,
+    READY,
+    ComputeDomain,
+)
+
+FAILED_PREPARE = "FailedPrepareDynamicResources"
+_FAILED = (FAILED_PREPARE, "FailedScheduling", "FailedCreatePodSandBox", "Unhealthy")
+_SHOWN_MAX = 3
+
+
+class _Parameters(msgspec.Struct, frozen=True):
+    kind: str = ""
+    domain_id: str = msgspec.field(default="", name="domainID")
+
+
+def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """Why the domain of a pod's channel is not ready on its node; None if it is, or if the pod has no channel of a domain that is known."""
+    uid = _domain_of(what_if, pod)
+    domain = next((each for each in what_if.all(ComputeDomain) if each.metadata.uid == uid), None) if uid else None
+    if domain is None or domain.metadata.namespace != pod.metadata.namespace:
+        # The driver says what is wrong about such a claim.
+        return None
+    node = pod.spec.node_name
+    entry = domain.node(node)
+    if entry is not None and entry.status == READY:
+        return None
+    name = f"{KIND} {domain.metadata.namespace}/{domain.metadata.name}"
+    text = f"{name} is not ready on node {node}: {_daemon(what_if, domain, node)}"
+    others = [each.name for each in domain.status.nodes if each.status != READY and each.name != node]
+    details = [each.message for each in events_of(what_if, pod, FAILED_PREPARE)[:1]]
+    if others:
+        details.append(f"it is not ready on {listed(others, _SHOWN_MAX)} either")
+    advice = (
+        f"see the pods of the domain's daemons: kubectl get pods -n {DRIVER_NAMESPACE} -l {DOMAIN_LABEL}={uid} -o wide",
+    )
+    return Diagnosis(reason=Reason.PREPARE, text=text, details=tuple(details), advice=advice)
+
+
+def _domain_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
+        if claim is None or claim.status.allocation is None:
+            continue
+        for config in claim.status.allocation.devices.config:
+            if config.opaque is not None and config.opaque.driver == DRIVER and config.opaque.parameters is not None:
+                try:
+                    found = msgspec.json.decode(config.opaque.parameters.data, type=_Parameters)
+                except msgspec.MsgspecError:
+                    continue
+                if found.kind == CHANNEL_CONFIG:
+                    return found.domain_id
+    return ""
+
+
+def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
+    """What is the matter with the daemon on a node, to be read behind a colon."""
+    info = what_if.cluster.nodes.get(node)
+    joined = info.node.metadata.labels.get(DOMAIN_LABEL, "") if info is not None else ""
+    if joined != domain.metadata.uid:
+        return (
+            f"the node is in another {KIND} ({joined}), and can be in one at a time"
+            if joined
+            else f"driver {DRIVER} has not brought the node into the domain yet"
+        )
+    for pod in what_if.all(core_v1.Pod):
+        if pod.metadata.namespace != DRIVER_NAMESPACE or pod.metadata.labels.get(DOMAIN_LABEL) != joined:
+            continue
+        if pod.spec.node_name != node:
+            continue
+        trouble = container_trouble(pod)
+        said = events_of(what_if, pod, *_FAILED)
+        why = trouble.text if trouble is not None else one_line(said[0].message) if said else "it is starting"
+        return f"its daemon there, pod {full_name(pod)}, is not ready: {why}"
+    return "its daemon does not run there yet"

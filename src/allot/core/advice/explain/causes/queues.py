@@ -1,0 +1,222 @@
+"""Jobs that wait because of their queue: it takes none, it may not have more, others have to give back first, or may not be asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
+from allot.core.advice.explain.remedies import queues as remedies
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.trial import Subject
+from allot.core.advice.explain.wording import duration, listed, named
+from allot.core.advice.nearest import nearest
+from allot.core.advice.outlook import (
+    Outlook,
+    Prospect,
+    Runtime,
+    amounts_of,
+    granted_runtimes,
+    later,
+    verb_of,
+)
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.scheduling import (
+    CONSOLIDATE,
+    OVER_LIMIT,
+    PREEMPT,
+    UNLIMITED,
+    Excess,
+    Job,
+    Nothing,
+    QueueShares,
+    amounts_text,
+)
+
+
+def queue_cause(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diagnosis | None:
+    """Why a job waits if its queue is the cause; None if it starts, or finds no place whatever its queue may have."""
+    match outlook.prospect:
+        case Prospect.CLOSED:
+            return _closed(what_if, outlook)
+        case Prospect.MAKES_ROOM:
+            return _makes_room(what_if, outlook)
+        case Prospect.REFUSED if isinstance(outlook.refusal, Excess):
+            return _excess(what_if, outlook.job, outlook.refusal)
+        case Prospect.REFUSED:
+            return _too_young(what_if, outlook) or _no_right(what_if, subject, outlook)
+        case _:
+            return None
+
+
+def queue_note(what_if: WhatIfCluster, outlook: Outlook) -> tuple[str, ...]:
+    """What a queue has to do with a job that finds no place for another reason."""
+    if outlook.prospect is not Prospect.REFUSED or not isinstance(outlook.refusal, Nothing):
+        return ()
+    what = "whether others could make room is " if outlook.refusal.is_undecided else "others do not make room for it: "
+    return (f"it is in queue {outlook.job.queue} ({_shares(what_if, outlook.job)}); {what}{outlook.refusal.reason}",)
+
+
+# --- a queue that takes no jobs ---
+
+
+def _closed(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
+    job, tree = outlook.job, what_if.machine.book.tree
+    known = tree.all()
+    open_ = [name for name in sorted(known) if not tree.refusal(name)]
+    candidates: list[Candidate] = []
+    hint = ""
+    here = known.get(job.queue)
+    if here is None:
+        meant = nearest(job.queue, open_)
+        hint = f' (did you mean "{meant}"?)' if meant is not None else ""
+        candidates += [remedies.elsewhere(job, name) for name in ([meant] if meant is not None else open_[:2])]
+    elif here.children:
+        below = [name for name in open_ if any(each is here for each in known[name].path())]
+        candidates += [remedies.elsewhere(job, name) for name in below[:2]]
+    else:
+        closed = next((each.name for each in here.path() if each.queue.closed), "")
+        candidates += remedies.opened(what_if, closed) if closed else remedies.at_the_top(what_if, job.queue)
+    return Diagnosis(reason=Reason.QUEUE_CLOSED, text=f"{outlook.closed}{hint}", candidates=tuple(candidates))
+
+
+# --- others make room ---
+
+
+def _makes_room(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
+    job = outlook.job
+    who = listed(outlook.names_of_leaving)
+    why = {
+        CONSOLIDATE: "others move so that it fits, and have another place",
+        PREEMPT: f"it has a higher priority than others of queue {job.queue}",
+    }.get(outlook.action, f"queue {job.queue} gets back what is its own")
+    text = f"others have to make room first: {why}; it {verb_of(outlook)} {who}"
+    details = [f"queue {job.queue} {_shares(what_if, job)}"]
+    others: dict[str, Job] = {task.job.queue: task.job for task in outlook.evicted if task.job.queue != job.queue}
+    details += [f"queue {name} {_shares(what_if, other)}" for name, other in others.items()]
+    details.append("nothing has to be done: the scheduler asks them to go when it looks at the queues")
+    return Diagnosis(reason=Reason.QUEUE_MAKES_ROOM, text=text, details=tuple(details))
+
+
+# --- bounds ---
+
+
+def _excess(what_if: WhatIfCluster, job: Job, over: Excess) -> Diagnosis:
+    tree = what_if.machine.book.tree
+    queue, level = tree.get(job.queue), tree.get(over.queue)
+    assert queue is not None and level is not None, f"{over.queue} is above {job.name}"
+    request = amounts_of(job)
+    whose = f"queue {level.name}" + ("" if level is queue else f" above queue {queue.name}")
+    bound, held, wants = (amounts_text({over.resource: each}) for each in (over.bound, over.held, over.wanted))
+    if over.reason == OVER_LIMIT:
+        text = f"{whose} may have {bound} at most (its limit), has {held}, and {job.name} wants {wants} more"
+        candidate = remedies.higher(what_if, remedies.LIMIT, queue, request)
+        return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(candidate,), advice=_wait_for(level, job))
+    text = (
+        f"{job.name} cannot be preempted, and such pods stay within the quota: that of {whose} is {bound}, of which {held} are "
+        f"taken by such pods, and it wants {wants}"
+    )
+    candidates = (remedies.preemptible(job), remedies.higher(what_if, remedies.QUOTA, queue, request, firmly=True))
+    return Diagnosis(reason=Reason.QUEUE_QUOTA, text=text, candidates=candidates)
+
+
+def _wait_for(level: QueueShares, job: Job) -> tuple[str, ...]:
+    request = amounts_of(job)
+    fits = all(
+        share.limit == UNLIMITED or request.get(resource, 0) <= share.limit for resource, share in level.shares.items()
+    )
+    return (f"wait until jobs of queue {level.name} end",) if fits else ()
+
+
+# --- rights ---
+
+
+def _too_young(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis | None:
+    """Others would have to go, but have not run for as long as their queue grants them."""
+    runtimes = granted_runtimes(what_if, outlook.job)
+    found = later(what_if, outlook.job, runtimes) if runtimes else None
+    if found is None:
+        return None
+    leaving = {task.job.key for task in found.outlook.evicted}
+    young = [each for each in runtimes if each.job.key in leaving] or runtimes[:1]
+    last = young[-1]
+    wait_s = max(1, round(found.at_s - what_if.now))
+    text = (
+        f"{_who(young)} of queue {last.job.queue} may run for {duration(round(last.granted_s))} before others take "
+        f"{'its' if len(young) == 1 else 'their'} place ({last.field} of queue {last.queue}); in {duration(wait_s)} "
+        f"{outlook.job.name} {verb_of(found.outlook)} {listed(found.outlook.names_of_leaving)}"
+    )
+    fields = {each.queue: each.field for each in young}
+    candidates = tuple(remedies.shorter_runtime(what_if, fields))
+    return Diagnosis(
+        reason=Reason.MINIMUM_RUNTIME,
+        text=text,
+        details=(f"queue {outlook.job.queue} {_shares(what_if, outlook.job)}",),
+        candidates=candidates,
+        advice=(f"wait {duration(wait_s)}",),
+    )
+
+
+def _who(young: list[Runtime]) -> str:
+    return named("pod", [task.name for each in young for task in each.job.active()])
+
+
+def _no_right(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diagnosis | None:
+    """Nobody has to go for it, though it would fit if others were not there; None if it would not."""
+    job, refusal = outlook.job, outlook.refusal
+    queue = what_if.machine.book.tree.get(job.queue)
+    assert queue is not None and isinstance(refusal, Nothing), "a queue that takes jobs is there"
+    if not what_if.memo(_shape(what_if, job), lambda: _fits_alone(what_if, subject, job)):
+        return None
+    text = (
+        f"others hold what it needs, and queue {queue.name} has no right to it: {refusal.reason} "
+        f"({_shares(what_if, job)})"
+    )
+    quota = remedies.higher(what_if, remedies.QUOTA, queue, amounts_of(job))
+    return Diagnosis(reason=Reason.QUEUE_SHARE, text=text, candidates=(quota,) if quota.patches else ())
+
+
+def _fits_alone(what_if: WhatIfCluster, subject: Subject, job: Job) -> bool:
+    """Whether a job would fit if no other job of a queue were there."""
+    others = [task.pod for other in what_if.machine.jobs().values() for task in other.active() if other.key != job.key]
+    with what_if.cluster.without(others, anew=True):
+        alone = what_if.machine.ask(subject.key, what_if.now)
+        return alone is not None and what_if.machine.has_enough(alone)
+
+
+def _shape(what_if: WhatIfCluster, job: Job) -> str:
+    """The same for jobs that fit alone or do not fit alike, of which there may be thousands."""
+    parts: list[object] = []
+    for task in job.to_start():
+        claims = [what_if.claims.claim(*id_) for id_ in what_if.claims.claims_of(task.pod)]
+        specs = [(claim.spec, claim.status.allocation) if claim is not None else None for claim in claims]
+        parts.append((what_if.cluster.profiles.of(task.pod).key, specs))
+    return f"fits alone: {job.queue} {parts!r}"
+
+
+def _shares(what_if: WhatIfCluster, job: Job) -> str:
+    """What a queue has of what a job asks for: `uses 8 GPUs, deserves 2 GPUs, fair share 4 GPUs`."""
+    queue = what_if.machine.book.tree.get(job.queue)
+    return shares_text(queue, amounts_of(job) or _held(queue)) if queue is not None else "does not exist"
+
+
+def _held(queue: QueueShares | None) -> Mapping[str, int]:
+    return {name: share.allocated for name, share in queue.shares.items()} if queue is not None else {}
+
+
+def shares_text(queue: QueueShares, of: Mapping[str, int]) -> str:
+    """What a queue uses, deserves and may have of some resources, of those with a bound if there are any."""
+    shares = {name: share for name, share in queue.shares.items() if of.get(name)}
+    bounded = {name: share for name, share in shares.items() if share.deserved != UNLIMITED} or shares
+    uses = amounts_text({name: share.allocated for name, share in bounded.items()})
+    deserves = amounts_text({name: share.deserved for name, share in bounded.items()})
+    fair = amounts_text({name: share.fair_share for name, share in bounded.items()})
+    return f"uses {uses}, deserves {deserves}, fair share {fair}"
+
+
+def with_note(what_if: WhatIfCluster, diagnosis: Diagnosis, outlook: Outlook | None) -> Diagnosis:
+    """A cause that is not the queue's, and what the queue has to do with it."""
+    if outlook is None:
+        return diagnosis
+    return replace(diagnosis, details=(*diagnosis.details, *queue_note(what_if, outlook)))

@@ -1,0 +1,106 @@
+"""What containers get of a simulated NVLink fabric: files in the place of channel devices, and a daemon that does nothing but be there.
+
+The folder of a node's driver holds `claims/<claim>` with the channels that a claim got, `domains/<domain>` which the daemon sees as `/imexd`, `bin` with
+the stand-ins for nvidia-imex and nvidia-imex-ctl, and `fabric-fault` if somebody has broken the fabric (`break_fabric`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from allot.core.model.compute_domains import CLIQUE_NODES_MAX, ComputeDomain
+from allot.driver import Edits, Mount
+from allot.driver.files import remove_file, remove_folder, replace_file
+
+CHANNELS = 2048
+CHANNEL_FOLDER = "/dev/nvidia-caps-imex-channels"
+DAEMON_FOLDER = "/imexd"
+PROGRAMS = ("nvidia-imex", "nvidia-imex-ctl")
+# On every PATH, and small: a runtime without root has to rebuild the folder that it adds a file to.
+_CONTAINER_PROGRAMS = "/usr/local/bin"
+_SOURCE = Path(__file__).parent / "container_programs"
+_CONFIGURATION = f"""\
+SERVER_PORT=50000
+IMEX_CMD_PORT=50005
+IMEX_CMD_ENABLED=1
+IMEX_NODE_CONFIG_FILE={DAEMON_FOLDER}/nodes.cfg
+"""
+
+
+class SimulatedImex:
+    """folder: where the driver of a node keeps what is its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def channel_edits(self, claim_uid: str, *, are_all: bool) -> Edits:
+        """The channels of a claim. The folder is the claim's own: what a pod writes into a file no other pod sees."""
+        folder = self._folder / "claims" / claim_uid
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(CHANNELS if are_all else 1):
+            channel = folder / f"channel{number}"
+            if not channel.exists():
+                channel.touch()
+                channel.chmod(0o666)
+        return Edits(mounts=(_mount(folder, CHANNEL_FOLDER, "rw"),))
+
+    def remove_channels(self, claim_uid: str) -> None:
+        """Those of a claim; none there is fine."""
+        remove_folder(self._folder / "claims" / claim_uid)
+
+    def daemon_edits(self, domain: ComputeDomain, clique: str) -> Edits:
+        """The daemon of a domain: its programs, its folder with the names of its peers, and what it is told."""
+        metadata = domain.metadata
+        folder = self._domain_folder(metadata.uid)
+        folder.mkdir(parents=True, exist_ok=True)
+        peers = "".join(f"compute-domain-daemon-{index:04d}\n" for index in range(CLIQUE_NODES_MAX))
+        replace_file(folder / "imexd.cfg", _CONFIGURATION.encode(), 0o644)
+        replace_file(folder / "nodes.cfg", peers.encode(), 0o644)
+        programs = self._folder / "bin"
+        programs.mkdir(parents=True, exist_ok=True)
+        for name in PROGRAMS:
+            replace_file(programs / name, (_SOURCE / name).read_bytes(), 0o755)
+        return Edits(
+            env={
+                "CLIQUE_ID": clique,
+                "COMPUTE_DOMAIN_UUID": metadata.uid,
+                "COMPUTE_DOMAIN_NAME": metadata.name,
+                "COMPUTE_DOMAIN_NAMESPACE": metadata.namespace,
+            },
+            mounts=(
+                _mount(folder, DAEMON_FOLDER, "rw"),
+                *(_mount(programs / name, f"{_CONTAINER_PROGRAMS}/{name}", "ro") for name in PROGRAMS),
+            ),
+        )
+
+    def remove_daemon(self, domain_uid: str) -> None:
+        """The folder of a domain; none there is fine."""
+        remove_folder(self._domain_folder(domain_uid))
+
+    def _domain_folder(self, uid: str) -> Path:
+        return self._folder / "domains" / uid
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the machine's fabric; empty if nothing is."""
+        try:
+            return fault_file(self._folder).read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
+
+def _mount(source: Path, target: str, mode: str) -> Mount:
+    return Mount(host_path=str(source), container_path=target, options=(mode, "rbind"))
+
+
+def fault_file(folder: Path) -> Path:
+    """Where it says what is wrong with the fabric."""
+    return folder / "fabric-fault"
+
+
+def break_fabric(folder: Path, fault: str) -> None:
+    """Break the fabric of a simulated machine, or with an empty text repair it. OSError if there is no such machine."""
+    if fault:
+        replace_file(fault_file(folder), f"{fault}\n".encode(), 0o644)
+    else:
+        remove_file(fault_file(folder))

@@ -1,0 +1,23 @@
+"""Which simulated machines are joined by NVLink: racks, numbered through the nodes of a set."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from allot.core.model.compute_domains import CLIQUE_LABEL
+
+# What racks of one partition say.
+_CLIQUE_ID = 32766
+
+
+def clique_of_rack(set_name: str, rack: int) -> str:
+    """What nodes of a rack are labelled with. The UUID stands for the rack and is the same at each start."""
+    return f"{uuid.uuid5(uuid.NAMESPACE_OID, f'nvlink/{set_name}/{rack}')}.{_CLIQUE_ID}"
+
+
+def rack_labels(set_name: str, names: Sequence[str], machines: int) -> Mapping[str, Mapping[str, str]]:
+    """The label of each node, so many machines to a rack; none where no NVLink leaves the machine."""
+    if machines < 2:
+        return {}
+    return {name: {CLIQUE_LABEL: clique_of_rack(set_name, index // machines)} for index, name in enumerate(names)}
