@@ -16,7 +16,7 @@ from allot.core.autoscaling.evictable import SCALE_DOWN_DISABLED, Leaving, Rules
 from allot.core.autoscaling.pools import Pool
 from allot.core.autoscaling.templates import Template
 from allot.core.autoscaling.trying import Memory, Trying
-from allot.core.autoscaling.utilization import held_devices, node_utilization
+from allot.core.autoscaling.utilization import held_on, node_utilization
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling import Machine, NodeInfo, Placement, Unit
@@ -161,14 +161,8 @@ class _Planner:
         return Removal(node=candidate.node, pool=candidate.pool, moves=moved, utilization=float(part))
 
     def _utilization(self, info: NodeInfo) -> Fraction:
-        claims = self._trying.machine.claims
-        allocations = (
-            allocation
-            for pod in info.pods.values()
-            for id_ in claims.claims_of(pod.pod)
-            if (allocation := claims.allocation(id_)) is not None
-        )
-        return node_utilization(info, self._slices.get(info.name, ()), held_devices(allocations))
+        held = held_on(info, self._trying.machine.claims)
+        return node_utilization(info, self._slices.get(info.name, ()), held)
 
     def _moved(self, info: NodeInfo, pods: Sequence[core_v1.Pod]) -> tuple[Move, ...] | str:
         """Where pods go if the node does; it is gone then. Or who has no place; then all is as it was."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from allot.core.autoscaling.trying import NewNode, Trying
-from allot.core.autoscaling.utilization import device_utilization, held_devices
+from allot.core.autoscaling.utilization import device_utilization, held_on
 
 
 def used_parts(trying: Trying, nodes: Iterable[NewNode]) -> tuple[Fraction, ...]:
@@ -20,13 +20,7 @@ def used_parts(trying: Trying, nodes: Iterable[NewNode]) -> tuple[Fraction, ...]
             for used, there in ((info.cpu, info.allocatable_cpu), (info.memory, info.allocatable_memory))
             if there
         ]
-        allocations = (
-            allocation
-            for pod in info.pods.values()
-            for id_ in claims.claims_of(pod.pod)
-            if (allocation := claims.allocation(id_)) is not None
-        )
-        devices = device_utilization(trying.slices(node), held_devices(allocations))
+        devices = device_utilization(trying.slices(node), held_on(info, claims))
         if devices is not None:
             parts.append(devices)
         found.append(sum(parts, Fraction(0)) / len(parts) if parts else Fraction(0))

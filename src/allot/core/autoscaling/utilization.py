@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from allot.core.allocation.accounting import consumed_counters, published_counters
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import NodeInfo
+from allot.core.scheduling import Claims, NodeInfo
 
 # Driver, pool and device.
 DeviceName = tuple[str, str, str]
@@ -59,11 +59,13 @@ def _part(used: int, there: int) -> Fraction:
     return Fraction(used, there) if there else _NONE
 
 
-def held_devices(allocations: Iterable[api.AllocationResult]) -> set[DeviceName]:
-    """The devices of these allocations, but for admin access."""
+def held_on(info: NodeInfo, claims: Claims) -> set[DeviceName]:
+    """The devices that the pods of a node hold, but for admin access."""
     return {
         (result.driver, result.pool, result.device)
-        for allocation in allocations
+        for pod in info.pods.values()
+        for id_ in claims.claims_of(pod.pod)
+        if (allocation := claims.allocation(id_)) is not None
         for result in allocation.devices.results
         if not result.admin_access
     }
