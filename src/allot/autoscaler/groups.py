@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from allot.autoscaler.backoff import Backoff
 from allot.autoscaler.options import AutoscalerOptions
 from allot.autoscaler.provider import PROFILE_LABEL, Group, Instance, NodeName, Provider, ProviderError, State
+from allot.core.autoscaling.daemons import with_daemons
 from allot.core.autoscaling.pools import MILLION, Pool, price_text
 from allot.core.autoscaling.scale_up import Upcoming
 from allot.core.autoscaling.templates import Template, like_node
+from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import ResourceSlice
 from allot.process.clock import Clock, rfc3339
@@ -88,9 +90,13 @@ class Groups:
         self._group_of: dict[tuple[str, str], str] = {}
         self._templates: dict[str, Template] = {}
         self._prices: dict[str, int] = {}
+        self._daemons: Sequence[DaemonSet] = ()
 
-    async def look(self, nodes: Iterable[Node], slices: Iterable[ResourceSlice]) -> list[GroupState]:
+    async def look(
+        self, nodes: Iterable[Node], slices: Iterable[ResourceSlice], daemons: Sequence[DaemonSet] = ()
+    ) -> list[GroupState]:
         """All pools. ProviderError if the provider does not answer at all."""
+        self._daemons = daemons
         await self._provider.refresh()
         groups = await self._provider.groups()
         by_group: dict[str, list[Node]] = {}
@@ -145,7 +151,7 @@ class Groups:
         closed = f"{pause.reason}; it is asked again after {rfc3339(int(pause.until))}" if pause is not None else ""
         return Pool(
             name=group.id,
-            template=template,
+            template=with_daemons(template, self._daemons),
             size=target,
             min_size=group.min_size,
             max_size=group.max_size,
@@ -213,7 +219,9 @@ def upcoming_of(states: Iterable[GroupState], slices: Iterable[ResourceSlice]) -
             rest = tuple(each for each in made.slices if each.spec.driver not in there)
             labels = {**made.node.metadata.labels, **node.metadata.labels}
             metadata = replace(made.node.metadata, labels=labels)
-            found.append(Upcoming(state.name, replace(made, slices=rest, node=replace(made.node, metadata=metadata))))
+            node_then = replace(made.node, metadata=metadata)
+            # Its daemons' pods are there by themselves.
+            found.append(Upcoming(state.name, replace(made, slices=rest, pods=(), node=node_then)))
         for number in range(len(state.pending) + state.missing):
             found.append(Upcoming(state.name, template.named(f"coming-{state.name}-{number}")))
     return found

@@ -34,6 +34,8 @@ from allot.core.autoscaling.templates import TO_BE_DELETED
 from allot.core.autoscaling.trying import Memory
 from allot.core.cel.data.times import SECOND, parse_duration, parse_timestamp
 from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
 from allot.core.model.core_v1 import Node, Pod
 from allot.core.model.resource_v1 import ResourceSlice
 from allot.core.scheduling import Change, Machine, Settings, Unit, under
@@ -91,6 +93,8 @@ class Autoscaler:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._slices: dict[str, ResourceSlice] = {}
+        # By key; what they run on every node counts on new ones.
+        self.daemons: dict[str, DaemonSet] = {}
         self._wake = asyncio.Event()
         # Machines without a node and nodes without devices, by id and name.
         self._unready: dict[str, _Seen] = {}
@@ -120,6 +124,16 @@ class Autoscaler:
         tables: Mapping[type, dict[str, Any]] = {Node: self._nodes, Pod: self._pods, ResourceSlice: self._slices}
         return tables.get(type(object_))
 
+    def daemons_changed(self, change: Change) -> None:
+        """For an informer of DaemonSets, as JSON."""
+        if change.new is None:
+            self.daemons.pop(change.key, None)
+            return
+        try:
+            self.daemons[change.key] = decode_served(without_managed_fields(change.new), DaemonSet)
+        except DecodeError as error:
+            _log.warning("DaemonSet %s: %s", change.key, error)
+
     # --- rounds ---
 
     async def run(self, ready: Callable[[], Any]) -> None:
@@ -148,7 +162,8 @@ class Autoscaler:
             if not self._is_clean:
                 await self._draining.clean_up(list(self._nodes.values()))
                 self._is_clean = True
-            states = await self._groups.look(list(self._nodes.values()), self._slices.values())
+            nodes, daemons = list(self._nodes.values()), list(self.daemons.values())
+            states = await self._groups.look(nodes, self._slices.values(), daemons)
             if PRIORITY in self._options.expander:
                 await self._prioritize(states)
             await self._give_up_lost(states)
@@ -276,11 +291,11 @@ class Autoscaler:
         )
 
     def _waiting(self) -> list[Unit]:
-        """Those that nothing else is done for: no preemption has promised them a node, and they are not too young."""
+        """Those that nothing else is done for: no preemption has promised them a node, they are no daemons, and not too young."""
         return [unit for unit in self.machine.waiting() if not any(self._is_left_alone(pod) for pod in unit.pods)]
 
     def _is_left_alone(self, pod: Pod) -> bool:
-        if pod.status.nominated_node_name:
+        if pod.status.nominated_node_name or any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
             return True
         delay = self._options.new_pod_scale_up_delay_s
         own = parse_duration(pod.metadata.annotations.get(SCALE_UP_DELAY, ""))

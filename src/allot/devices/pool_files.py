@@ -29,9 +29,11 @@ import msgspec
 
 from allot.core.advice.nearest import did_you_mean
 from allot.core.advice.places import Places
+from allot.core.autoscaling.daemons import with_daemons
 from allot.core.autoscaling.pools import Pool, PriceError, parse_price
 from allot.core.autoscaling.templates import Template
 from allot.core.cel.data.times import SECOND, parse_duration
+from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
 from allot.devices.catalogue import UnknownProfile
@@ -270,14 +272,13 @@ def template_of(pool: PoolSpec) -> tuple[Template, tuple[DeviceClass, ...]]:
     return Template(node=node, slices=slices, source=f"profile {pool.machine}"), classes
 
 
-def as_pool(pool: PoolSpec, size: int = 0, priority: int = 0) -> Pool:
-    """A pool as decisions see it."""
+def as_pool(pool: PoolSpec, size: int = 0, daemons: Sequence[DaemonSet] = ()) -> Pool:
+    """A pool as decisions see it. daemons: those of the cluster."""
     return Pool(
         name=pool.name,
-        template=template_of(pool)[0],
+        template=with_daemons(template_of(pool)[0], daemons),
         size=size,
         min_size=pool.min,
         max_size=pool.max,
         price=pool.price_millionths,
-        priority=priority,
     )

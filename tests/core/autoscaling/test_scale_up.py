@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allot.core.autoscaling.pools import MILLION, Limits, Pool, PriceError, parse_price, price_text
 from allot.core.autoscaling.scale_up import Upcoming
@@ -116,8 +117,6 @@ def test_the_first_alternative_that_a_node_has_is_taken() -> None:
 )
 def test_expanders_choose(expander: tuple[str, ...], expected: str) -> None:
     """least-waste counts devices: the small node has one, which is used."""
-    from msgspec.structs import replace
-
     pools = (
         pool("small", 5, count=1, cpu="1"),
         replace(pool("medium", 6, count=2), priority=10),
@@ -161,6 +160,27 @@ def test_prices_are_exact() -> None:
         "0.10",
         "0.000001",
     ]
+
+
+def test_what_daemons_take_of_a_new_node_is_not_for_others() -> None:
+    """Where they would run: not where a taint keeps them away."""
+    from allot.core.autoscaling.daemons import with_daemons
+    from allot.core.model.apps_v1 import DaemonSet
+    from allot.core.model.codec import decode_served
+
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}}
+    spec = {"containers": [container], "nodeSelector": {"kind": "gpu"}}
+    body = {"metadata": {"labels": {"app": "d"}}, "spec": spec}
+    daemon = decode_served({"metadata": {"name": "d", "namespace": "ns"}, "spec": {"template": body}}, DaemonSet)
+    offer = pool("p", 2, count=4, cpu="4", labels={"kind": "gpu"})
+    full = replace(offer, template=with_daemons(offer.template, [daemon]))
+    other = replace(
+        pool("q", 9, count=4, cpu="4"), template=with_daemons(pool("q", 9, count=4, cpu="4").template, [daemon])
+    )
+    assert [len(each.template.pods) for each in (full, other)] == [1, 0]
+    pods = [pod("a", 1, cpu="2")]
+    assert bought(scale_up(cluster_of(*pods), offer, other)) == {"p": 1}
+    assert bought(scale_up(cluster_of(*pods), full, other)) == {"q": 1}
 
 
 # --- the law ---

@@ -301,12 +301,19 @@ async def _work(
     for dialect in sources.dialects:
         made.machine.serve(dialect)
     sources.connect(made.changed)
+    daemons = informers.dynamic("apps", "v1", "daemonsets", namespaced=True)
+    daemons.add_handler(made.daemons_changed)
+
+    async def ready() -> None:
+        await sources.wait_synced()
+        await daemons.wait_synced()
+
     talk(f"provider: {config.address}, expander {','.join(options.expander)}")
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
-            tasks.create_task(made.run(sources.wait_synced))
-            await sources.wait_synced()
+            tasks.create_task(made.run(ready))
+            await ready()
             talk("ready")
     finally:
         await provider.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.workloads.answer import BY_WORD
 from allot.core.autoscaling.pools import Pool
 from allot.core.features import FeatureGates
+from allot.core.model.apps_v1 import DaemonSet
 from allot.reading.snapshots import SnapshotSource
 
 EXIT_PENDING = 1
@@ -107,7 +108,8 @@ def explain(
     kind, wanted = _target(target, name)
     with _without_collector():
         source = in_namespace(source, namespace)
-        explainer = Explainer(read_snapshot(source), gates, pools=_pools(pools))
+        snapshot = read_snapshot(source)
+        explainer = Explainer(snapshot, gates, pools=_pools(pools, snapshot.of(DaemonSet)))
         namespace = namespace or source.namespace
         if not wanted:
             return _overview(explainer, None if all_namespaces else namespace, output)
@@ -125,13 +127,13 @@ def explain(
     return EXIT_PENDING if found.state in _WAITS else 0
 
 
-def _pools(texts: tuple[str, ...]) -> tuple[Pool, ...]:
+def _pools(texts: tuple[str, ...], daemons: Sequence[DaemonSet]) -> tuple[Pool, ...]:
     if not texts:
         return ()
     # Imported late: drivers take longer to import than most explanations take.
     from allot.devices.pool_files import as_pool, parse_pools
 
-    return tuple(as_pool(each) for each in parse_pools(texts, "--pools").pools)
+    return tuple(as_pool(each, daemons=daemons) for each in parse_pools(texts, "--pools").pools)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import price_text
 from allot.core.model import core_v1
+from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
@@ -310,10 +311,11 @@ def _plan_pools(
         raise Unreadable(f"{', '.join(manifests)}: {error}", "allot lint shows what is wrong with a manifest") from None
     what_if = WhatIfCluster(snapshot)
     sizes = _sizes(snapshot)
-    pools = [as_pool(spec, sizes.get(spec.name, 0)) for spec in specs]
+    daemons = snapshot.of(DaemonSet)
+    pools = [as_pool(spec, sizes.get(spec.name, 0), daemons) for spec in specs]
     known = {spec.machine for spec in specs}
     others = (name for name in profile_names() if name not in known and name in price_table())
-    catalogue = (as_pool(PoolSpec(name=name, machine=name)) for name in others)
+    catalogue = (as_pool(PoolSpec(name=name, machine=name), daemons=daemons) for name in others)
     found = plan_purchase(what_if, pools, made, expander, catalogue)
     if output is OutputFormat.TABLE:
         _write_purchase(found)
