@@ -211,7 +211,9 @@ class Autoscaler:
             if state.missing:
                 entry = seen[key] = self._unready.get(key) or _Seen(since=now, group=state.name)
                 if now - entry.since > self._options.max_node_provision_time_s:
-                    text = f"the provider has made {state.missing} machines fewer than it was asked for"
+                    text = (
+                        f"of {state.target} machines that the provider was asked for, {state.missing} were never made"
+                    )
                     await self._decrease(state, text)
             if state.ready and not state.pending and not state.starting and not state.broken and not state.missing:
                 self._came(state, seen)
@@ -317,7 +319,12 @@ class Autoscaler:
                 self._blame(state, _CODES["error"], str(error))
                 has_failed = True
                 continue
+            wanted = state.target + purchase.count
             self._asked(state, purchase, size)
+            if size < wanted:
+                why = f"the provider was asked for a size of {wanted} and set {size}"
+                self._blame(state, _CODES["error"], why)
+                has_failed = True
         return has_failed
 
     def _asked(self, state: GroupState, purchase: Purchase, size: int) -> None:
