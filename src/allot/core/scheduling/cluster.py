@@ -53,6 +53,8 @@ class Cluster:
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
         # Those of them, by key, for whom the node is kept from everybody, however important.
         self.kept: set[str] = set()
+        # So often has a promise been made or broken.
+        self.promises = 0
         # How many of these pods have a priority; and those that are on their way out, by key.
         self.priorities: dict[int, int] = {}
         self.leaving: dict[str, PodInfo] = {}
@@ -244,11 +246,13 @@ class Cluster:
         node = pod.status.nominated_node_name if pod is not None and not pod.spec.node_name else ""
         before = self._nominations.get(key, "")
         if before and before != node:
+            self.promises += 1
             pods = self.nominated[before]
             del pods[key], self._nominations[key]
             if not pods:
                 del self.nominated[before]
         if node and pod is not None:
+            self.promises += 1
             self.nominated.setdefault(node, {})[key] = pod
             self._nominations[key] = node
 

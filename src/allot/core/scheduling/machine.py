@@ -456,7 +456,7 @@ class Machine:
         if not self.book:
             return decide(self.cluster, unit, settings, seconds)
         decisions = self._room.decisions
-        found = decisions.decide(unit, settings, lambda unit, settings: decide(self.cluster, unit, settings, seconds))
+        found = decisions.decide(unit, settings, seconds)
         if found.refusals and self.book.queue_of(unit.pods[0]):
             self._room.wanted()
         return found
@@ -477,6 +477,9 @@ class Machine:
     def _put_into_force(self, taken: Attempt, decision: Decision, now: float) -> None:
         for placement in decision.placements:
             self.cluster.assume(placement)
+            if self.book and placement.claims:
+                # What it has got may be more than the least that it asked for.
+                self.book.refresh((placement.pod,))
             promised = self.cluster.promised_to(placement.pod)
             if promised not in ("", placement.node):
                 self._break_promise(placement.pod, promised, now)
@@ -597,6 +600,9 @@ class Machine:
             return Outcome(unit=unit, failure=Failure(status=closed, early=True))
         if unit.is_lone:
             result = attempt(self.cluster, unit.pods[0], None, settings, seconds, among)
+            costly = self._room.decisions.costly(result) if self.book and isinstance(result, Placement) else None
+            if costly is not None:
+                return Outcome(unit=unit, failure=Failure(status=costly, early=True))
             if isinstance(result, Placement):
                 return Outcome(unit=unit, placements=(result,))
             return Outcome(unit=unit, failure=result)
