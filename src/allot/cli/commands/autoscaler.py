@@ -34,6 +34,8 @@ from allot.reading.documents import parse_documents
 from allot.scheduler.sources import Sources
 
 _PROVIDERS = ("externalgrpc",)
+# Addresses of providers on the same machine.
+_OWN_MACHINE = ("unix:", "127.", "localhost:", "[::1]:")
 
 
 class CloudConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -308,6 +310,8 @@ async def _work(
         await sources.wait_synced()
         await daemons.wait_synced()
 
+    if credentials is None and not config.address.startswith(_OWN_MACHINE):
+        talk(f"note: nothing protects the connection to {config.address}: cacert, cert and key in --cloud-config would")
     talk(f"provider: {config.address}, expander {','.join(options.expander)}")
     try:
         async with asyncio.TaskGroup() as tasks:
