@@ -103,6 +103,7 @@ def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None
         "nodes",
         "nodeCount",
         "nearest",
+        "autoscaler",
         "schedulerSaid",
         "node",
         "devices",

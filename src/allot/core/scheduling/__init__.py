@@ -60,6 +60,7 @@ from allot.core.scheduling.queues.rounds import Started
 from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, RECLAIM, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling.supposing import Supposing, put_into_force
 
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
@@ -129,6 +130,7 @@ __all__ = (
     "Spread",
     "Started",
     "Status",
+    "Supposing",
     "Takeover",
     "Task",
     "TopologyTerms",
@@ -159,6 +161,7 @@ __all__ = (
     "one_of_class",
     "over_limit",
     "preempt",
+    "put_into_force",
     "refusal_text",
     "spreads_of",
     "static_refusal",

@@ -666,6 +666,10 @@ class Machine:
         """Pods that have been held back for longer than their users can be expected to know; each told once."""
         return self.queue.long_gated(now, grace_s)
 
+    def waiting(self) -> list[Unit]:
+        """All that wants a place and is not held back, the most important first, then the oldest."""
+        return [unit for _, unit in sorted(self.queue.units(), key=_importance)]
+
     def unit_of(self, key: str) -> Unit | None:
         """What would be decided together with a pod, by its key, or for a group (`group_key`); None if it does not wait."""
         found = self.queue.unit_of(key)
@@ -815,6 +819,12 @@ def _is_same(old: Sequence[AnyForeign], new: Sequence[AnyForeign]) -> bool:
         before == msgspec.structs.replace(after, metadata=before.metadata)
         for before, after in zip(old, new, strict=True)
     )
+
+
+def _importance(found: tuple[int, Unit]) -> tuple[int, str, str]:
+    priority, unit = found
+    ages = [(pod.metadata.creation_timestamp or "", name_of(pod)) for pod in unit.pods]
+    return -priority, *min(ages)
 
 
 def _on_node(pod: Pod, node: str) -> Pod:

@@ -252,6 +252,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[NodeGroup, ...] = ()
     node_count: int = 0
     nearest: NearestMiss | None = None
+    # Whether a node is coming, from which pool, or why none can help.
+    autoscaler: tuple[str, ...] = ()
     # What the cluster's own scheduler said last.
     scheduler_said: str = ""
     # For a pod that has a node.

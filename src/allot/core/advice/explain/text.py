@@ -38,6 +38,11 @@ def lines(found: Explanation) -> Iterator[str]:
     if found.state is State.PENDING and found.reason not in _NOT_TRIED and not found.changes:
         yield ""
         yield "No small change to the objects of this cluster helps."
+    if found.autoscaler:
+        yield ""
+        yield "The autoscaler:"
+        for told in found.autoscaler:
+            yield f"  {told}"
     for request in found.requests:
         yield from _request(request)
     yield from _nodes(found)

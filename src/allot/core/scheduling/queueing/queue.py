@@ -413,6 +413,14 @@ class Queue:
             for member in waiting.members.values()
         }
 
+    def units(self) -> list[tuple[int, Unit]]:
+        """Units that want a place and are not held back, with their priorities."""
+        return [
+            (waiting.priority, waiting.unit())
+            for waiting in self._waiting.values()
+            if waiting.place not in (Place.GATED, Place.NOWHERE) and waiting.members
+        ]
+
     def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
         """Pods that have been gated for longer than the patience with that reason; each told once for one reason."""
         found: list[tuple[Pod, Status]] = []

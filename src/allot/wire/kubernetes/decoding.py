@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from allot.apiserver.protobuf.table import (
+from allot.core.model.codec import DecodeError, parse_json
+from allot.core.model.decoding import check_bounds
+from allot.wire.kubernetes.table import (
     BOOLEAN,
     BYTES,
     DOUBLE,
@@ -25,10 +27,8 @@ from allot.apiserver.protobuf.table import (
     Message,
     message_of,
 )
-from allot.apiserver.protobuf.wire import BYTES as LENGTH_GIVEN
-from allot.apiserver.protobuf.wire import FIXED64, VARINT, Malformed, Wire, signed
-from allot.core.model.codec import DecodeError, parse_json
-from allot.core.model.decoding import check_bounds
+from allot.wire.kubernetes.wire import BYTES as LENGTH_GIVEN
+from allot.wire.kubernetes.wire import FIXED64, VARINT, Malformed, Wire, signed
 
 Object = dict[str, Any]
 

@@ -6,7 +6,7 @@ take JSON for an answer. Nothing is written in this format.
 
 from __future__ import annotations
 
-from allot.apiserver.protobuf.envelope import MAGIC, NotReadable, read
-from allot.apiserver.protobuf.wire import Malformed
+from allot.wire.kubernetes.envelope import MAGIC, NotReadable, read
+from allot.wire.kubernetes.wire import Malformed
 
 __all__ = ["MAGIC", "Malformed", "NotReadable", "read"]

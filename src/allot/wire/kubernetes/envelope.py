@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from allot.apiserver.protobuf.decoding import read_message
-from allot.apiserver.protobuf.table import object_message
-from allot.apiserver.protobuf.wire import BYTES, Malformed, Wire
 from allot.core.model.decoding import DecodeError, check_bounds
+from allot.wire.kubernetes.decoding import read_message
+from allot.wire.kubernetes.table import object_message
+from allot.wire.kubernetes.wire import BYTES, Malformed, Wire
 
 MAGIC = b"k8s\0"
 _MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
