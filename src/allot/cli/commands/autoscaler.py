@@ -300,9 +300,7 @@ async def _work(
         instance=component.identity.partition("_")[0],
     )
     sources = Sources(informers, await component.client.discovery())
-    for dialect in sources.dialects:
-        made.machine.serve(dialect)
-    sources.connect(made.changed)
+    sources.connect(made.changed, made.machine.serve)
     daemons = informers.dynamic("apps", "v1", "daemonsets", namespaced=True)
     daemons.add_handler(made.daemons_changed)
 
