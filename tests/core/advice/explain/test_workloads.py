@@ -201,7 +201,7 @@ def test_a_daemon_set_whose_nodes_are_full_names_the_node() -> None:
     ("condition", "spec", "says"),
     [
         ({"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}, {"backoffLimit": 0}, "backoffLimit is 0"),
-        ({"reason": "DeadlineExceeded", "message": "Job was active longer than specified deadline"}, {"activeDeadlineSeconds": 5}, "activeDeadlineSeconds is 5"),
+        ({"reason": "DeadlineExceeded", "message": "Job was active longer than specified deadline"}, {"activeDeadlineSeconds": 5}, "activeDeadlineSeconds: 5"),
         ({"reason": "PodFailurePolicy", "message": "Container main for pod default/t failed with exit code 42"}, {}, "exit code 42"),
     ],
 )  # fmt: skip
