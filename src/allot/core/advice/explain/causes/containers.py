@@ -69,7 +69,9 @@ def start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
     if _NETWORK.search(said):
         plugin = _PLUGIN.search(said)
         what = f"plugin {plugin['name']}" if plugin is not None else "the network plugin (CNI)"
-        return (f"see that the pods of {what} run on node {pod.spec.node_name}: they set up the network of other pods",)
+        return (
+            f"check that the pods of {what} run on node {pod.spec.node_name}: they set up the network of other pods",
+        )
     if _CDI in said:
         node = pod.spec.node_name
         return (

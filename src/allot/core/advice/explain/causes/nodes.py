@@ -124,7 +124,7 @@ def _gone_host(placing: Placing) -> str:
     """A node that the pod asks for by its name, and that is not there."""
     host = placing.pod.spec.node_selector.get(HOSTNAME)
     there = {info.labels.get(HOSTNAME, info.name) for info in placing.what_if.cluster.nodes.values()}
-    return f"; the cluster has no node {host} any more" if host is not None and host not in there else ""
+    return f"; the cluster no longer has node {host}" if host is not None and host not in there else ""
 
 
 def ruled_out(placing: Placing) -> str:

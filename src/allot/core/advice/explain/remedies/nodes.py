@@ -129,7 +129,7 @@ def _taint(
         remove = patch_of("Node", info.name, _without_taints(info, gone))
         text = f"bring node {info.name} back: see its kubelet (kubectl describe node {info.name})"
         if "network" in check.text.lower():
-            text = f"bring node {info.name} back: see that the pods of its network plugin (CNI) run"
+            text = f"bring node {info.name} back: check that the pods of its network plugin (CNI) run"
         return [_Part(Rank.NODE, text, remove)]
     for key, (what, remedy) in TROUBLE.items():
         if check.text.startswith(f"has {what} "):
