@@ -155,7 +155,7 @@ def test_a_rollout_on_full_devices_is_explained_with_what_helps(kubectl: Kubectl
     change = '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'
     kubectl("patch", "deploy", "infer", "-p", change)
     assert "successfully rolled out" in kubectl("rollout", "status", "deploy/infer", WAIT)
-    assert "has all of 3 pods ready" in explained(kubectl, "deploy/infer")
+    assert "has 3 of 3 pods ready" in explained(kubectl, "deploy/infer")
 
 
 def test_a_namespace_with_one_of_everything_is_gone_within_seconds(anywhere: Kubectl) -> None:

@@ -90,6 +90,17 @@ def _queue(group: str, version: str, type_: type[APIStruct]) -> SnapshotKind:
     return SnapshotKind(group=group, versions=(version,), name="Queue", plural="queues", namespaced=False, type=type_)
 
 
+def _kueue(name: str, type_: type[APIStruct], *, namespaced: bool = True) -> SnapshotKind:
+    return SnapshotKind(
+        group="kueue.x-k8s.io",
+        versions=("v1beta2", "v1beta1"),
+        name=name,
+        plural=f"{name.lower()}s",
+        namespaced=namespaced,
+        type=type_,
+    )
+
+
 KINDS: tuple[SnapshotKind, ...] = (
     _typed(core_v1.Namespace),
     _typed(core_v1.Node, required=True),
@@ -131,14 +142,9 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
     _plain("", "events", observed_v1.Event),
-    SnapshotKind(
-        group="kueue.x-k8s.io",
-        versions=("v1beta2", "v1beta1"),
-        name="Workload",
-        plural="workloads",
-        namespaced=True,
-        type=observed_v1.KueueWorkload,
-    ),
+    _kueue("Workload", observed_v1.KueueWorkload),
+    _kueue("LocalQueue", observed_v1.LocalQueue),
+    _kueue("ClusterQueue", observed_v1.ClusterQueue, namespaced=False),
 )
 
 _EVENTS_GROUP = "events.k8s.io"

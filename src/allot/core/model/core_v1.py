@@ -334,7 +334,9 @@ class ContainerStateWaiting(APIStruct, frozen=True, kw_only=True):
 
 
 class ContainerStateRunning(PartialStruct, frozen=True, kw_only=True):
-    """That a container runs; since when is not named here."""
+    """That a container runs."""
+
+    started_at: Time | None = None
 
 
 class ContainerStateTerminated(PartialStruct, frozen=True, kw_only=True):

@@ -70,6 +70,8 @@ class Reason(StrEnum):
     TOGETHER = "NotTogether"
     FEATURE = "FeatureGate"
     PINNED = "ClaimPinned"
+    # Others are leaving, and then it fits.
+    WAITS_FOR_ROOM = "WaitsForRoom"
     BINDING_CONDITIONS = "BindingConditions"
     CORDONED = "NodeCordoned"
     NODE_TAINT = "NodeTaint"
@@ -162,6 +164,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     claim: str
     devices: int
     pods: tuple[str, ...] = ()
+    # Pods for which it is still reserved, although they do not exist any more.
+    gone: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     since: str = ""
     seconds: int | None = None
