@@ -19,6 +19,7 @@ from allot.apiserver.admission.attention import Attendance, UnattendedKinds, Una
 from allot.apiserver.admission.foreign_scheduling import GpuShares, KaiRules
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
+from allot.apiserver.admission.queue_use import QueueUse
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
@@ -156,6 +157,7 @@ async def running(
                 ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
                 guard,
                 KaiRules(lookup),
+                QueueUse(lookup, access.authorizer.authorize),
                 UnattendedKinds(attendance, settings.gates),
                 UnattendedPods(attendance),
                 UnprovidedObjects(attendance, lookup),

@@ -44,14 +44,15 @@ class StoreLookup:
         served = self._registry.storage_row(group, plural)
         if served is None:
             return None
-        revision = self._store.last_change(served.folder)
+        folder = _followed(served.folder)
+        revision = self._store.last_change(folder)
         entry = await self._store.get(served.key(namespace, name))
         if entry is None:
             return None
         if revision is not None and not served.custom:
             if len(self._objects) >= _KEPT_MAX:
                 self._objects.clear()
-            self._objects[plural, group, namespace, name] = (served.folder, revision, entry.object)
+            self._objects[plural, group, namespace, name] = (folder, revision, entry.object)
         return entry.object
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
@@ -62,13 +63,14 @@ class StoreLookup:
         served = self._registry.storage_row(group, plural)
         if served is None:
             return []
-        revision = self._store.last_change(served.folder)
+        folder = _followed(served.folder)
+        revision = self._store.last_change(folder)
         page = await self._store.list(served.prefix(namespace))
         objects = [entry.object for entry in page.entries]
         if revision is not None and len(objects) <= _KEPT_LENGTH_MAX:
             if len(self._lists) >= _KEPT_MAX:
                 self._lists.clear()
-            self._lists[plural, group, namespace] = _KeptList(served.folder, revision, objects)
+            self._lists[plural, group, namespace] = _KeptList(folder, revision, objects)
         return objects
 
     def known_list(self, plural: str, group: str, namespace: str = "") -> builtins.list[Object] | None:
@@ -95,3 +97,8 @@ class StoreLookup:
         except RevisionConflict:
             raise conflict(group, plural, name, MODIFIED) from None
         return entry.object
+
+
+def _followed(folder: str) -> str:
+    """The folder whose changes stores tell: of custom resources, and of services, the one that theirs is in."""
+    return folder[: folder.index("/", len("/registry/")) + 1]

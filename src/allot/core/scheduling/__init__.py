@@ -42,7 +42,7 @@ from allot.core.scheduling.queueing.gates import GANG_SCHEDULING, SCHEDULING_GAT
 from allot.core.scheduling.queueing.queue import group_key, group_name_of
 from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDERS, QueueOrder
 from allot.core.scheduling.queues.amounts import UNLIMITED, Amounts
-from allot.core.scheduling.queues.book import PREEMPTIBILITY_LABEL, QUEUE_LABEL, VOLCANO_QUEUE
+from allot.core.scheduling.queues.book import DEFAULT_QUEUES, PREEMPTIBILITY_LABEL, QUEUE_LABEL, VOLCANO_QUEUE
 from allot.core.scheduling.queues.decisions import Look
 from allot.core.scheduling.queues.dialects import QUEUE_KINDS
 from allot.core.scheduling.queues.jobs import Job, Task, asked
@@ -66,6 +66,7 @@ __all__ = (
     "BINDING_TIMEOUT_SECONDS",
     "BIND_COMPLETED",
     "CONSOLIDATE",
+    "DEFAULT_QUEUES",
     "DEFAULT_SETTINGS",
     "DIALECTS",
     "DYNAMIC_RESOURCES",
