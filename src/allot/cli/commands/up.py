@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
 from allot.cli.up.banner import announce
 from allot.cli.up.detaching import IN_BACKGROUND, start_in_background
-from allot.cli.up.node_sets import DEFAULT, kept_nodes, parse_specs
+from allot.cli.up.node_sets import DEFAULT, kept_nodes, parse_specs, with_device_files
 from allot.devices.catalogue import find_profile, profile_names
 from allot.devices.node_files import NODES_MAX
 
@@ -60,6 +61,14 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     f"repeatable.  [default: those of the last time, else {DEFAULT}]",
 )
 @click.option("--count", type=click.IntRange(1, NODES_MAX), help="How many of the --node before it.")
+@click.option(
+    "--devices",
+    "device_files",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Devices of your own for the simulated nodes, described by a YAML file (see the guide for driver authors); repeatable.",
+)
 @click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
 @click.option(IN_BACKGROUND, is_flag=True, hidden=True)
 @click.option(
@@ -97,6 +106,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 def up(
     specs: tuple[str, ...],
     count: int | None,  # noqa: ARG001 - it is part of the node before it
+    device_files: tuple[Path, ...],
     detach: bool,
     in_background: bool,
     runtime: str,
@@ -119,6 +129,7 @@ def up(
       allot up                                      one simulated node with 8 GPUs
       allot up --detach                             the same, in the background; see allot status, allot down
       allot up --node t4 --count 3 --node a3-ultragpu-8g
+      allot up --devices examples/devices/fpga.yaml
       allot up --node none --data-dir ./data --kubeconfig ./kubeconfig
       allot up --controllers='*,-node-lifecycle-controller'    nodes that nobody reports for stay ready
     """
@@ -130,6 +141,7 @@ def up(
         raise click.UsageError("--etcd cannot be used together with --memory or --etcd-servers.")
     make_data_dir(server.data_dir)
     nodes = parse_specs(specs) if specs else kept_nodes(server.data_dir) or parse_specs((DEFAULT,))
+    nodes = with_device_files(nodes, device_files)
     if detach:
         given = click.get_current_context().meta[_ARGUMENTS]
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
