@@ -18,6 +18,9 @@ from allot.client.api import Client
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.model.resource_v1 import DeviceClass
 from allot.core.validation.formats import dns_subdomain
+from allot.devices.amd import classes as amd_classes
+from allot.devices.amd.driver import AmdDriver
+from allot.devices.amd.hardware import SimulatedGpus
 from allot.devices.catalogue import Profile
 from allot.devices.command import UsageError
 from allot.devices.computedomain import classes as compute_domain_classes
@@ -112,6 +115,12 @@ class TpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     worker_hostnames: tuple[str, ...] = ("localhost",)
 
 
+class AmdSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.amd`."""
+
+    partitions: str = ""
+
+
 class ComputeDomainSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """None yet."""
 
@@ -124,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cpu: CpuSettings | bool | None = None
     tpu: TpuSettings | bool | None = None
     computedomain: ComputeDomainSettings | bool | None = None
+    amd: AmdSettings | bool | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -149,7 +159,7 @@ class SimulatedDrivers:
         files: Sequence[DeviceFile] = (),
     ) -> None:
         self._makers: dict[str, MakeDriver] = {}
-        # Of each driver: gpu, nic, cpu, tpu or computedomain; of a device file the driver's name.
+        # Of each driver: gpu, nic, cpu, tpu, computedomain or amd; of a device file the driver's name.
         self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
@@ -347,6 +357,19 @@ def _compute_domain_maker(_profile: Profile, _settings: ComputeDomainSettings) -
     return ComputeDomainDriver.name, make
 
 
+def _amd_maker(profile: Profile, settings: AmdSettings) -> tuple[str, MakeDriver]:
+    assert profile.amd is not None
+    try:
+        gpus = SimulatedGpus(profile.amd, settings.partitions)
+    except ValueError as error:
+        raise SettingsError(("amd", "partitions"), str(error)) from None
+
+    def make(_node: str, folder: Path) -> Driver:
+        return AmdDriver(gpus, folder)
+
+    return AmdDriver.name, make
+
+
 _KINDS = (
     _Kind(
         "gpu",
@@ -388,5 +411,13 @@ _KINDS = (
         ComputeDomainSettings(),
         lambda _settings: compute_domain_classes.device_classes(),
         _compute_domain_maker,
+    ),
+    _Kind(
+        "amd",
+        "AMD GPUs",
+        lambda profile: profile.amd is not None,
+        AmdSettings(),
+        lambda _settings: amd_classes.device_classes(),
+        _amd_maker,
     ),
 )
