@@ -40,12 +40,10 @@ class Lines:
             steps, text = _reason(str(error))
             unknown = _UNKNOWN_FIELD.match(text)
             if unknown is None:
-                where = ".".join(str(step) for step in steps if step != _ANY)
-                text = text[0].lower() + text[1:]
-                raise self.at((*field, *steps), f"{where}: {text}" if where else text) from None
+                raise self.at((*field, *steps), worded(error)) from None
             known = sorted(name for each in _below(_info(type_), steps) for name in _field_names(each))
             hint = did_you_mean(unknown[1], known) if known else None
-            raise self.at((*field, *steps, unknown[1]), f"unknown field {unknown[1]!r}", hint) from None
+            raise self.at((*field, *steps, unknown[1]), worded(error), hint) from None
 
     def at(self, field: Field, text: str, hint: str | None = None) -> Unreadable:
         """What to raise about a field."""
@@ -54,6 +52,17 @@ class Lines:
             known = field[: field.index(_ANY)] if _ANY in field else field
             place = nearest_place(self._places, known)
         return Unreadable(f"{self._source}: line {place.line}: {text}", hint)
+
+
+def worded(error: msgspec.ValidationError) -> str:
+    """What the decoder says, in the form of our messages."""
+    steps, text = _reason(str(error))
+    unknown = _UNKNOWN_FIELD.match(text)
+    if unknown is not None:
+        return f"unknown field {unknown[1]!r}"
+    where = ".".join(str(step) for step in steps if step != _ANY)
+    text = text[0].lower() + text[1:]
+    return f"{where}: {text}" if where else text
 
 
 def read_bytes(path: Path, what: str) -> bytes:
