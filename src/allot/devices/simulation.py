@@ -58,6 +58,7 @@ from allot.process.log_files import log_owner
 MakeDriver = Callable[[str, Path], Driver]
 
 _GPUS = "gpus"
+_FILE_KIND_MAX = 48
 
 
 # In the names of the pods of drivers.
@@ -159,7 +160,7 @@ class SimulatedDrivers:
         files: Sequence[DeviceFile] = (),
     ) -> None:
         self._makers: dict[str, MakeDriver] = {}
-        # Of each driver: gpu, nic, cpu, tpu, computedomain or amd; of a device file the driver's name.
+        # Of each driver: gpu, nic, cpu, tpu, computedomain or amd; of a device file the driver's name, with dashes.
         self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
@@ -176,7 +177,8 @@ class SimulatedDrivers:
             if file.driver in self._makers:
                 raise SettingsError(("devices",), f"driver {file.driver!r} is there already")
             self._makers[file.driver] = partial(_of_file, file)
-            self.kinds[file.driver] = file.driver
+            # Containers are named after it, in at most 63 characters.
+            self.kinds[file.driver] = file.driver.replace(".", "-")[:_FILE_KIND_MAX].rstrip("-")
             self._classes.extend(file.classes)
 
     @property
