@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from allot.process.clock import SystemClock
 from e2e.components import Component, component
 from e2e.contest import contest
 from e2e.kube_cluster import NO_ACCOUNTS, caller_of, kube_apiserver
@@ -73,6 +75,14 @@ class Cluster:
         common = ["--kubeconfig", str(self.kubeconfig), "--port=-1", "--webhook-port=0", "--install", *SHORT]
         arguments = ["-m", "allot", "guard", *common, *options]
         with Component(Path(sys.executable), arguments, folder) as running:
+            yield running
+
+    @contextmanager
+    def scheduler(self, name: str, *options: str) -> Iterator[Component]:
+        folder = self.folder / f"scheduler-{name}"
+        folder.mkdir()
+        common = ["--kubeconfig", str(self.kubeconfig), "--port=-1", "--scheduler-name=allot", "--no-leader-elect"]
+        with Component(Path(sys.executable), ["-m", "allot", "scheduler", *common, *options], folder) as running:
             yield running
 
     def await_guard(self, guard: Component) -> None:
@@ -209,6 +219,29 @@ def test_without_a_guard_that_answers_allocations_are_stored_if_it_fails_open(ku
         assert kube.caller.get(CONFIGURATION)["webhooks"][0]["failurePolicy"] == "Ignore"
     assert kube.allocate(claim, "gpu-3")[0] == 200
     kube.release("open")
+
+
+def test_the_scheduler_starts_beside_another_only_where_allocations_are_guarded(kube: Cluster) -> None:
+    kube.caller.send("DELETE", CONFIGURATION)
+    spec = {"holderIdentity": "kube-scheduler-0", "leaseDurationSeconds": 3600, "renewTime": SystemClock().now_micro()}
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    kube.caller.create(leases, {"metadata": {"name": "kube-scheduler"}, "spec": spec})
+    command = [sys.executable, "-m", "allot", "scheduler", "--kubeconfig", str(kube.kubeconfig), "--port=-1"]
+    command += ["--scheduler-name=allot", "--no-leader-elect"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 3
+    assert "kube-scheduler-0 holds the lease kube-system/kube-scheduler, and nothing keeps the two" in done.stderr
+    assert "hint: run `allot guard`" in done.stderr
+    with kube.scheduler("nodes", "--beside-kube-scheduler=other-nodes") as running:
+        running.wait_for("it works", lambda: "ready" in running.log() or None)
+    with kube.scheduler("unguarded", "--beside-kube-scheduler=unguarded") as running:
+        running.wait_for("it works", lambda: "ready" in running.log() or None)
+        assert "warning: kube-scheduler-0 schedules too: devices may be allocated twice" in running.log()
+    with kube.guard("beside") as guard:
+        guard.wait_for("the guard decides", lambda: "deciding at" in guard.log() or None)
+        with kube.scheduler("guarded") as running:
+            running.wait_for("it works", lambda: "ready" in running.log() or None)
+    kube.caller.send("DELETE", f"{leases}/kube-scheduler")
 
 
 CONTEST_PODS = int(os.environ.get("ALLOT_CONTEST_PODS", "0"))
