@@ -57,7 +57,11 @@ class GuardMetrics:
     def __init__(self, registry: CollectorRegistry, ledger: Callable[[], GuardLedger | None]) -> None:
         self.reviews = Counter(registry, "allot_guard_reviews", "Reviews by what was decided.", ("decision",))
         self.durations = Histogram(
-            registry, "allot_guard_review_duration_seconds", "From a review to its answer.", (), buckets=_BUCKETS_S
+            registry,
+            "allot_guard_review_duration_seconds",
+            "From a review to its answer.",
+            ("decision",),
+            buckets=_BUCKETS_S,
         )
 
         def count(of: Callable[[GuardLedger], int]) -> Callable[[], dict[tuple[str, ...], float]]:
@@ -181,7 +185,7 @@ class Decider:
             self._metrics.reviews.add("unavailable")
             raise
         self._metrics.reviews.add(decision)
-        self._metrics.durations.observe(perf_counter() - started)
+        self._metrics.durations.observe(perf_counter() - started, decision)
         return answer
 
     async def _answer(self, asked: Asked, may_decide: Callable[[], bool]) -> tuple[str, bytes]:
