@@ -118,7 +118,7 @@ class Decider:
 
     def _see(self, claim: Object) -> _Seen:
         allocation = (claim.get("status") or {}).get("allocation")
-        return _Seen(int(claim["metadata"]["resourceVersion"]), self.ledger.read(allocation))
+        return _Seen(int(claim["metadata"]["resourceVersion"]), self.ledger.holdings.read(allocation))
 
     def _claim_changed(self, change: Change[_Seen]) -> None:
         seen, claim = change.object, _claim_id(change.key)
@@ -129,9 +129,9 @@ class Decider:
 
     def _slice_changed(self, change: Change[Object]) -> None:
         if change.new is None:
-            self.ledger.delete_slice(change.key)
+            self.ledger.holdings.delete_slice(change.key)
         else:
-            self.ledger.put_slice(change.key, change.new)
+            self.ledger.holdings.put_slice(change.key, change.new)
 
     async def _sweep(self) -> None:
         while True:
@@ -194,7 +194,7 @@ class Decider:
         if not asked.allocation or asked.allocation == asked.before:
             return "unchanged", allowed(asked.uid)
         try:
-            held = self.ledger.read(asked.allocation)
+            held = self.ledger.holdings.read(asked.allocation)
         except ValueError as error:
             raise BadReview(f"object.status.allocation: {error}") from None
         if not held:

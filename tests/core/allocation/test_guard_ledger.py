@@ -107,7 +107,7 @@ def test_counters_of_partitions_count_what_was_admitted() -> None:
     ]
     pool = {"name": "p", "generation": 1}
     shared = [{"name": "card", "counters": counters}]
-    made.put_slice("s", {"driver": "d", "pool": pool, "sharedCounters": shared, "devices": halves})
+    made.holdings.put_slice("s", {"driver": "d", "pool": pool, "sharedCounters": shared, "devices": halves})
     made.admit(ONE, 1, GPU, 0.0)
     found = made.conflict(TWO, OTHER)
     assert found is not None

@@ -10,9 +10,6 @@ proves nothing while the watch is late. What is given back counts as held until 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from allot.core.allocation.devices import ClaimID
@@ -44,15 +41,12 @@ class GuardLedger:
 
     def __init__(self, features: Features, write_timeout_s: float) -> None:
         """write_timeout_s: how long after it was admitted a write may still be stored."""
-        self._holdings = Holdings(features)
+        # Allocations are read and slices are followed by it.
+        self.holdings = Holdings(features)
         self._write_timeout_s = write_timeout_s
         self._claims: dict[ClaimID, _Claim] = {}
         # Claims with writes of which nothing is known yet.
         self._waiting: dict[ClaimID, None] = {}
-
-    def read(self, allocation: Mapping[str, Any] | None) -> tuple[Held, ...]:
-        """What an allocation takes from others; ValueError if an amount is none."""
-        return self._holdings.read(allocation)
 
     @property
     def waiting(self) -> int:
@@ -69,14 +63,6 @@ class GuardLedger:
         return 0 if found is None else found.version
 
     # --- what is stored ---
-
-    def put_slice(self, name: str, spec: Mapping[str, Any]) -> None:
-        """A slice as it is stored."""
-        self._holdings.put_slice(name, spec)
-
-    def delete_slice(self, name: str) -> None:
-        """A slice is gone."""
-        self._holdings.delete_slice(name)
 
     def stored(self, claim: ClaimID, version: int, held: tuple[Held, ...]) -> None:
         """A version of a claim was seen. Those older than one that was seen already are passed over."""
@@ -131,7 +117,7 @@ class GuardLedger:
 
     def conflict(self, claim: ClaimID, held: tuple[Held, ...]) -> Conflict | None:
         """Why the claim cannot hold this beside what others hold or may hold by now; None if it can."""
-        return self._holdings.conflict(claim, held)
+        return self.holdings.conflict(claim, held)
 
     def admit(self, claim: ClaimID, base: int, held: tuple[Held, ...], now: float) -> None:
         """A write is let through. Of several to one claim with the same base one can be stored: all of them are held."""
@@ -147,10 +133,10 @@ class GuardLedger:
         found.admitted = admitted
         if not admitted:
             self._waiting.pop(claim, None)
-            self._holdings.hold(claim, found.stored)
+            self.holdings.hold(claim, found.stored)
             if not found.version:
                 del self._claims[claim]
             return
         self._waiting[claim] = None
         parts = (*found.stored, *(part for write in admitted for part in write.held))
-        self._holdings.hold(claim, tuple(dict.fromkeys(parts)))
+        self.holdings.hold(claim, tuple(dict.fromkeys(parts)))
