@@ -100,11 +100,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/apiserver_command.py
 	$(BIN)/python benchmarks/scheduling.py
 	$(BIN)/python benchmarks/gangs.py
+	$(BIN)/python benchmarks/queues.py
 	$(BIN)/python benchmarks/controllers.py
 	$(BIN)/python benchmarks/claims.py
 	$(BIN)/python benchmarks/node.py
 	$(BIN)/python benchmarks/simulated_nodes.py
 	$(BIN)/python benchmarks/autoscalers.py
+	$(BIN)/python benchmarks/autoscaler.py
 	$(BIN)/python benchmarks/workloads.py
 	$(BIN)/python benchmarks/explain.py
 
@@ -125,7 +127,7 @@ fuzz: $(READY)
 # Controllers and schedulers that are killed between any two writes: 200 seeds of each law.
 crashes: $(READY)
 	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist worksteal tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
-		tests/core/scheduling/groups/test_gang_laws.py tests/scheduler/test_gang_crash.py
+		tests/core/scheduling/groups/test_gang_laws.py tests/scheduler/test_gang_crash.py tests/core/scheduling/queues/test_queue_laws.py tests/core/autoscaling
 	ALLOT_KILL_ROUNDS=40 $(BIN)/pytest --quiet --timeout 0 tests/node/test_agent_kills.py
 	ALLOT_KILLS=50 $(BIN)/pytest --quiet --timeout 0 tests/e2e/test_durability.py
 

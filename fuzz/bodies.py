@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from allot.apiserver.protobuf.table import BOOLEAN, BYTES, DOUBLE, INTEGER, TEXT, Field, message_of, object_message
+from allot.wire.kubernetes.table import BOOLEAN, BYTES, DOUBLE, INTEGER, TEXT, Field, message_of, object_message
 
 JSON = "application/json"
 YAML = "application/yaml"

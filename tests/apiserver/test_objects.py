@@ -519,3 +519,17 @@ async def test_a_node_has_its_network_in_both_fields(
 ) -> None:
     spec = (await server.post("/api/v1/nodes", {"metadata": {"name": "n"}, "spec": given})).json["spec"]
     assert (spec["podCIDR"], spec["podCIDRs"]) == (expected[0], expected)
+
+
+async def test_the_data_of_a_revision_is_the_text_that_go_would_write(any_server: LiveServer) -> None:
+    """kube-controller-manager compares it as text, and makes revisions for ever of a DaemonSet that it does not find."""
+    path = "/apis/apps/v1/namespaces/default/controllerrevisions"
+    data = {"spec": {"template": {"$patch": "replace", "args": ["1 < 2 && 3 > 2"]}}}
+    text = b'"data":{"spec":{"template":{"$patch":"replace","args":["1 \\u003c 2 \\u0026\\u0026 3 \\u003e 2"]}}}'
+    made = await any_server.post(path, {"metadata": {"name": "r"}, "revision": 1, "data": data})
+    assert made.status == 201 and text in made.raw
+    for answer in (await any_server.get(f"{path}/r"), await any_server.get(path)):
+        assert text in answer.raw and data in (
+            answer.json.get("data"),
+            *(i["data"] for i in answer.json.get("items", ())),
+        )

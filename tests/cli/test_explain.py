@@ -103,6 +103,7 @@ def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None
         "nodes",
         "nodeCount",
         "nearest",
+        "autoscaler",
         "schedulerSaid",
         "node",
         "devices",
@@ -181,7 +182,7 @@ def test_objects_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
     path.write_text(listed([*CLUSTER, extra]))
     result = allot("explain", "train", "-f", str(path))
     assert result.stdout.splitlines()[0] == CAUSE
-    assert result.stderr == "note: ignored, as they do not matter here: 1 ConfigMap\n"
+    assert result.stderr == "note: not looked at: 1 ConfigMap\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import web
 
@@ -27,7 +26,7 @@ from allot.client.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
-from allot.client.http import HttpTransport, encoded
+from allot.client.http import HttpTransport
 from allot.client.kubeconfig import load_kubeconfig
 from allot.process.clock import SystemClock
 from allot.process.ids import CountingIds
@@ -364,10 +363,3 @@ async def test_a_closed_transport_leaves_no_socket_open_of_a_watch_that_was_give
         async with transport_to(known) as transport, transport.stream("/api/v1/namespaces?watch=true") as events:
             await anext(events)
     assert [each.fileno() for each in made if each.type == socket.SOCK_STREAM] == [-1]
-
-
-def test_bodies_are_escaped_as_gos_encoder_does() -> None:
-    body = {"a<b": ["x & y > z", "\u2028\u2029", "ü"]}
-    text = encoded(body)
-    assert text == '{"a\\u003cb":["x \\u0026 y \\u003e z","\\u2028\\u2029","ü"]}'.encode()
-    assert msgspec.json.decode(text) == body

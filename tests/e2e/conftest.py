@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from e2e.clusters import cluster, namespace
-from e2e.kube_cluster import kube_cluster
+from e2e.kube_cluster import kube_cluster, kube_managed_cluster
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
 from e2e.servers import STORES, ServerProcess
 from etcd_server import MISSING as NO_ETCD
@@ -127,7 +127,17 @@ def user(three_nodes: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]
         yield made
 
 
-@pytest.fixture(params=["three_nodes", "three_kube_nodes"], ids=["allot", "kube-apiserver"])
+@pytest.fixture(scope="session")
+def three_kube_managed_nodes() -> Iterator[Path]:
+    """The same with a real kube-controller-manager, where KUBEBUILDER_ASSETS has one."""
+    with kube_managed_cluster() as kubeconfig:
+        yield kubeconfig
+
+
+@pytest.fixture(
+    params=["three_nodes", "three_kube_nodes", "three_kube_managed_nodes"],
+    ids=["allot", "kube-apiserver", "kube-controller-manager"],
+)
 def user_anywhere(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """kubectl on each of the clusters with three nodes, in a namespace of its own."""
     with namespace(request.getfixturevalue(request.param), _namespace_of(request)) as made:

@@ -1,6 +1,6 @@
-"""A cluster as kubeadm makes it, around a real kube-apiserver, with allot in the place of everything else.
+"""Clusters in which one part is Kubernetes' own: kube-apiserver as kubeadm sets it up, or kube-controller-manager; allot is the rest.
 
-The API server has an authority, a kubelet client certificate and an RSA key for service accounts; `allot controllers`, `allot scheduler`
+kube-apiserver has an authority, a kubelet client certificate and an RSA key for service accounts; `allot controllers`, `allot scheduler`
 and `allot node` with three simulated nodes reach it with kubeconfigs.
 """
 
@@ -25,7 +25,7 @@ from allot.core.workloads.folder_volumes import storage_class
 from allot.process.clock import SystemClock
 from e2e.components import Caller, Component, component, gates
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
-from e2e.servers import client_context
+from e2e.servers import ServerProcess, client_context
 from etcd_server import MISSING as NO_ETCD
 from etcd_server import EtcdServer, find_etcd, free_port
 
@@ -89,34 +89,63 @@ def kube_apiserver(folder: Path, *options: str, etcd_address: str = "") -> Itera
 @contextmanager
 def kube_cluster() -> Iterator[Path]:
     """A kube-apiserver with allot around it and three nodes, a T4 each; the kubeconfig of its administrator."""
-    binaries = find_kubectls()
-    if not binaries:
-        pytest.skip(MISSING)
     with tempfile.TemporaryDirectory(prefix="k-") as name, ExitStack() as stack:
         folder = Path(name)
         kubeconfig = stack.enter_context(kube_apiserver(folder))
-        kubectl = Kubectl(next(iter(binaries.values())), kubeconfig, folder, "default")
-        kubectl.apply(msgspec.json.encode(storage_class()).decode())
-        key, volumes = folder / "pki" / "sa.key", folder / "volumes"
-        parts = {
-            "controllers": (
-                *("--beside-kube-controller-manager=no", f"--service-account-private-key-file={key}"),
-                *("--volume-folder", str(volumes), "--port=-1"),
+        key = f"--service-account-private-key-file={folder}/pki/sa.key"
+        stack.enter_context(_furnished(folder, kubeconfig, "--beside-kube-controller-manager=no", key))
+        yield kubeconfig
+
+
+@contextmanager
+def kube_managed_cluster() -> Iterator[Path]:
+    """The same around allot's API server with a real kube-controller-manager; allot has only the controllers that it lacks."""
+    manager = component("kube-controller-manager")
+    with tempfile.TemporaryDirectory(prefix="m-") as name, ExitStack() as stack:
+        folder = Path(name)
+        kubeconfig = stack.enter_context(ServerProcess("memory", folder)).kubeconfig
+        pki = folder / "data" / "pki"
+        arguments = [
+            *(
+                f"--kubeconfig={kubeconfig}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--use-service-account-credentials",
             ),
-            "scheduler": ("--no-leader-elect", "--port=-1"),
-            "node": (
-                *("--runtime", "simulated", "--profile", "t4", "--count", "3", "--name", "t4", "--port=0"),
-                *("--node-ip=127.0.0.1", "--root-dir", str(folder / "nodes")),
-            ),
-        }
-        for part, options in parts.items():
+            *(f"--root-ca-file={pki}/ca.crt", f"--service-account-private-key-file={pki}/sa.key"),
+            *("--kube-api-qps=500", "--kube-api-burst=500", *gates(manager)),
+        ]
+        stack.enter_context(Component(manager, arguments, folder))
+        stack.enter_context(_furnished(folder, kubeconfig, "--beside-kube-controller-manager=yes"))
+        yield kubeconfig
+
+
+@contextmanager
+def _furnished(folder: Path, kubeconfig: Path, *options: str) -> Iterator[None]:
+    """Controllers with these options, scheduler, three nodes and the default storage class."""
+    binaries = find_kubectls()
+    if not binaries:
+        pytest.skip(MISSING)
+    Kubectl(next(iter(binaries.values())), kubeconfig, folder, "default").apply(
+        msgspec.json.encode(storage_class()).decode()
+    )
+    parts = {
+        "controllers": (*options, "--volume-folder", str(folder / "volumes"), "--port=-1"),
+        "scheduler": ("--no-leader-elect", "--port=-1"),
+        "node": (
+            *("--runtime", "simulated", "--profile", "t4", "--count", "3", "--name", "t4", "--port=0"),
+            *("--node-ip=127.0.0.1", "--root-dir", str(folder / "nodes")),
+        ),
+    }
+    with ExitStack() as stack:
+        for part, own in parts.items():
             logs = folder / part
             logs.mkdir()
-            arguments = ["-m", "allot", part, "--kubeconfig", str(kubeconfig), *options]
+            arguments = ["-m", "allot", part, "--kubeconfig", str(kubeconfig), *own]
             running = stack.enter_context(Component(Path(sys.executable), arguments, logs))
         caller = caller_of(kubeconfig)
         running.wait_for("three nodes are ready", lambda: _ready_nodes(caller) == NODES or None)
-        yield kubeconfig
+        yield
 
 
 def _ready_nodes(caller: Caller) -> set[str]:

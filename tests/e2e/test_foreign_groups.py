@@ -45,12 +45,15 @@ def test_groups_of_kai_and_volcano_start_together(tmp_path: Path) -> None:
             assert shell.run(phases).split() == ["Pending"] * 2
             shell.run(f"kubectl apply -f {last}")
             shell.shows(phases, lambda text: text.split() == ["Running"] * 3)
-        # What nobody would act on is refused.
-        unknown = {
+        # What nobody acts on is told.
+        unread = {
             "apiVersion": "scheduling.run.ai/v2alpha2",
             "kind": "PodGroup",
-            "metadata": {"name": "tree"},
-            "spec": {"minMember": 1, "subGroups": [{"name": "a", "minMember": 1}]},
+            "metadata": {"name": "old"},
+            "spec": {"minMember": 1, "parallelism": 2},
         }
-        (tmp_path / "tree.yaml").write_text(yaml.safe_dump(unknown))
-        assert 'unknown field "spec.subGroups"' in shell.run(f"kubectl apply -f {tmp_path}/tree.yaml 2>&1 || true")
+        (tmp_path / "old.yaml").write_text(yaml.safe_dump(unread))
+        told = shell.run(f"kubectl apply -f {tmp_path}/old.yaml 2>&1")
+        assert "nothing acts on spec.parallelism of this PodGroup" in told
+        phases = "kubectl get podgroups.scheduling.volcano.sh volcano --no-headers"
+        shell.shows(phases, lambda text: text.split()[1:4] == ["Running", "3", "3"])

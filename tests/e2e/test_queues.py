@@ -33,7 +33,8 @@ def test_the_demonstration_shows_what_others_leave_and_what_is_given_back(played
     assert "training gpu 2 - 4 4 4" in shown
     assert "queue training has no right to it: queue training would exceed its fair share of gpu" in shown
     assert "training gpu 2 - 2 2 6" in shown
-    assert "raise training:gpu=8 8 8" in shown
+    # A StatefulSet is one job: of training and of search some pods wait.
+    assert "raise training:gpu=8 2 2" in shown
 
 
 def test_events_say_in_plain_words_who_took_what_from_whom(played: tuple[Shell, str]) -> None:

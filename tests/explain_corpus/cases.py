@@ -32,9 +32,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     now: str = "2026-09-14T09:00:00Z"
     refused: str = ""
     unhelpful: str = ""
+    advice: str = ""
     then: str = ""
     placed: bool = False
     remedy: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the scheduler's core can be asked what becomes of it: pods and gangs."""
+        return self.target.partition("/")[0] in ("pod", "podgroup")
 
     @property
     def dump(self) -> Path:

@@ -23,6 +23,7 @@ from explain_corpus.objects import (
     device,
     device_class,
     devices_of,
+    node,
     on_node,
     pod,
     request,
@@ -33,7 +34,7 @@ from explain_corpus.objects import (
     with_claim,
 )
 from explain_corpus.objects import template as template_of
-from explain_corpus.scenes import CLAIM, EXTENDED, RESOURCE, TEMPLATE, Scene, group_of
+from explain_corpus.scenes import CLAIM, EXTENDED, NIC, RESOURCE, TEMPLATE, Scene, group_of
 
 FABRIC = "fabric.example.com"
 ATTRIBUTES = f"device.attributes['{DRIVER}']"
@@ -371,6 +372,47 @@ def _new_generation_incomplete(scene: Scene) -> Expected:
     return Expected(reason=Reason.POOL_INCOMPLETE, names=("incomplete", "generation"))
 
 
+def _new_machine(scene: Scene) -> list[JSON]:
+    """The devices of a node that has just come, and would do for the pod."""
+    scene.add(node("gpu-new", {ZONE: "a", "accelerator": "nvidia"}))
+    for each in scene.all("ResourceSlice"):
+        if each["spec"]["driver"] == NIC and each["spec"]["nodeName"] == scene.nodes[0]:
+            scene.add(resource_slice("gpu-new", copy.deepcopy(each["spec"]["devices"]), driver=NIC))
+    devices: list[JSON] = copy.deepcopy(scene.slices[0]["spec"]["devices"])
+    return devices
+
+
+@fault(TEMPLATE)
+def _pool_of_a_new_node_incomplete_and_the_rest_held(scene: Scene) -> Expected:
+    scene.fill()
+    scene.add(resource_slice("gpu-new", _new_machine(scene), slices=2))
+    return Expected(
+        reason=Reason.POOL_INCOMPLETE,
+        names=("incomplete", "gpu-new", "busy"),
+        remedy="driver",
+        no_remedy="delete|ask for",
+    )
+
+
+@fault(TEMPLATE)
+def _driver_pod_crashes_where_devices_would_be(scene: Scene) -> Expected:
+    scene.fill()
+    _new_machine(scene)
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "failed to initialize NVML"}}
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
+    container = {"name": "main", "ready": False, "restartCount": 31, "state": waits, "lastState": ended}
+    status = {"containerStatuses": [container]}
+    plugin = pod("nvidia-dra-kubelet-plugin-x", "nvidia-dra", on="gpu-new", priority=2000001000, status=status)
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nvidia-dra-kubelet-plugin", "uid": "ds-1"}
+    plugin["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    scene.add(plugin)
+    return Expected(
+        reason=Reason.IN_USE,
+        names=("busy", "gpu-new", "crashes", "NVML"),
+        remedy="driver's pod",
+    )
+
+
 @fault()
 def _device_twice_in_a_pool(scene: Scene) -> Expected:
     for slice_ in scene.slices:
@@ -483,6 +525,20 @@ def _shares_used_up(scene: Scene) -> Expected:
             share = {"consumedCapacity": {"memory": "70Gi"}, "shareID": uid_of("share", where, str(number))}
             scene.add(*with_claim(running, spec, [result(f"gpu-{number}", where, **share)], on_node(where)))
     return Expected(reason=Reason.CAPACITY, names=("memory", "10Gi", "16Gi"))
+
+
+@fault()
+def _rounded_up_past_what_is_left(scene: Scene) -> Expected:
+    _shared(scene, "10Gi", {"default": "5Gi", "validValues": ["5Gi", "20Gi", "40Gi"]})
+    for where in scene.nodes:
+        for number in range(scene.each):
+            for part, amount in enumerate(("40Gi", "20Gi", "5Gi")):
+                spec = devices_of(request("gpu", scene.class_name, capacity={"requests": {"memory": amount}}))
+                name = f"busy-{where}-{number}-{part}"
+                running = pod(name, scene.namespace, templates={"gpu": "other"}, on=where)
+                share = {"consumedCapacity": {"memory": amount}, "shareID": uid_of("share", where, f"{number}-{part}")}
+                scene.add(*with_claim(running, spec, [result(f"gpu-{number}", where, **share)], on_node(where)))
+    return Expected(reason=Reason.CAPACITY, names=("15Gi left of 80Gi", "20Gi", "rounded up"), remedy=r"\b5Gi")
 
 
 @fault()
@@ -789,12 +845,12 @@ def _volume_claim_missing(scene: Scene) -> Expected:
     return Expected(reason=Reason.VOLUME, names=("dataset", "not exist"), fixable=False)
 
 
-@fault()
-def _volume_in_another_zone(scene: Scene) -> Expected:
+def _bound_volume(scene: Scene, key: str, value: str) -> None:
+    """A volume for nodes with a label."""
     _volume(scene, volumeName="pv-1", storageClassName="gp3", volumeMode="Filesystem")
     _mounted(scene)
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "data", "namespace": scene.namespace}
-    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z"]}]}
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
     spec = {
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "1Ti"},
@@ -806,7 +862,18 @@ def _volume_in_another_zone(scene: Scene) -> Expected:
         "volumeMode": "Filesystem",
     }
     scene.add(thing("v1", "PersistentVolume", "pv-1", spec=spec, status={"phase": "Bound"}))
+
+
+@fault()
+def _volume_in_another_zone(scene: Scene) -> Expected:
+    _bound_volume(scene, ZONE, "z")
     return Expected(reason=Reason.VOLUME, names=("data|pv-1", "zone"), fixable=False)
+
+
+@fault()
+def _volume_on_a_node_that_is_gone(scene: Scene) -> Expected:
+    _bound_volume(scene, "kubernetes.io/hostname", "db-3")
+    return Expected(reason=Reason.VOLUME, names=("pv-1", "node db-3", "no longer"), fixable=False)
 
 
 # --- claims ---
@@ -844,6 +911,21 @@ def _claim_name_instead_of_template_name(scene: Scene) -> Expected:
     scene.drop("ResourceClaim", scene.claim_name)
     return Expected(
         reason=Reason.CLAIM_MISSING, names=(scene.template_name, "resourceClaimTemplateName"), remedy="Template"
+    )
+
+
+@fault(CLAIM)
+def _claim_that_another_pod_uses_being_deleted(scene: Scene) -> Expected:
+    scene.free_everything()
+    found = scene.get("ResourceClaim", scene.claim_name)
+    found["metadata"] |= {
+        "deletionTimestamp": "2026-09-14T08:30:00Z",
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+    }
+    scene.add(pod("first", scene.namespace, claims={"gpu": scene.claim_name}, on=scene.nodes[0]))
+    found["status"] = {"reservedFor": [consumer("first", scene.namespace)]}
+    return Expected(
+        reason=Reason.CLAIM_BEING_DELETED, names=(scene.claim_name, "deleted", "first"), remedy="second claim"
     )
 
 
@@ -959,6 +1041,18 @@ def _not_admitted_by_a_queue_manager(scene: Scene) -> Expected:
 def _no_such_scheduler(scene: Scene) -> Expected:
     scene.pod["spec"]["schedulerName"] = "kai-scheduler"
     return Expected(reason=Reason.NO_SUCH_SCHEDULER, names=("kai-scheduler",), remedy="default-scheduler")
+
+
+@fault()
+def _preempted_pods_are_terminating(scene: Scene) -> Expected:
+    for where in scene.nodes:
+        victim = pod(f"victim-{where}", "team-b", on=where, requests={"cpu": "31"}, priority=-10)
+        victim["metadata"] |= {"deletionTimestamp": "2026-09-14T09:00:20Z", "deletionGracePeriodSeconds": 30}
+        scene.add(victim)
+    scene.pod["status"]["nominatedNodeName"] = scene.nodes[0]
+    return Expected(
+        reason=Reason.WAITS_FOR_ROOM, names=(f"victim-{scene.nodes[0]}", "terminating"), remedy="^wait until"
+    )
 
 
 @fault()

@@ -16,6 +16,7 @@ from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.setup import Access, open_access
 from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.attention import Attendance, UnattendedKinds, UnattendedPods, UnprovidedObjects
+from allot.apiserver.admission.foreign_scheduling import GpuShares, KaiRules
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
@@ -146,6 +147,7 @@ async def running(
             gates=settings.gates,
             disabled=settings.disabled_admission,
             last_mutating=(
+                GpuShares(),
                 ServiceAddresses(lookup, ids),
                 MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
             ),
@@ -153,6 +155,7 @@ async def running(
                 ValidatingPolicies(lookup, registry, access.authorizer.authorize),
                 ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
                 guard,
+                KaiRules(lookup),
                 UnattendedKinds(attendance, settings.gates),
                 UnattendedPods(attendance),
                 UnprovidedObjects(attendance, lookup),

@@ -31,6 +31,7 @@ _COMMANDS = {
     "allocate": "Which devices do claims get, and if none, why not?",
     "apiserver": "Run the API server.",
     "apply": "Convert what is safe, lint, then apply.",
+    "autoscaler": "Run the autoscaler: nodes that come and go.",
     "bench": "Measure the control plane.",
     "cel": "What does a device selector cost, and which devices does it select?",
     "completion": "Print the completion of a shell.",

@@ -36,6 +36,7 @@ from allot.client.errors import (
 )
 from allot.client.tls import TlsContexts
 from allot.client.transport import JSON, REQUEST_TIMEOUT_S, ReadEvent, Response, WatchEvent
+from allot.core.quoting import html_escaped
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -52,25 +53,8 @@ _REPEATED_STATUSES = (429, 502, 503, 504)
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_COUNT = 30, 10, 3
 # Closing takes two; whatever takes longer waits for a peer that does not answer, and is left to the system.
 _ROUNDS_TO_CLOSE_MAX = 1000
-# None of these can be anywhere in JSON but inside a text.
-_ESCAPES = tuple(
-    (character.encode(), f"\\u{ord(character):04x}".encode()) for character in ("<", ">", "&", "\u2028", "\u2029")
-)
 
 _event_decoder = msgspec.json.Decoder(ReadEvent)
-
-
-def encoded(body: Any) -> bytes:
-    """A body as Go's encoder writes it: with escapes for what means something in HTML.
-
-    kube-apiserver keeps the data of a ControllerRevision as the text that it was sent, and refuses a change of it. What it gives
-    back is escaped, so that a text without escapes would be another one (Kubernetes v1.37.0-rc.1: apps ValidateControllerRevisionUpdate).
-    """
-    text = msgspec.json.encode(body)
-    for character, escape in _ESCAPES:
-        if character in text:
-            text = text.replace(character, escape)
-    return text
 
 
 class HttpTransport:
@@ -117,7 +101,7 @@ class HttpTransport:
         """One request and its answer, repeated where that is safe until the timeout."""
         text = f"{method} {path}"
         url = self._url(path, query)
-        data = body if body is None or isinstance(body, bytes) else encoded(body)
+        data = body if body is None or isinstance(body, bytes) else html_escaped(msgspec.json.encode(body))
         own = CIMultiDict(headers or {})
         own.setdefault("Accept", JSON)
         own["Accept-Encoding"] = self._encoding

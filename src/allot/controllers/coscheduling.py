@@ -1,50 +1,54 @@
-"""The controller of scheduling.x-k8s.io PodGroups: wires `core.lifecycle.coscheduling`. It begins when a server has the kind."""
+"""The controllers of other schedulers' PodGroups that have phases: wire `core.lifecycle.coscheduling` and `core.lifecycle.volcano_groups`. Each
+begins when a server has its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from allot.client.informer import Change, Informer
+from allot.controllers.late_kinds import WhenServed
 from allot.controllers.runner import Controller, Services
-from allot.core.lifecycle.actions import Action, Answers
-from allot.core.lifecycle.coscheduling import POD_GROUPS, reconcile_group
+from allot.core.lifecycle import coscheduling, volcano_groups
+from allot.core.lifecycle.actions import Action, Answers, Resource
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
 from allot.core.model.core_v1 import Pod
-from allot.core.model.foreign_groups import CoschedulingPodGroup
-from allot.core.scheduling import coscheduling_group
+from allot.core.model.foreign_groups import CoschedulingPodGroup, VolcanoPodGroup
+from allot.core.model.meta import APIStruct
+from allot.core.scheduling import DIALECTS
 
-_MEMBERS = "coscheduling: members"
-_PAUSE_S = 30.0
-
-
-class _Coscheduling:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    async def run(self) -> None:
-        """Wait until the kind is served, then keep phases up to date."""
-        services = self._services
-        while (await services.client.discovery()).find_kind(POD_GROUPS.group, POD_GROUPS.version, "PodGroup") is None:
-            await services.clock.sleep(_PAUSE_S)
-        await _controller(services).run()
+G = TypeVar("G", bound=APIStruct)
+Reconcile = Callable[[G, Sequence[Pod]], tuple[Action, ...]]
 
 
-def make(services: Services) -> _Coscheduling:
-    """The controller."""
-    return _Coscheduling(services)
+def make(services: Services) -> WhenServed:
+    """The controller of scheduling.x-k8s.io."""
+    return _of(services, "coscheduling", coscheduling.POD_GROUPS, CoschedulingPodGroup, coscheduling.reconcile_group)
 
 
-def _members(pod: Pod) -> Iterator[str]:
-    name = coscheduling_group(pod)
-    if name:
-        yield f"{pod.metadata.namespace}/{name}"
+def make_for_volcano(services: Services) -> WhenServed:
+    """The controller of scheduling.volcano.sh."""
+    return _of(services, "volcano", volcano_groups.POD_GROUPS, VolcanoPodGroup, volcano_groups.reconcile_group)
 
 
-def _controller(services: Services) -> Controller[str]:
-    pods: Informer[Pod] = services.informers.typed(Pod, indexers={_MEMBERS: _members})
+def _of(services: Services, name: str, resource: Resource, type_: type[G], reconcile: Reconcile[G]) -> WhenServed:
+    return WhenServed(services, (resource,), lambda services: _controller(services, name, resource, type_, reconcile))
+
+
+def _controller(
+    services: Services, name: str, resource: Resource, type_: type[G], reconcile_group: Reconcile[G]
+) -> Controller[str]:
+    dialect = next(each for each in DIALECTS if each.api_group == resource.group)
+    index = f"{name}: members"
+
+    def members(pod: Pod) -> Iterator[str]:
+        group = dialect.name_in(pod)
+        if group:
+            yield f"{pod.metadata.namespace}/{group}"
+
+    pods: Informer[Pod] = services.informers.typed(Pod, indexers={index: members})
     groups: Informer[dict[str, Any]] = services.informers.dynamic(
-        POD_GROUPS.group, POD_GROUPS.version, POD_GROUPS.plural, namespaced=True
+        resource.group, resource.version, resource.plural, namespaced=True
     )
 
     def reconcile(key: str, answers: Answers) -> tuple[Action, ...]:  # noqa: ARG001
@@ -52,17 +56,17 @@ def _controller(services: Services) -> Controller[str]:
         if found is None:
             return ()
         try:
-            group = decode_served(without_managed_fields(found), CoschedulingPodGroup)
+            group = decode_served(without_managed_fields(found), type_)
         except DecodeError:
             # Nothing that it says can be relied on.
             return ()
-        return reconcile_group(group, list(pods.cache.by_index(_MEMBERS, key)))
+        return reconcile_group(group, list(pods.cache.by_index(index, key)))
 
     controller: Controller[str] = Controller(
         services,
         reconcile,
-        queue_name="coscheduling",
-        component="coscheduling-controller",
+        queue_name=name,
+        component=f"{name}-controller",
         waits_for=(pods, groups),
     )
 
@@ -70,7 +74,7 @@ def _controller(services: Services) -> Controller[str]:
         controller.queue.add(change.key)
 
     def pod_changed(change: Change[Pod]) -> None:
-        for key in _members(change.object):
+        for key in members(change.object):
             controller.queue.add(key)
 
     groups.add_handler(group_changed)

@@ -46,6 +46,7 @@ _CONFLICTS_MAX = 5
 # How long it is remembered which version of an API a server has.
 _API_S = 600.0
 _CUSTOM = "custom.metrics.k8s.io"
+_NOT_FOUND = 404
 _CACHED = {("apps", each.kind): each for each in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)}
 
 
@@ -68,7 +69,7 @@ class _Metrics:
             path, query = await self._path(question)
             body = (await self._client.request("GET", path, query)).body
         except ApiError as error:
-            return Failure(error.message)
+            return Failure(_not_served(question) if error.code == _NOT_FOUND and not error.reason else error.message)
         except _NoScale as error:
             return Failure(str(error))
         return body if isinstance(body, dict) else Failure("the answer is not an object")
@@ -99,6 +100,14 @@ class _Metrics:
             body = (await self._client.request("GET", f"/apis/{_CUSTOM}")).body
             self._custom = (now, str(body["preferredVersion"]["version"]))
         return self._custom[1]
+
+
+def _not_served(question: Question) -> str:
+    """Nobody serves the API: the server's answer has no words of its own, and kube-controller-manager's clients say this."""
+    if question.api == "custom":
+        return f"no custom metrics API ({_CUSTOM}) registered"
+    resource = "pods.metrics.k8s.io" if question.api == "resource" else f"{question.metric}.external.metrics.k8s.io"
+    return f"the server could not find the requested resource (get {resource})"
 
 
 class _Kinds:

@@ -23,6 +23,7 @@ from allot.controllers import (
     namespace,
     nodelifecycle,
     podgc,
+    podgrouper,
     podgroupprotection,
     replicaset,
     resourceclaim,
@@ -34,6 +35,7 @@ from allot.controllers import (
     storageprotection,
     tainteviction,
     ttlafterfinished,
+    volcanojob,
     volumes,
 )
 from allot.controllers.runner import Runnable, Services
@@ -77,6 +79,24 @@ CONTROLLERS: tuple[Row, ...] = (
         name="coscheduling-controller",
         account="coscheduling-controller",
         make=coscheduling.make,
+        is_upstream=False,
+    ),
+    Row(
+        name="volcano-controller",
+        account="volcano-controller",
+        make=coscheduling.make_for_volcano,
+        is_upstream=False,
+    ),
+    Row(
+        name="volcano-job-controller",
+        account="volcano-controller",
+        make=volcanojob.make,
+        is_upstream=False,
+    ),
+    Row(
+        name="pod-grouper-controller",
+        account="pod-grouper-controller",
+        make=podgrouper.make,
         is_upstream=False,
     ),
     Row(

@@ -19,6 +19,7 @@ _PLURALS = {
     _DEFINITION: "customresourcedefinitions",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
+    "PriorityClass": "priorityclasses",
 }
 # How long a server may take until it serves a kind that was defined.
 _SERVED_S = 30.0
@@ -60,6 +61,9 @@ async def _put(client: Client, object_: Object) -> None:
     try:
         await resource.create(object_)
     except AlreadyExists:
+        if object_["kind"] == "PriorityClass":
+            # The value of a class cannot be changed, and one of that name that is there is somebody's.
+            return
         changed = {key: value for key, value in object_.items() if key not in ("apiVersion", "kind")}
         await resource.patch(object_["metadata"]["name"], changed, PatchType.MERGE)
 

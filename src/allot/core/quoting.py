@@ -1,4 +1,4 @@
-"""Text in double quotes as Go's %q writes it, which is how Kubernetes shows values in messages."""
+"""Text as Go writes it: in double quotes (%q), which is how Kubernetes shows values in messages, and in JSON."""
 
 from __future__ import annotations
 
@@ -31,3 +31,21 @@ def _shown(character: str) -> str:
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+# None of these can be anywhere in JSON but inside a text.
+_HTML = tuple(
+    (character.encode(), f"\\u{ord(character):04x}".encode()) for character in ("<", ">", "&", "\u2028", "\u2029")
+)
+
+
+def html_escaped(json: bytes) -> bytes:
+    """JSON as Go's encoder writes it: with escapes for what means something in HTML, or ends a line in scripts.
+
+    It is the same value. But Kubernetes compares the data of a ControllerRevision as text, in kube-apiserver, which refuses a change
+    of it, and in kube-controller-manager, which makes a new one of a DaemonSet until it finds its own text (v1.37.0-rc.1).
+    """
+    for character, escape in _HTML:
+        if character in json:
+            json = json.replace(character, escape)
+    return json

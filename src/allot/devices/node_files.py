@@ -106,14 +106,14 @@ def parse_node_file(data: bytes, source: str) -> NodeFile:
         raise Unreadable(f"{source}: expected a list `nodes`", "see `allot node --help`")
     for key in value:
         if key != "nodes":
-            raise _at(source, places, (key,), f"unknown field {key!r}, expected nodes")
+            raise problem_at(source, places, (key,), f"unknown field {key!r}, expected nodes")
     sets: list[NodeSet] = []
     names: set[str] = set()
     for index, entry in enumerate(entries):
         found = _node_set(entry, ("nodes", index), source, places)
         for name in found.names:
             if name in names:
-                raise _at(source, places, ("nodes", index, "name"), f"two nodes are called {name!r}")
+                raise problem_at(source, places, ("nodes", index, "name"), f"two nodes are called {name!r}")
             names.add(name)
         sets.append(found)
     if len(names) > NODES_MAX:
@@ -125,20 +125,20 @@ def _node_set(entry: Any, field: Field, source: str, places: Places) -> NodeSet:
     try:
         found = msgspec.convert(entry, NodeSet)
     except msgspec.ValidationError as error:
-        below, text = _reason(str(error))
-        raise _at(source, places, (*field, *below), text) from None
+        below, text = reason_of(str(error))
+        raise problem_at(source, places, (*field, *below), text) from None
     for name in found.names:
         if len(name) > NAME_LENGTH_MAX or not NAME.fullmatch(name):
             text = f"node name {name!r}: expected lower-case letters, digits, '-' and '.'"
-            raise _at(source, places, (*field, "name"), text)
+            raise problem_at(source, places, (*field, "name"), text)
     for below, text in _bad_labels(found):
-        raise _at(source, places, (*field, *below), text)
+        raise problem_at(source, places, (*field, *below), text)
     try:
         found.resolved()
     except UnknownProfile as error:
-        raise _at(source, places, (*field, "profile"), str(error), hint_for(error)) from None
+        raise problem_at(source, places, (*field, "profile"), str(error), hint_for(error)) from None
     except SettingsError as error:
-        raise _at(source, places, (*field, "drivers", *error.field), str(error)) from None
+        raise problem_at(source, places, (*field, "drivers", *error.field), str(error)) from None
     return found
 
 
@@ -159,7 +159,7 @@ def hint_for(error: UnknownProfile) -> str:
     return "a machine type of GKE, AWS or AKS, or a model and a number such as h100x8 or v6ex4"
 
 
-def _reason(text: str) -> tuple[Field, str]:
+def reason_of(text: str) -> tuple[Field, str]:
     """Where and what, from the words of the decoder."""
     at = _AT.search(text)
     steps = tuple(
@@ -175,5 +175,5 @@ def _reason(text: str) -> tuple[Field, str]:
     return steps, f"{where}: {text[0].lower()}{text[1:]}" if where else text[0].lower() + text[1:]
 
 
-def _at(source: str, places: Places, field: Field, text: str, hint: str | None = None) -> Unreadable:
+def problem_at(source: str, places: Places, field: Field, text: str, hint: str | None = None) -> Unreadable:
     return Unreadable(f"{source}: line {nearest_place(places, field).line}: {text}", hint)

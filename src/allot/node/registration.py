@@ -49,6 +49,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     pods_max: int = PODS_MAX
     # Features that the node declares, for the scheduler.
     features: tuple[str, ...] = ()
+    # What a cloud calls the machine; empty if it is nobody's.
+    provider_id: str = ""
 
 
 class Registration:
@@ -106,9 +108,20 @@ class Registration:
         }
 
     def _node(self) -> dict[str, Any]:
-        spec = {"taints": [dict(each) for each in self._options.taints]} if self._options.taints else {}
+        spec: dict[str, Any] = {}
+        if self._options.taints:
+            spec["taints"] = [dict(each) for each in self._options.taints]
+        if self._options.provider_id:
+            spec["providerID"] = self._options.provider_id
         metadata = {"name": self._options.name, "labels": self._labels()}
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+    async def withdraw(self) -> None:
+        """The machine is gone, and with it the Node: whoever owns its objects through it goes too."""
+        try:
+            await self._nodes.delete(self._options.name)
+        except NotFound:
+            pass
 
     # --- status ---
 

@@ -220,12 +220,13 @@ class SimulatedDevices:
 
     async def run(self) -> None:
         """Until cancelled."""
-        names = tuple(self._drivers)
         position = 0
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 while True:
+                    # Nodes may come while others are looked at.
+                    names = tuple(self._drivers)
                     for _ in range(min(len(names), _LOOKS_MAX)):
                         self._wake_if_needed(names[position % len(names)])
                         position += 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,11 +20,12 @@ from urllib.parse import quote
 import msgspec
 
 from allot.client.api import Client
-from allot.client.errors import AlreadyExists, ApiError
+from allot.client.errors import AlreadyExists, ApiError, NotFound
 from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
+from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.metrics.exposition import Exposition, Sample
 from allot.core.model.containers_v1 import HTTPGetAction, TCPSocketAction
 from allot.core.model.core_v1 import Container
@@ -72,6 +74,9 @@ _TURNS = 50
 _NAME_LENGTH_MAX = 250
 
 
+PoolsOf = Callable[[], Sequence[tuple[str, Pool]]]
+
+
 class SimulatedSet(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that are alike. node: what they have in common; each has its own name."""
 
@@ -92,6 +97,8 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the nodes are, and where the process keeps what is on disk."""
 
     sets: tuple[SimulatedSet, ...]
+    # What nodes that come later may be.
+    kinds: tuple[SimulatedSet, ...] = ()
     address: str
     root: Path
     programs_max: int = PROGRAMS_MAX
@@ -189,19 +196,19 @@ class SimulatedNodes:
             for name, each in self._set_of.items()
         }
         self._registered: set[str] = set()
-        self._slices = SimulatedSlices(
-            client,
-            clock,
-            ids,
-            {name: partial(each.drivers.pools, name) for name, each in self._set_of.items()},
-            lambda name: self._registrations[name].uid,
-        )
+        self._client = client
+        # Shared with those who keep slices and run drivers: nodes may come and go.
+        self._pools_of: dict[str, PoolsOf] = {
+            name: partial(each.drivers.pools, name) for name, each in self._set_of.items()
+        }
+        self._drivers_of = {name: each.drivers for name, each in self._set_of.items()}
+        self._slices = SimulatedSlices(client, clock, ids, self._pools_of, self._uid_of)
         self._devices = SimulatedDevices(
             client,
             clock,
             ids,
             options.root / "nodes",
-            {name: each.drivers for name, each in self._set_of.items()},
+            self._drivers_of,
             self._active,
             self._slices.changed,
             gates,
@@ -227,9 +234,8 @@ class SimulatedNodes:
             allocatable={},
             variables=self._variables,
         )
-        by_set = {
-            id(each): msgspec.structs.replace(shared, allocatable=each.machine.allocatable) for each in options.sets
-        }
+        self._shared = shared
+        by_set = {id(each): self._services(each) for each in options.sets}
         self._services_of = {name: by_set[id(each)] for name, each in self._set_of.items()}
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector="spec.nodeName!=")
         self._workers = PodWorkers(clock, lambda pod: pod["spec"].get("nodeName") in self._registrations)
@@ -276,9 +282,50 @@ class SimulatedNodes:
 
     # --- nodes ---
 
+    def _services(self, each: SimulatedSet) -> Services:
+        return msgspec.structs.replace(self._shared, allocatable=each.machine.allocatable)
+
+    def _uid_of(self, name: str) -> str:
+        registration = self._registrations.get(name)
+        return registration.uid if registration is not None else ""
+
+    async def add(self, each: SimulatedSet, name: str) -> None:
+        """One more node is there, after all have been registered; its drivers publish nothing until they are told to (`publish`)."""
+        await self.are_ready.wait()
+        options = msgspec.structs.replace(each.node, name=name)
+        registration = Registration(self._client, self._clock, options, each.machine, lambda: self.port)
+        self._set_of[name], self._services_of[name] = each, self._services(each)
+        self._drivers_of[name] = each.drivers
+        self._pools_of[name] = tuple
+        self._registrations[name] = registration
+        await registration.register(await self.runtime.status())
+        await registration.renew()
+        self._registered.add(name)
+        each.drivers.lay_out(name, self._devices.folder(name))
+
+    async def publish(self, name: str) -> None:
+        """The drivers of a node that was added are there."""
+        if name in self._registrations:
+            self._pools_of[name] = partial(self._set_of[name].drivers.pools, name)
+            await self._slices.publish(name, ())
+
+    async def remove(self, name: str) -> None:
+        """A node is gone, whatever runs on it; its pods are removed by those who look after such pods. ApiError."""
+        self._registered.discard(name)
+        registration = self._registrations.pop(name, None)
+        self._pools_of.pop(name, None)
+        self._facts.pop(name, None)
+        if registration is not None:
+            await registration.withdraw()
+            return
+        with suppress(NotFound):
+            # Of a process before this one.
+            await self._client.resource("", "v1", "nodes", namespaced=False).delete(name)
+
     async def _create_classes(self) -> None:
         """The device classes that come with the drivers, unless there are others of their names."""
-        classes = {each.metadata.name: each for one in self._options.sets for each in one.drivers.device_classes}
+        sets = (*self._options.sets, *self._options.kinds)
+        classes = {each.metadata.name: each for one in sets for each in one.drivers.device_classes}
         for name, made in classes.items():
             try:
                 await self._classes.create(made)
@@ -298,29 +345,31 @@ class SimulatedNodes:
             self._set_of[name].drivers.lay_out(name, self._devices.folder(name))
             await self._slices.publish(name, existing.get(name, ()))
 
-        await _each(self._set_of, register)
+        await _each(tuple(self._set_of), register)
 
     async def _keep_leases(self) -> None:
         """All leases, a part of them at a time."""
         await self._in_turns(LEASE_ROUND_S, self._renew)
 
     async def _renew(self, name: str) -> None:
-        if name in self._registered:
-            await self._registrations[name].renew()
+        registration = self._registrations.get(name)
+        if name in self._registered and registration is not None:
+            await registration.renew()
 
     async def _keep_states(self) -> None:
         await self._in_turns(STATUS_ROUND_S, self._refresh)
 
     async def _refresh(self, name: str) -> None:
-        if await self._registrations[name].refresh(await self.runtime.status()):
+        registration = self._registrations.get(name)
+        if registration is not None and await registration.refresh(await self.runtime.status()):
             # Who removes a node removes its slices, too.
             await self._slices.publish(name, ())
 
     async def _in_turns(self, seconds: float, act: Callable[[str], Awaitable[None]]) -> None:
         """Do something for each node once in so many seconds, spread evenly."""
-        names = tuple(self._set_of)
-        turns = min(_TURNS, len(names))
         while True:
+            names = tuple(self._registrations)
+            turns = min(_TURNS, max(len(names), 1))
             for turn in range(turns):
                 began = self._clock.monotonic()
                 await _each(names[turn::turns], act)

@@ -105,7 +105,7 @@ def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
         )
     if passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
-        listener.note(f"ignored, as they do not matter here: {kinds}")
+        listener.note(f"not looked at: {kinds}")
     objects = tuple(found.values())
     return Snapshot(objects, _newest_time(objects))
 
@@ -113,9 +113,27 @@ def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
 def _note_absence(snapshot: Snapshot, listener: Listener) -> None:
     """Of kinds of which a cluster with devices has some: people forget them when they make a dump."""
     kinds = [kind for kind in KINDS if kind.required and kind.type not in _MAY_BE_NONE]
+    if not _asks_for_devices(snapshot):
+        kinds = [kind for kind in kinds if kind.group != resource_v1.GROUP]
     absent = [kind.name for kind in kinds if not snapshot.of(kind.type)]
     if absent:
         listener.note(f"the dump has no {' and no '.join(absent)}: answers are those for a cluster that has none")
+
+
+def _asks_for_devices(snapshot: Snapshot) -> bool:
+    """Whether anything in a dump has to do with devices: claims and what goes with them, or pods with extended resources."""
+    kinds = (kind.type for kind in KINDS if kind.group == resource_v1.GROUP)
+    if any(snapshot.of(type_) for type_ in kinds):
+        return True
+    if all(isinstance(each, core_v1.Node | core_v1.Namespace) for each in snapshot.objects):
+        # Nobody makes a dump of nodes alone for other reasons.
+        return True
+    offered = {name for node in snapshot.of(core_v1.Node) for name in node.status.allocatable}
+    return any(
+        pod.spec.resource_claims
+        or any("/" in name and name not in offered for each in pod.spec.containers for name in each.resources.requests)
+        for pod in snapshot.of(core_v1.Pod)
+    )
 
 
 def _manifests(files: tuple[str, ...]) -> Iterator[Manifest]:
@@ -167,8 +185,8 @@ def _times(object_: APIStruct) -> Iterator[str]:
     if seen_at:
         yield seen_at
     for condition in getattr(getattr(object_, "status", None), "conditions", ()):
-        if condition.last_transition_time is not None:
-            yield condition.last_transition_time
-        heartbeat = getattr(condition, "last_heartbeat_time", None)
-        if heartbeat is not None:
-            yield heartbeat
+        # Not every kind's conditions have both.
+        for field in ("last_transition_time", "last_heartbeat_time"):
+            time = getattr(condition, field, None)
+            if time is not None:
+                yield time

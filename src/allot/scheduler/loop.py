@@ -17,6 +17,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
+from allot.client.errors import ApiError
 from allot.client.events import EventRecorder
 from allot.client.informer import Change
 from allot.client.informers import Informers
@@ -40,6 +41,7 @@ from allot.process.supervise import answer_or_none, supervise
 from allot.scheduler.claim_writes import NotCommitted
 from allot.scheduler.commit import Committer
 from allot.scheduler.configuration import SchedulerConfiguration
+from allot.scheduler.foreign_status import ForeignStatus
 from allot.scheduler.log import log_decision, name_of
 from allot.scheduler.metrics import SchedulerMetrics
 from allot.scheduler.reports import Reporter
@@ -69,6 +71,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 0.0
     # A claim or group may be made a moment after its pod; only after this a pod that waits for one is told.
     gated_grace_s: float = 5.0
+    # How often the server is asked for kinds of other schedulers that it did not have at the start.
+    late_kinds_s: float = 5.0
 
 
 class Scheduler:
@@ -118,6 +122,7 @@ class Scheduler:
         self._committer: Committer
         self._reporter: Reporter
         self._tasks: asyncio.TaskGroup
+        self._foreign: ForeignStatus | None = None
 
     # --- running ---
 
@@ -125,9 +130,7 @@ class Scheduler:
         """Schedule until cancelled."""
         discovery = await self._client.discovery()
         sources = Sources(self._informers, discovery)
-        for dialect in sources.dialects:
-            self.machine.serve(dialect)
-        self._connect(sources.connect(self._changed), sources.volume_waits)
+        self._connect(sources.connect(self._changed, self.machine.serve), sources.volume_waits)
         try:
             await sources.wait_synced()
             self.synced.set()
@@ -137,6 +140,9 @@ class Scheduler:
                 self._tasks = tasks
                 tasks.create_task(self.recorder.run())
                 tasks.create_task(supervise("reports on gated pods", self._report_gated, self._clock))
+                self._foreign = ForeignStatus(self._client, self.machine, sources, self._clock)
+                tasks.create_task(supervise("status of other schedulers' objects", self._foreign.run, self._clock))
+                tasks.create_task(supervise("kinds that come later", partial(self._connect_late, sources), self._clock))
                 try:
                     await self._schedule()
                 except asyncio.CancelledError:
@@ -161,12 +167,29 @@ class Scheduler:
         )
         self._reporter = Reporter(self._client, self._committer.claim_writes, self._clock, self.recorder)
 
+    async def _connect_late(self, sources: Sources) -> None:
+        """Other schedulers' kinds are read as soon as they are defined."""
+        while sources.missing:
+            await self._clock.sleep(self._options.late_kinds_s)
+            try:
+                discovery = await self._client.discovery(refresh=True)
+            except ApiError as error:
+                _log.info("what is served is not known: %s", error)
+                continue
+            sources.connect_custom(discovery, self._changed, self._serve_late)
+
+    def _serve_late(self, api_group: str) -> None:
+        _log.info("reading pod groups of %s", api_group)
+        self.machine.serve(api_group, self._clock.monotonic())
+
     def _changed(self, change: Change[Any]) -> None:
         applied = self.machine.apply(change, self._clock.monotonic())
         if applied.units:
             self.metrics.requeued(applied.event, applied.units)
         if applied.wakes:
             self._news.set()
+        if self._foreign is not None:
+            self._foreign.changed()
 
     async def _schedule(self) -> None:
         while True:
@@ -227,6 +250,8 @@ class Scheduler:
         self.nodes_evaluated += decision.nodes_evaluated
         self.search_steps += decision.search_steps
         self.metrics.decided(decision, now - started)
+        if self._foreign is not None:
+            self._foreign.decided(decision)
         writes = [self._tasks.create_task(self._write(placement, started)) for placement in decision.placements]
         for refusal in decision.refusals:
             self._reporter.event(refusal)

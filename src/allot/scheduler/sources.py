@@ -1,9 +1,12 @@
-"""Which objects the scheduler watches, and where they go. Kinds that a server does not have are left out."""
+"""Which objects the scheduler watches, and where they go. Kinds that a server does not have are left out; those of
+other schedulers are read as soon as it has them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+import msgspec
 
 from allot.client.discovery import Discovery
 from allot.client.informer import Change, Informer
@@ -11,9 +14,10 @@ from allot.client.informers import Informers
 from allot.core.model import apps_v1, core_v1, policy_v1, storage_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
+from allot.core.model.foreign_groups import KAI_TOPOLOGY, KUEUE, KaiTopology
 from allot.core.model.kinds import kind_of_type
 from allot.core.model.meta import APIStruct
-from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup, PriorityClass
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
 from allot.core.scheduling.groups.dialects import DIALECTS
 from allot.scheduler.waits import ChangeWaits, ClaimWaits
@@ -46,9 +50,39 @@ _PLAIN: Mapping[type[APIStruct], tuple[str, str, str, bool]] = {
     apps_v1.ReplicaSet: ("apps", "v1", "replicasets", True),
     apps_v1.StatefulSet: ("apps", "v1", "statefulsets", True),
     policy_v1.PodDisruptionBudget: ("policy", "v1", "poddisruptionbudgets", True),
-    KaiQueue: (KAI_GROUP, "v2", "queues", False),
-    VolcanoQueue: (VOLCANO_GROUP, "v1beta1", "queues", False),
 }
+
+
+class _Custom(msgspec.Struct, frozen=True, kw_only=True):
+    """A custom resource, which may be defined at any time; which of the versions is read does not matter."""
+
+    type: type[APIStruct]
+    group: str
+    versions: tuple[str, ...]
+    plural: str
+    namespaced: bool = False
+    # Whether pods name its objects as their groups.
+    is_group: bool = False
+
+
+_CUSTOM = (
+    *(
+        _Custom(
+            type=dialect.type,
+            group=dialect.api_group,
+            versions=(dialect.version,),
+            plural="podgroups",
+            namespaced=True,
+            is_group=True,
+        )
+        for dialect in DIALECTS
+    ),
+    _Custom(type=KaiQueue, group=KAI_GROUP, versions=("v2",), plural="queues"),
+    _Custom(type=VolcanoQueue, group=VOLCANO_GROUP, versions=("v1beta1",), plural="queues"),
+    # KAI used Kueue's before it had its own.
+    _Custom(type=KaiTopology, group=KUEUE, versions=("v1beta2", "v1beta1", "v1alpha1"), plural="topologies"),
+    _Custom(type=KaiTopology, group=KAI_TOPOLOGY, versions=("v1alpha1",), plural="topologies"),
+)
 
 
 def _served(discovery: Discovery, type_: type[APIStruct]) -> str:
@@ -66,23 +100,45 @@ class Sources:
         self._informers = informers
         self._discovery = discovery
         self._used: list[Informer[Any]] = []
+        self._reads_classes = False
+        self._custom: dict[tuple[str, str], Informer[Object]] = {}
         self._stops: list[Callable[[], None]] = []
-        # Other schedulers' pod groups that the server has, by their API group.
-        self.dialects = [
-            dialect.api_group
-            for dialect in DIALECTS
-            if discovery.find_kind(dialect.api_group, dialect.version, "PodGroup") is not None
-        ]
+        # Kinds of other schedulers that the server does not have yet.
+        self.missing: tuple[_Custom, ...] = _CUSTOM
         # Told of volume claims that changed.
         self.volume_waits = ChangeWaits()
 
-    def connect(self, handler: Handler) -> ClaimWaits:
+    def connect_custom(self, discovery: Discovery, handler: Handler, serve: Callable[[str], None]) -> None:
+        """As `connect`, for kinds of other schedulers that the server has meanwhile. serve: told their API groups first, where pods name
+        groups of the kind."""
+        missing: list[_Custom] = []
+        for custom in self.missing:
+            served = [
+                version
+                for version in custom.versions
+                if any(
+                    (found.group, found.version, found.plural) == (custom.group, version, custom.plural)
+                    for found in discovery.resources
+                )
+            ]
+            if not served:
+                missing.append(custom)
+                continue
+            if custom.is_group:
+                serve(custom.group)
+                if not self._reads_classes:
+                    self._reads_classes = True
+                    self._typed(PriorityClass, handler)
+            informer = self._plain(custom.group, served[0], custom.plural, custom.type, custom.namespaced, handler)
+            self._custom[custom.group, custom.plural] = informer
+        self.missing = tuple(missing)
+
+    def connect(self, handler: Handler, serve: Callable[[str], None]) -> ClaimWaits:
         """Every change goes to the handler."""
         for type_, (group, version, plural, namespaced) in _PLAIN.items():
-            self._plain(group, version, plural, type_, namespaced, handler)
-        for dialect in DIALECTS:
-            if dialect.api_group in self.dialects:
-                self._plain(dialect.api_group, dialect.version, "podgroups", dialect.type, True, handler)
+            if self._discovery.find_name(f"{plural}.{group}" if group else plural) is not None:
+                self._plain(group, version, plural, type_, namespaced, handler)
+        self.connect_custom(self._discovery, handler, serve)
         waits: ClaimWaits | None = None
         for type_ in _TYPED:
             informer = self._typed(type_, handler)
@@ -91,6 +147,10 @@ class Sources:
                 self._stops.append(informer.add_handler(waits.told))
         assert waits is not None, "the server has no resource claims"
         return waits
+
+    def custom(self, group: str, plural: str) -> Informer[Object] | None:
+        """Objects of a kind of another scheduler; None if the server does not have it."""
+        return self._custom.get((group, plural))
 
     async def wait_synced(self) -> None:
         """Return as soon as everything is known that was there at the start."""
@@ -122,10 +182,7 @@ class Sources:
         type_: type[T],
         namespaced: bool,
         handler: Handler,
-    ) -> None:
-        found = self._discovery.find_name(f"{plural}.{group}" if group else plural)
-        if found is None:
-            return
+    ) -> Informer[Object]:
         informer = self._informers.dynamic(group, version, plural, namespaced=namespaced)
 
         def decoded(change: Change[Object]) -> None:
@@ -137,6 +194,7 @@ class Sources:
 
         self._used.append(informer)
         self._stops.append(informer.add_handler(decoded))
+        return informer
 
 
 def _decoded(value: Object | None, type_: type[T]) -> T | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from allot.core.quoting import html_escaped
+
 # A Kubernetes object as a JSON value. Shared: to change one, make a new one.
 Object = dict[str, Any]
 
@@ -56,7 +58,7 @@ class Entry:
         """The object as JSON, resourceVersion included."""
         found = self._encoded
         if found is None:
-            found = self._encoded = msgspec.json.encode(self.object)
+            found = self._encoded = html_escaped(msgspec.json.encode(self.object))
         return found
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from allot.core.quoting import html_escaped
 from allot.store.entry import DecodedObjects, Entry, LastState, Object, stamp
 from allot.store.etcd_client import COMPACTED_TEXT, FUTURE_TEXT, EtcdClient, EtcdOptions, Refused, TxnResult
 from allot.store.etcd_watch import EtcdWatch
@@ -294,7 +295,7 @@ def _encode(object_: Object) -> bytes:
     """As kube-apiserver stores it: without resourceVersion."""
     metadata = dict(object_.get("metadata", {}))
     metadata.pop("resourceVersion", None)
-    return msgspec.json.encode({**object_, "metadata": metadata})
+    return html_escaped(msgspec.json.encode({**object_, "metadata": metadata}))
 
 
 def _put(stored: bytes, raw: bytes) -> pb.RequestOp:

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from allot.core.quoting import html_escaped
 from allot.store.entry import DecodedObjects, Entry, LastState, stamp
 from allot.store.memory import TimelineReads
 from allot.store.port import Event, EventType, KeyExists, Object, StoreUnavailable
@@ -199,7 +200,7 @@ class SqliteStore(TimelineReads):
     def _put(self, type_: EventType, key: str, object_: Object, before: Entry | None) -> asyncio.Future[Entry]:
         revision = self._assigned + 1
         stamp(object_, revision)
-        entry = Entry(key, object_, revision, msgspec.json.encode(object_), self._kept)
+        entry = Entry(key, object_, revision, html_escaped(msgspec.json.encode(object_)), self._kept)
         return self._submit(Event(type_, entry, before, revision))
 
     def _submit(self, event: Event) -> asyncio.Future[Entry]:

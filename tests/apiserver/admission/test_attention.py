@@ -13,8 +13,9 @@ from allot.apiserver.kinds.table import builtin_resources
 from allot.client.announcement import Announcement
 from allot.client.api import Client
 from allot.controllers.table import CONTROLLERS, announced_names, select
+from allot.controlplane.installation import objects
 from allot.core.features import ALL_GATES, DEFAULT_GATES
-from allot.core.lifecycle.attention import KINDS, SCHEDULER, announced, silence
+from allot.core.lifecycle.attention import KINDS, SCHEDULER, UNREAD, announced, silence
 from allot.process.clock import SystemClock
 from allot.store.memory import MemoryStore
 from apiserver.live import LiveServer, live_server
@@ -63,7 +64,13 @@ async def until_silent(server: LiveServer, path: str, object_: Object) -> None:
 
 def test_every_kind_in_the_table_is_served_and_every_controller_has_a_name() -> None:
     served = {(resource.group, resource.kind) for resource in builtin_resources()}
-    assert KINDS.keys() <= served
+    custom = {
+        (each["spec"]["group"], each["spec"]["names"]["kind"])
+        for each in objects()
+        if each["kind"] == "CustomResourceDefinition"
+    }
+    assert KINDS.keys() <= served | custom
+    assert UNREAD.keys() <= custom
     ours = {row.name for row in CONTROLLERS}
     for needs in KINDS.values():
         assert needs.lacking or set(needs.controllers) <= ours

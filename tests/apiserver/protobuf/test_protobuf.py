@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allot.apiserver.kinds.schemas import builtin_definitions
-from allot.apiserver.protobuf import Malformed, NotReadable, read
-from allot.apiserver.protobuf.decoding import DEPTH_MAX
-from allot.apiserver.protobuf.table import message_of, object_message
-from allot.apiserver.protobuf.wire import FIELDS_MAX
+from allot.wire.kubernetes import Malformed, NotReadable, read
+from allot.wire.kubernetes.decoding import DEPTH_MAX
+from allot.wire.kubernetes.table import message_of, object_message
+from allot.wire.kubernetes.wire import FIELDS_MAX
 from apiserver.protobuf.encoding import MAGIC, META, enveloped, new, rows
 
 _SCHEMA = "apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"

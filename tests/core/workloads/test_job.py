@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allot.core.lifecycle.actions import LookUp
+from allot.core.lifecycle.actions import Delete, LookUp, Patch, Update
 from allot.core.lifecycle.times import time_of
 from allot.core.model.batch_v1 import COMPLETION_INDEX, TRACKING_FINALIZER
 from allot.core.workloads.job import reconcile_orphan
@@ -463,6 +463,8 @@ def test_a_success_policy_lets_the_others_go_uncounted() -> None:
     wanted = sync(made, pod("a", "Succeeded", index=0), pod("b", index=1))
     assert wanted.deleted == ["b"] and sorted(wanted.untracked) == ["a", "b"]
     assert wanted.status is not None and wanted.status["uncountedTerminatedPods"] == {}
+    # Were it deleted first, it would count as a failure when the write of the status fails.
+    assert [type(each) for each in wanted.writes] == [Update, Patch, Patch, Delete]
     wanted = sync(after(made, wanted))
     assert [type_ for type_, _, _ in wanted.conditions] == ["SuccessCriteriaMet", "Complete"]
     assert wanted.status is not None and (wanted.status["succeeded"], wanted.status.get("failed", 0)) == (1, 0)

@@ -19,11 +19,13 @@ from allot.core.lifecycle.attention import (
     LOAD_BALANCERS,
     NAMESPACE,
     SCHEDULER,
+    UNREAD,
     announced,
     deletion_silence,
     is_announcement,
     pod_silence,
     silence,
+    unread_fields,
 )
 from allot.core.workloads.folder_volumes import FOLDER_PROVISIONER
 from allot.process.clock import Clock
@@ -86,15 +88,18 @@ class UnattendedKinds:
         if operation is Operation.DELETE:
             return (resource.group, resource.kind) == ("", "Namespace")
         writes = operation in (Operation.CREATE, Operation.UPDATE) and subresource in ("", "scale")
-        return writes and (resource.group, resource.kind) in KINDS
+        key = (resource.group, resource.kind)
+        return writes and (key in KINDS or key in UNREAD)
 
     async def validate(self, admission: Admission) -> Settle | None:
         """Warn."""
-        kind, runs = admission.resource.kind, self._attendance.runs
+        group, kind, runs = admission.resource.group, admission.resource.kind, self._attendance.runs
         if admission.operation is Operation.DELETE:
             told = deletion_silence(runs)
         else:
-            told = silence(kind, KINDS[admission.resource.group, kind], runs, self._gates)
+            needs = KINDS.get((group, kind))
+            told = silence(kind, needs, runs, self._gates) if needs is not None else ""
+            admission.warnings.extend(unread_fields(group, kind, admission.object or {}))
         if told:
             admission.warnings.append(told)
         return None

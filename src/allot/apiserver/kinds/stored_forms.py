@@ -12,13 +12,13 @@ from functools import cache
 
 import msgspec
 
-from allot.apiserver import protobuf
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.kinds.versions import convert_to
-from allot.apiserver.protobuf import MAGIC, Malformed, NotReadable
 from allot.apiserver.resources import Object, Refused
 from allot.core.customresources.older_definitions import V1BETA1
 from allot.core.validation.builtin.batch import label_job
+from allot.wire import kubernetes as protobuf
+from allot.wire.kubernetes import MAGIC, Malformed, NotReadable
 
 
 def _phase(name: str) -> Callable[[Object], None]:

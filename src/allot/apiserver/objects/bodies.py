@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from allot.apiserver import protobuf
 from allot.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import RAW, ApiRequest
 from allot.core.model.codec import DecodeError, parse_json
 from allot.core.model.decoding import ObjectWithDuplicates, check_bounds
+from allot.wire import kubernetes as protobuf
 from allot.yaml_values.reader import NotYAML, read_yaml
 
 Object = dict[str, Any]

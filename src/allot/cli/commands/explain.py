@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,9 @@ from allot.core.advice.explain.answer import Explainer, NotFound
 from allot.core.advice.explain.report import Explanation, State
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.workloads.answer import BY_WORD
+from allot.core.autoscaling.pools import Pool
 from allot.core.features import FeatureGates
+from allot.core.model.apps_v1 import DaemonSet
 from allot.reading.snapshots import SnapshotSource
 
 EXIT_PENDING = 1
@@ -56,6 +58,12 @@ _WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
     help="The gates of the cluster's scheduler: 'default', 'all' or NAME=true,NAME=false.",
 )
 @click.option(
+    "--pools",
+    multiple=True,
+    metavar="SPEC",
+    help="What an autoscaler could buy: NAME=MACHINE,max=3,price=5.07 or a file, as for `allot up --pool`; then it is said whether that helps.",
+)
+@click.option(
     "-o",
     "--output",
     "output",
@@ -71,6 +79,7 @@ def explain(
     all_namespaces: bool,
     source: SnapshotSource,
     gates: FeatureGates,
+    pools: tuple[str, ...],
     output: str,
 ) -> int:
     """Why does this pod (claim/NAME, podgroup/NAME, queue/NAME) not run, why is this workload not as wanted, and what would help?
@@ -92,13 +101,15 @@ def explain(
       allot explain deploy/infer                    why its rollout does not go on
       allot explain job train -n ml                 why it failed or does not start
       allot explain -A                              everything that is not as wanted, and why
+      allot explain train-0 --pools l4=g2-standard-4    would an autoscaler with this pool help?
       allot explain train-0 -f dump.yaml            offline; allot snapshot > dump.yaml makes a dump
       kubectl get pods,nodes,resourceclaims,deviceclasses,resourceslices -A -o yaml | allot explain train-0 -f -
     """
     kind, wanted = _target(target, name)
     with _without_collector():
         source = in_namespace(source, namespace)
-        explainer = Explainer(read_snapshot(source), gates)
+        snapshot = read_snapshot(source)
+        explainer = Explainer(snapshot, gates, pools=_pools(pools, snapshot.of(DaemonSet)))
         namespace = namespace or source.namespace
         if not wanted:
             return _overview(explainer, None if all_namespaces else namespace, output)
@@ -114,6 +125,15 @@ def explain(
             raise Refused(error.message, error.hint or None) from None
     _print(found, output)
     return EXIT_PENDING if found.state in _WAITS else 0
+
+
+def _pools(texts: tuple[str, ...], daemons: Sequence[DaemonSet]) -> tuple[Pool, ...]:
+    if not texts:
+        return ()
+    # Imported late: drivers take longer to import than most explanations take.
+    from allot.devices.pool_files import as_pool, parse_pools
+
+    return tuple(as_pool(each, daemons=daemons) for each in parse_pools(texts, "--pools").pools)
 
 
 @contextmanager

@@ -18,15 +18,18 @@ import click
 import msgspec
 
 from allot import __version__
+from allot.autoscaler.provider import POOL_LABEL
 from allot.cli.component import CannotRun, Component, ComponentOptions, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_option
 from allot.cli.output import talk
+from allot.cli.up.cloud import run_cloud
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.devices.catalogue import UnknownProfile
 from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
+from allot.devices.pool_files import PoolFile, PoolSpec, read_pool_file
 from allot.devices.simulation import DRIVER_POD
 from allot.network.client import PodNetwork
 from allot.node.agent import AgentOptions, NodeAgent
@@ -79,6 +82,8 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     driver_logs: Path | None
     pod_network: Path | None
     no_pod_network: str
+    pools: PoolFile
+    cloud_socket: Path | None
 
     def log_of_driver(self, pod: str) -> Path | None:
         """Where the log of a driver is, by the name of its pod."""
@@ -181,6 +186,19 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     help="With --runtime simulated: how many nodes, named NAME-0, NAME-1 and so on.",
 )
 @click.option(
+    "--pools",
+    "pool_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --runtime simulated: pools of nodes that a simulated cloud has; see `allot up --pool`.",
+)
+@click.option(
+    "--cloud-socket",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="SOCKET",
+    help="With --pools: where the cloud answers autoscalers (Cluster Autoscaler's external gRPC protocol).",
+)
+@click.option(
     "--container-runtime-endpoint",
     "endpoint",
     default="unix:///run/containerd/containerd.sock",
@@ -270,6 +288,7 @@ def node(
     profile: str,
     count: int,
     node_file: Path | None,
+    pool_file: Path | None,
     **arguments: Any,
 ) -> None:
     """Run the agent of a node: registers it, runs the pods that are bound to it, and gives them their devices.
@@ -294,9 +313,15 @@ def node(
         drivers: {gpu: {featureGates: {DynamicMIG: true}}, cpu: {}}
     """
     own_name = name or socket.gethostname().lower()
-    node_sets = _node_sets(arguments["runtime"], name, profile, count, node_file)
+    pools = PoolFile()
+    if pool_file is not None:
+        if arguments["runtime"] != "simulated" or arguments["cloud_socket"] is None:
+            raise click.UsageError("--pools is for --runtime simulated, together with --cloud-socket.")
+        pools = read_pool_file(pool_file)
+    no_nodes = pool_file is not None and node_file is None and not profile and count == 1 and not name
+    node_sets = () if no_nodes else _node_sets(arguments["runtime"], name, profile, count, node_file)
     arguments["masked"] += (kubeconfig,) if kubeconfig is not None else ()
-    options = NodeArguments(name=own_name, node_sets=node_sets, **arguments)
+    options = NodeArguments(name=own_name, node_sets=node_sets, pools=pools, **arguments)
     if len(options.name) > NAME_LENGTH_MAX or not NAME.fullmatch(options.name):
         text = f"node name {options.name!r}: expected lower-case letters, digits, '-' and '.'"
         raise Unreadable(text, "give another one with --name")
@@ -382,6 +407,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     _make(root)
     address = options.node_ip or own_address(urlsplit(component.connection.server).hostname or "127.0.0.1")
     sets = tuple(_simulated_set(each, options, address, root, gates) for each in options.node_sets)
+    kinds = {pool.name: _pool_set(pool, options, address, root, gates) for pool in options.pools.pools}
     count = sum(len(each.names) for each in sets)
     informers = Informers(component.client, component.clock, component.ids)
     nodes: SimulatedNodes | None = None
@@ -396,7 +422,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(sets=sets, address=address, root=root),
+        SimulatedOptions(sets=sets, kinds=tuple(kinds.values()), address=address, root=root),
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
@@ -418,8 +444,17 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
                 tasks.create_task(nodes.run())
                 await nodes.are_ready.wait()
                 talk(f"registered: {count}")
+                if options.cloud_socket is not None:
+                    await run_cloud(options.pools, nodes, kinds, component.clock, root, options.cloud_socket)
     except OSError as error:
         raise _cannot_listen(error, options) from None
+
+
+def _pool_set(pool: PoolSpec, options: NodeArguments, address: str, root: Path, gates: FeatureGates) -> SimulatedSet:
+    """What the nodes of a pool are; they have no names yet."""
+    made = _simulated_set(pool.nodes(pool.name), options, address, root, gates)
+    labels = {**made.node.labels, POOL_LABEL: pool.name}
+    return msgspec.structs.replace(made, names=(), node=msgspec.structs.replace(made.node, labels=labels))
 
 
 def _simulated_set(

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from allot.cli.errors import Refused, Unreadable
+from allot.cli.expanders import parse_expanders
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.snapshots import in_namespace, need, read_snapshot, snapshot_options
 from allot.core.advice.explain.report import Explanation
@@ -28,12 +29,16 @@ from allot.core.advice.planning.filling import Blocked
 from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.maximum import Maximum
 from allot.core.advice.planning.outcome import PlanResult, outcome_of
+from allot.core.advice.planning.purchase import PurchasePlan, plan_purchase
 from allot.core.advice.planning.queues import QueueResult, QueuesResult, all_waiting, raised
 from allot.core.advice.planning.reasons import why_none_fits
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.queues import resources_shown
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.autoscaling.expanders import EXPANDERS
+from allot.core.autoscaling.pools import price_text
 from allot.core.model import core_v1
+from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
@@ -45,6 +50,13 @@ from allot.reading.snapshots import SnapshotSource
 EXIT_NONE_FITS = 1
 COPIES_MAX = 100_000
 _NODES_SHOWN_MAX = 20
+# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
+_POOL_LABELS = (
+    "autoscaling.allot.dev/pool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+)
 _JOBS_SHOWN_MAX = 20
 _POLICIES = {"default": Policy.DEFAULT, "pack": Policy.PACK, "spread": Policy.SPREAD, "first-fit": Policy.FIRST_FIT}
 
@@ -84,6 +96,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
               help="What if this queue, and so those above it, deserved N more (training:gpu=16)? Limits go up by the same.")  # fmt: skip
 @click.option("--max", "limit", type=click.IntRange(1, COPIES_MAX), default=COPIES_MAX, metavar="N",
               help="Do not look for more copies than that.")  # fmt: skip
+@click.option("--pools", multiple=True, metavar="SPEC", help="What would an autoscaler buy? A pool: NAME=MACHINE,max=3,price=5.07, or a "
+              "file of pools, as for `allot up --pool`. May be repeated.")  # fmt: skip
+@click.option("--copies", type=click.IntRange(0, COPIES_MAX), default=None, metavar="N",
+              help="With --pools: so many copies of the manifest.  [default: 1]")  # fmt: skip
+@click.option("--expander", default="price", show_default=True, metavar="NAMES", callback=parse_expanders,
+              help=f"With --pools: which nodes are bought, if several would do: {', '.join(EXPANDERS)}.")  # fmt: skip
 @click.option("--policy", type=click.Choice(list(_POLICIES)), default="default", show_default=True,
               help="How the scheduler chooses nodes.")  # fmt: skip
 @snapshot_options
@@ -96,6 +114,9 @@ def plan(
     drain: tuple[str, ...],
     raises: tuple[str, ...],
     limit: int,
+    pools: tuple[str, ...],
+    copies: int | None,
+    expander: tuple[str, ...],
     policy: str,
     source: SnapshotSource,
     output: OutputFormat,
@@ -107,6 +128,9 @@ def plan(
     is room for if nodes and devices were chosen as well as possible: exact, or "at most" where that is not known.
     ResourceQuotas of the namespace are counted, as admission would. FREE is what these pods can get at: devices on nodes that
     take them, without taints that they do not tolerate. Nothing is written.
+
+    With --pools: which nodes an autoscaler would buy for the pods that wait and for copies of the manifest (which may be left out), what
+    they cost per hour, and for whom no pool helps: why not, and which machine would.
 
     Pods of a queue are held against its limits, and BY RIGHT is how many copies start if other queues give back what they have
     to; other jobs that wait come first where it is their turn. Without a MANIFEST: what becomes of all jobs that wait in queues.
@@ -122,7 +146,12 @@ def plan(
       allot plan train.yaml --drain node-a --remove 'pool in (old, older)'
       allot plan gang.yaml --raise training:gpu=16               when this queue gets 16 more
       allot plan --raise training:gpu=16 --add h100x8=2          and which jobs start that wait now
+      allot plan train.yaml --copies 3 --pools a100=a2-ultragpu-1g,max=2 --pools pools.yaml
     """
+    if pools:
+        return _plan_pools(manifests, pools, 1 if copies is None else copies, expander, source, output)
+    if copies is not None:
+        raise click.UsageError("--copies is for --pools; --max limits how many are looked for.")
     change = Change(add=add, add_like=add_like, remove=remove, drain=drain, raises=raises)
     settings = Settings(preempts=False, policy=_POLICIES[policy])
     try:
@@ -249,6 +278,101 @@ def _outcome(
     devices = sum(len(slice_.spec.devices or ()) for slice_ in snapshot.of(ResourceSlice))
     with progress("placing copies", min(limit, devices)) as advance:
         return outcome_of(WhatIfCluster(snapshot, settings=settings), manifest, limit, displaced, advance)
+
+
+# --- pools ---
+
+
+def _plan_pools(
+    manifests: tuple[str, ...],
+    texts: tuple[str, ...],
+    copies: int,
+    expander: tuple[str, ...],
+    source: SnapshotSource,
+    output: OutputFormat,
+) -> int:
+    # Imported late: drivers take longer to import than most plans take.
+    from allot.devices.catalogue import profile_names
+    from allot.devices.pool_files import PoolSpec, as_pool, parse_pools, price_table, template_of
+
+    values = [manifest.value for manifest in read_manifests(manifests)] if manifests else []
+    specs = parse_pools(texts, "--pools").pools
+    snapshot = read_snapshot(source)
+    need(snapshot, core_v1.Node, core_v1.Pod, DeviceClass, ResourceSlice)
+    classes = [found for spec in specs for found in template_of(spec)[1]]
+    try:
+        manifest = read_manifest(values, snapshot) if values else None
+        context = manifest.context if manifest is not None else ()
+        snapshot = with_objects(snapshot, [*_with_known_classes(classes, snapshot), *context])
+        made = [manifest.copy(number) for number in range(copies)] if manifest is not None else []
+    except (ManifestError, NoTemplate) as error:
+        raise Refused(f"{', '.join(manifests)}: {error}") from None
+    except (DecodeError, ConversionError) as error:
+        raise Unreadable(f"{', '.join(manifests)}: {error}", "allot lint shows what is wrong with a manifest") from None
+    what_if = WhatIfCluster(snapshot)
+    sizes = _sizes(snapshot)
+    daemons = snapshot.of(DaemonSet)
+    pools = [as_pool(spec, sizes.get(spec.name, 0), daemons) for spec in specs]
+    known = {spec.machine for spec in specs}
+    others = (name for name in profile_names() if name not in known and name in price_table())
+    catalogue = (as_pool(PoolSpec(name=name, machine=name), daemons=daemons) for name in others)
+    found = plan_purchase(what_if, pools, made, expander, catalogue)
+    if output is OutputFormat.TABLE:
+        _write_purchase(found)
+    else:
+        write_value(msgspec.to_builtins(found), output)
+    return 0 if not found.unhelped else EXIT_NONE_FITS
+
+
+def _sizes(snapshot: Snapshot) -> dict[str, int]:
+    """How many nodes of each pool there are, as far as they say so."""
+    found: dict[str, int] = {}
+    for node in snapshot.of(core_v1.Node):
+        for label in _POOL_LABELS:
+            name = node.metadata.labels.get(label)
+            if name:
+                found[name] = found.get(name, 0) + 1
+                break
+    return found
+
+
+def _write_purchase(found: PurchasePlan) -> None:
+    plan = found.plan
+    there = [each for each in plan.expectations if each.is_helped and not each.bought]
+    if not plan.expectations:
+        write("Nothing waits for a node.")
+        return
+    if there:
+        write(f"{count(len(there), 'unit')} of {len(plan.expectations)} will find room on nodes that are there.")
+    if plan.purchases:
+        rows = [
+            (each.pool, f"+{each.count}", f"{each.size} of {each.max_size}", price_text(each.count * each.price))
+            for each in plan.purchases
+        ]
+        write_table(("POOL", "NODES", "THEN", "PER HOUR"), rows)
+        if plan.is_exact:
+            write(f"{found.cost_per_hour} per hour; no other set of nodes is better.")
+        else:
+            write(
+                f"{found.cost_per_hour} per hour; no set that helps the same pods costs less than {found.bound_per_hour}."
+            )
+    elif not found.unhelped:
+        write("No node has to be bought.")
+    for each in found.unhelped[:_NODES_SHOWN_MAX]:
+        write()
+        write(f"{each.unit}: no pool helps.", "red")
+        for reason in each.reasons:
+            detail = f": {reason.detail}" if reason.detail else ""
+            write(f"  {reason.pool}: {', '.join(reason.reasons)}{detail}")
+    for pool in found.missing:
+        write()
+        nodes = "a node" if pool.nodes == 1 else f"{pool.nodes} nodes"
+        write(
+            f"Missing: a pool of {pool.machine} ({pool.price_per_hour} per hour); {nodes} would do for {', '.join(pool.units)}."
+        )
+    if found.beyond_help:
+        write()
+        write(f"No machine that is known would do for {', '.join(found.beyond_help)}.")
 
 
 # --- the other cluster ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,9 +15,10 @@ from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
 from allot.cli.up.banner import announce
 from allot.cli.up.detaching import IN_BACKGROUND, start_in_background
-from allot.cli.up.node_sets import DEFAULT, kept_nodes, parse_specs
+from allot.cli.up.node_sets import DEFAULT, Nodes, kept_nodes, parse_specs
 from allot.devices.catalogue import find_profile, profile_names
 from allot.devices.node_files import NODES_MAX
+from allot.devices.pool_files import parse_pools
 
 _ARGUMENTS = "allot.cli.commands.up.arguments"
 
@@ -60,6 +62,21 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     f"repeatable.  [default: those of the last time, else {DEFAULT}]",
 )
 @click.option("--count", type=click.IntRange(1, NODES_MAX), help="How many of the --node before it.")
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="SPEC",
+    help="A pool of nodes that come and go, bought by an autoscaler from a simulated cloud: NAME=MACHINE,min=0,max=10,price=5.07 (also initial, "
+    "spot, stock, boot, driver), or a YAML file of pools; repeatable.",
+)
+@click.option(
+    "--time-factor",
+    type=click.FloatRange(0.01, 1_000_000),
+    default=None,
+    metavar="N",
+    help="With --pool: cloud and autoscaler run so many times as fast.  [default: what the file of pools says, else 1]",
+)
 @click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
 @click.option(IN_BACKGROUND, is_flag=True, hidden=True)
 @click.option(
@@ -97,6 +114,8 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 def up(
     specs: tuple[str, ...],
     count: int | None,  # noqa: ARG001 - it is part of the node before it
+    pools: tuple[str, ...],
+    time_factor: float | None,
     detach: bool,
     in_background: bool,
     runtime: str,
@@ -119,6 +138,7 @@ def up(
       allot up                                      one simulated node with 8 GPUs
       allot up --detach                             the same, in the background; see allot status, allot down
       allot up --node t4 --count 3 --node a3-ultragpu-8g
+      allot up --pool a100=a2-ultragpu-1g,min=1,max=2 --pool l4=g2-standard-4 --time-factor 20
       allot up --node none --data-dir ./data --kubeconfig ./kubeconfig
       allot up --controllers='*,-node-lifecycle-controller'    nodes that nobody reports for stay ready
     """
@@ -129,7 +149,7 @@ def up(
     if etcd and (server.memory or server.etcd_servers):
         raise click.UsageError("--etcd cannot be used together with --memory or --etcd-servers.")
     make_data_dir(server.data_dir)
-    nodes = parse_specs(specs) if specs else kept_nodes(server.data_dir) or parse_specs((DEFAULT,))
+    nodes = _nodes(specs, pools, time_factor, server.data_dir)
     if detach:
         given = click.get_current_context().meta[_ARGUMENTS]
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
@@ -153,3 +173,18 @@ def up(
         in_background=in_background,
     )
     run_server(server, partial(run_cluster, options))
+
+
+def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | None, folder: Path) -> Nodes:
+    """What the options ask for; if they ask for nothing, what there was the last time."""
+    if not specs and not pools:
+        found = kept_nodes(folder) or parse_specs((DEFAULT,))
+    else:
+        found = parse_specs(specs)
+        found = msgspec.structs.replace(found, pools=parse_pools(pools, "--pool"))
+    if time_factor is not None:
+        if not found.pools.pools:
+            raise click.UsageError("--time-factor is for --pool.")
+        cloud = msgspec.structs.replace(found.pools.cloud, time_factor=time_factor)
+        found = msgspec.structs.replace(found, pools=msgspec.structs.replace(found.pools, cloud=cloud))
+    return found

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from allot.autoscaler.provider import POOL_LABEL
 from allot.client.informer import Change
 from allot.controlplane.own_node import ADDRESS, IMAGE
 from allot.controlplane.plane import ControlPlane
@@ -18,11 +19,19 @@ StateOf = Callable[[str, str], PartState]
 
 
 class DriverPods:
-    """kinds: of the drivers, by node; logs: the folder with their logs."""
+    """kinds: of the drivers, by node; of_pool: of nodes of a pool, which come and go; logs: the folder with their logs."""
 
-    def __init__(self, plane: ControlPlane, kinds: Mapping[str, Sequence[str]], logs: Path, state_of: StateOf) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        kinds: Mapping[str, Sequence[str]],
+        of_pool: Callable[[str], Sequence[str]],
+        logs: Path,
+        state_of: StateOf,
+    ) -> None:
         self._plane = plane
         self._kinds = kinds
+        self._of_pool = of_pool
         self._logs = logs
         self._state_of = state_of
         seen = plane.informers.dynamic("", "v1", "pods", namespaced=True, namespace=NAMESPACE)
@@ -48,7 +57,8 @@ class DriverPods:
             return
         metadata = change.new.metadata
         facts = NodeFacts(name=metadata.name, uid=metadata.uid, address=ADDRESS)
-        for kind in self._kinds.get(facts.name, ()):
+        kinds = self._kinds.get(facts.name) or self._of_pool(metadata.labels.get(POOL_LABEL, ""))
+        for kind in kinds:
             name = f"{kind}{DRIVER_POD}".rstrip("-")
             self._pods.add(
                 StaticPod(

@@ -5,8 +5,9 @@ What an earlier run left in the API does not count: agents must have renewed the
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
+from allot.autoscaler.provider import POOL_LABEL
 from allot.cli.output import progress, talk
 from allot.cli.up.node_sets import Nodes
 from allot.controlplane.plane import ControlPlane
@@ -22,7 +23,7 @@ _PAUSE_S, _PAUSE_PER_NODE_S = 0.03, 0.0001
 
 async def wait_for_nodes(plane: ControlPlane, wanted: Nodes, began: float) -> None:
     """Not for ever. began: seconds since 1970."""
-    names = set(wanted.all_names)
+    names = {*wanted.all_names, *_first_of_pools(wanted)}
     clock, nodes = plane.clock, _NodesReady(plane, wanted, rfc3339(int(began)))
     until = clock.monotonic() + _WAIT_S + _WAIT_PER_NODE_S * len(names)
     missing = names
@@ -52,6 +53,7 @@ def condition_text(plane: ControlPlane, wanted: Nodes, condition: str) -> str:
 class _NodesReady:
     def __init__(self, plane: ControlPlane, wanted: Nodes, began: str) -> None:
         informers = plane.informers
+        self._wanted = wanted
         self._nodes, self._slices = informers.typed(Node), informers.typed(ResourceSlice)
         self._leases = informers.dynamic(
             "coordination.k8s.io", "v1", "leases", namespaced=True, namespace=LEASE_NAMESPACE
@@ -67,7 +69,24 @@ class _NodesReady:
         }
         published = {each.spec.node_name or "" for each in self._slices.cache}
         ready = {each.metadata.name for each in self._nodes.cache if _is_ready(each)}
-        return ready & alive & (published | self._without_drivers)
+        found = ready & alive & (published | self._without_drivers)
+        counts: dict[str, int] = {}
+        for node in self._nodes.cache:
+            pool, name = node.metadata.labels.get(POOL_LABEL, ""), node.metadata.name
+            if pool and name in ready & alive and (name in published or not self._wanted.drivers_of_pool(pool)):
+                counts[pool] = counts.get(pool, 0) + 1
+        return found | {_of_pool(pool, number) for pool, count in counts.items() for number in range(count)}
+
+
+def _first_of_pools(wanted: Nodes) -> Iterator[str]:
+    """Stand-ins for the nodes that pools have from the start, whatever they are called."""
+    for pool in wanted.pools.pools:
+        for number in range(pool.min if pool.initial is None else max(pool.initial, pool.min)):
+            yield _of_pool(pool.name, number)
+
+
+def _of_pool(pool: str, number: int) -> str:
+    return f"pool {pool}, node {number}"
 
 
 def _is_ready(node: Node) -> bool:

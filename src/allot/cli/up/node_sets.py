@@ -12,11 +12,13 @@ import msgspec
 from allot.cli.errors import Unreadable
 from allot.devices.catalogue import UnknownProfile, find_profile
 from allot.devices.node_files import NODES_MAX, NodeFile, NodeSet, default_name, hint_for, read_node_file
+from allot.devices.pool_files import PoolFile
 
 LOCAL, NONE = "local", "none"
 DEFAULT = "h100x8"
 _KEPT = "nodes.json"
 _SIMULATED = "simulated-nodes.json"
+_POOLS = "pools.json"
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,11 +26,29 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     simulated: tuple[NodeSet, ...] = ()
     local: bool = False
+    # Of the simulated cloud.
+    pools: PoolFile = PoolFile()
 
     @property
     def are_none(self) -> bool:
         """Whether there is only a control plane."""
-        return not self.simulated and not self.local
+        return not self.are_simulated and not self.local
+
+    @property
+    def are_simulated(self) -> bool:
+        """Whether there are simulated nodes, or may be."""
+        return bool(self.simulated or self.pools.pools)
+
+    def drivers_of_pool(self, name: str) -> tuple[str, ...]:
+        """Which kinds of drivers run on the nodes of a pool."""
+        pool = next((each for each in self.pools.pools if each.name == name), None)
+        return tuple(pool.nodes(name).resolved()[1].kinds.values()) if pool is not None else ()
+
+    def write_pools(self, folder: Path) -> Path:
+        """A file for `allot node --pools`."""
+        path = folder / _POOLS
+        path.write_bytes(msgspec.json.encode(self.pools))
+        return path
 
     @property
     def all_names(self) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from allot.autoscaler.provider import POOL_LABEL
 from allot.cli.data_dir import ADMIN_KUBECONFIG
 from allot.cli.gates import gates_text
 from allot.cli.output import talk
@@ -24,6 +25,7 @@ from allot.cli.server_options import ServerOptions, make_data_dir
 from allot.cli.serving import serving
 from allot.cli.up import etcd_child
 from allot.cli.up.banner import announce
+from allot.cli.up.cloud import autoscaler_arguments
 from allot.cli.up.containers_left import end_containers, node_folder
 from allot.cli.up.driver_pods import DriverPods
 from allot.cli.up.instance import Instance, InstanceState, Part
@@ -42,8 +44,9 @@ from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.service_network import start_services
 from allot.core.model.core_v1 import Node
+from allot.core.model.kai_words import SCHEDULER as KAI_SCHEDULER
 from allot.core.model.resource_v1 import DeviceClass
-from allot.core.scheduling import DIALECTS
+from allot.core.scheduling import DIALECTS, Settings
 from allot.core.workloads import folder_volumes, volume_binding
 from allot.devices.simulation import driver_pod_name
 from allot.node.registration import POD_NETWORK as POD_NETWORK_CONDITION
@@ -53,6 +56,7 @@ from allot.node.static_pods import NodeFacts, PartState, StaticPod
 from allot.process.children import Child
 from allot.process.clock import Clock, SystemClock
 from allot.process.interpreter import settle
+from allot.process.short_names import short_name
 from allot.process.signals import stop_on_signals
 from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration
 
@@ -60,6 +64,8 @@ _api_log = logging.getLogger("allot.apiserver")
 
 _SIMULATED = "simulated-nodes"
 _LOCAL = "local-node"
+_AUTOSCALER = "cluster-autoscaler"
+_SOCKET_NAME_LENGTH = 20
 _DRIVER_PODS = "pods of drivers"
 
 
@@ -133,6 +139,7 @@ class _Cluster:
         self._own_node: OwnNode | None = None
         self._driver_pods: DriverPods | None = None
         self._network = MadeNetwork()
+        self._sockets = ExitStack()
         self._kubeconfig = options.folder / ADMIN_KUBECONFIG
         self._state = InstanceState(
             pid=os.getpid(),
@@ -163,6 +170,7 @@ class _Cluster:
                 await stop.wait()
             finally:
                 await self._network.close()
+                self._sockets.close()
 
     @asynccontextmanager
     async def _stored(self) -> AsyncIterator[ServerOptions]:
@@ -217,7 +225,7 @@ class _Cluster:
         """That of the pods, if there are nodes whose pods can be in it."""
         options = self._options
         has_processes = options.nodes.local and options.local.runtime == "process"
-        is_wanted = (bool(options.nodes.simulated) or has_processes) and not options.host_commands
+        is_wanted = (options.nodes.are_simulated or has_processes) and not options.host_commands
         self._network = await make_network(options.folder, self._plane.server.url, is_wanted=is_wanted)
         if self._network.kept is not None:
             self._start_child(POD_NETWORK, self._network.kept.command, self._network.kept.handles)
@@ -233,15 +241,21 @@ class _Cluster:
         local = None
         if options.nodes.local:
             local = LocalNode(options.local, node_folder(options.folder, "local"), self._kubeconfig, gates)
+        socket = self._cloud_socket()
         await self._forget_others(kept_nodes(options.folder) or Nodes())
         keep_nodes(options.folder, options.nodes)
-        if options.nodes.simulated:
+        if options.nodes.are_simulated:
             command = [sys.executable, "-m", "allot", "node", "--runtime", "simulated", "--feature-gates", gates]
-            command += ["--nodes", str(options.nodes.write_simulated(options.folder))]
+            if options.nodes.simulated:
+                command += ["--nodes", str(options.nodes.write_simulated(options.folder))]
+            if options.nodes.pools.pools:
+                command += ["--pools", str(options.nodes.write_pools(options.folder)), "--cloud-socket", str(socket)]
             command += ["--root-dir", str(node_folder(options.folder, "simulated"))]
             command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--driver-logs", str(self._logs.folder)]
             command += self._confinement()
             self._start_child(_SIMULATED, [*command, "--address", "127.0.0.1", "--node-ip", "127.0.0.1", "--port", "0"])
+        if options.nodes.pools.pools:
+            self._start_autoscaler(socket, gates)
         drivers = options.nodes.drivers
         if local is not None:
             await self._make_classes(local.device_classes)
@@ -250,8 +264,21 @@ class _Cluster:
                 self._start_child(driver_pod_name(kind, local.name), command)
             drivers[local.name] = tuple(local.drivers())
         if not options.nodes.are_none:
-            self._driver_pods = DriverPods(self._plane, drivers, self._logs.folder, self._driver_state)
+            of_pool = options.nodes.drivers_of_pool
+            self._driver_pods = DriverPods(self._plane, drivers, of_pool, self._logs.folder, self._driver_state)
             self._plane.start(_DRIVER_PODS, self._driver_pods.run)
+
+    def _cloud_socket(self) -> Path:
+        """Where the simulated cloud answers; in a folder of one's own, by a name that is short enough."""
+        folder = self._options.folder.absolute() / "cloud"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return self._sockets.enter_context(short_name(folder, _SOCKET_NAME_LENGTH)) / "cloud.sock"
+
+    def _start_autoscaler(self, socket: Path, gates: str) -> None:
+        options = self._options
+        command = [sys.executable, "-m", "allot", "autoscaler", "--feature-gates", gates, "--no-leader-elect"]
+        command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--port", "-1"]
+        self._start_child(_AUTOSCALER, [*command, *autoscaler_arguments(options.nodes.pools, options.folder, socket)])
 
     def _confinement(self) -> list[str]:
         """What agents are told of the machine that is not for pods."""
@@ -277,6 +304,11 @@ class _Cluster:
                 await client.delete(name)
             except NotFound:
                 continue
+        pools = {pool.name for pool in self._options.nodes.pools.pools}
+        for node in (await client.list(label_selector=POOL_LABEL)).items:
+            if node.metadata.labels[POOL_LABEL] not in pools:
+                with suppress(NotFound):
+                    await client.delete(node.metadata.name)
 
     async def _make_classes(self, classes: Sequence[DeviceClass]) -> None:
         client = self._plane.client().typed(DeviceClass)
@@ -363,4 +395,9 @@ def _store_of(options: UpOptions) -> str:
 def _all_names() -> SchedulerConfiguration:
     """The scheduler serves the names of those whose pod groups it reads, too, so that their manifests work unchanged."""
     names = (DEFAULT_SCHEDULER, *(dialect.scheduler for dialect in DIALECTS))
-    return SchedulerConfiguration(profiles=tuple(Profile(scheduler_name=name) for name in names))
+    # Groups of KAI's pods are made by a controller.
+    grouped = Settings(awaits_groups=True)
+    profiles = (
+        Profile(scheduler_name=name, settings=grouped if name == KAI_SCHEDULER else Settings()) for name in names
+    )
+    return SchedulerConfiguration(profiles=tuple(profiles))

@@ -26,6 +26,7 @@ from allot.core.model import (
 from allot.core.model.codec import decode_served, without_managed_fields
 from allot.core.model.compute_domains import ComputeDomain
 from allot.core.model.convert import to_hub
+from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.meta import APIStruct
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
@@ -89,6 +90,17 @@ def _queue(group: str, version: str, type_: type[APIStruct]) -> SnapshotKind:
     return SnapshotKind(group=group, versions=(version,), name="Queue", plural="queues", namespaced=False, type=type_)
 
 
+def _kueue(name: str, type_: type[APIStruct], *, namespaced: bool = True) -> SnapshotKind:
+    return SnapshotKind(
+        group="kueue.x-k8s.io",
+        versions=("v1beta2", "v1beta1"),
+        name=name,
+        plural=f"{name.lower()}s",
+        namespaced=namespaced,
+        type=type_,
+    )
+
+
 KINDS: tuple[SnapshotKind, ...] = (
     _typed(core_v1.Namespace),
     _typed(core_v1.Node, required=True),
@@ -105,6 +117,14 @@ KINDS: tuple[SnapshotKind, ...] = (
     *(_foreign(dialect) for dialect in DIALECTS),
     _queue(KAI_GROUP, "v2", KaiQueue),
     _queue(VOLCANO_GROUP, "v1beta1", VolcanoQueue),
+    SnapshotKind(
+        group=KAI_TOPOLOGY,
+        versions=("v1alpha1",),
+        name="Topology",
+        plural="topologies",
+        namespaced=False,
+        type=KaiTopology,
+    ),
     _plain(compute_domains.GROUP, compute_domains.PLURAL, ComputeDomain, versions=(compute_domains.VERSION,)),
     _plain("", "persistentvolumeclaims", core_v1.PersistentVolumeClaim),
     _plain("", "persistentvolumes", core_v1.PersistentVolume, namespaced=False),
@@ -122,14 +142,9 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
     _plain("", "events", observed_v1.Event),
-    SnapshotKind(
-        group="kueue.x-k8s.io",
-        versions=("v1beta2", "v1beta1"),
-        name="Workload",
-        plural="workloads",
-        namespaced=True,
-        type=observed_v1.KueueWorkload,
-    ),
+    _kueue("Workload", observed_v1.KueueWorkload),
+    _kueue("LocalQueue", observed_v1.LocalQueue),
+    _kueue("ClusterQueue", observed_v1.ClusterQueue, namespaced=False),
 )
 
 _EVENTS_GROUP = "events.k8s.io"

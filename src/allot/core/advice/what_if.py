@@ -101,7 +101,10 @@ class WhatIfCluster:
     def group_named(self, namespace: str, name: str) -> PodGroup | None:
         """A group by its name, one of scheduling.k8s.io before others."""
         groups = self.cluster.groups
-        keys = (name, *(f"{dialect.api_group}:{name}" for dialect in DIALECTS))
+        foreign = [f"{dialect.api_group}:{name}" for dialect in DIALECTS]
+        # Of a group in parts, the first stands for all: they are decided together.
+        parts = [f"{key}:{part}" for key in foreign for part in sorted(self.cluster.membership.parts(namespace, key))]
+        keys = (name, *foreign, *parts)
         return next((groups[namespace, key] for key in keys if (namespace, key) in groups), None)
 
     def has_pods_in(self, namespace: str) -> bool:

@@ -58,6 +58,7 @@ KINDS: Mapping[tuple[str, str], Attention] = {
     (_APPS, "DaemonSet"): _by("daemonset-controller"),
     (_BATCH, "Job"): _by("job-controller"),
     (_BATCH, "CronJob"): _by("cronjob-controller", "job-controller"),
+    ("batch.volcano.sh", "Job"): _by("volcano-job-controller"),
     ("autoscaling", "HorizontalPodAutoscaler"): _by("horizontal-pod-autoscaler-controller"),
     ("policy", "PodDisruptionBudget"): _by("disruption-controller"),
     ("", "PersistentVolumeClaim"): _by("persistentvolume-binder-controller"),
@@ -123,6 +124,63 @@ _HOLDERS: Mapping[str, frozenset[str]] = {
     "kube-scheduler": frozenset((SCHEDULER,)),
     "cloud-controller-manager": frozenset((LOAD_BALANCERS,)),
 }
+
+
+_KAI, _VOLCANO, _VOLCANO_JOBS = "scheduling.run.ai", "scheduling.volcano.sh", "batch.volcano.sh"
+_OLD_KAI = "KAI no longer has it either"
+# Fields of other schedulers' kinds that nobody acts on, by path; `[]`: of any item. What is said of each.
+UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
+    (_KAI, "PodGroup"): {
+        "spec.markUnschedulable": "pods always say why they wait",
+        "spec.parallelism": _OLD_KAI,
+        "spec.completions": _OLD_KAI,
+        "spec.backoffLimit": _OLD_KAI,
+    },
+    (_VOLCANO, "PodGroup"): {
+        "spec.networkTopology": "allot knows topologies of KAI and Kubernetes only",
+        "spec.subGroupPolicy": "minimums of parts are read from spec.minTaskMember",
+    },
+    (_VOLCANO_JOBS, "Job"): {
+        "spec.volumes": "volumes are those of the tasks' templates",
+        "spec.networkTopology": "allot knows topologies of KAI and Kubernetes only",
+        "spec.runningEstimate": "nothing is planned by how long jobs run",
+        "spec.policies[].timeout": "policies act at once",
+        "spec.tasks[].policies[].timeout": "policies act at once",
+        "spec.tasks[].dependsOn": "all tasks start together",
+        "spec.tasks[].partitionPolicy": "minimums of parts are those of tasks",
+        "spec.tasks[].topologyPolicy": "containers get CPUs as their node gives them",
+        "spec.tasks[].maxRetry": "spec.maxRetry counts for the whole job",
+        **{
+            f"spec.plugins.{name}": "of the plugins, svc and env are known"
+            for name in ("ssh", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
+        },
+    },
+    (_VOLCANO, "Queue"): {
+        "spec.affinity": "allot places the pods of all queues on all nodes",
+        "spec.dequeueStrategy": "a unit that does not fit never keeps others from being tried",
+        "spec.extendClusters": "allot knows one cluster",
+        "spec.type": "allot knows one type of queue",
+    },
+}
+
+
+def unread_fields(group: str, kind: str, object_: Object) -> list[str]:
+    """What is said of fields of an object that nobody acts on."""
+    return [
+        f"nothing acts on {path} of this {kind}: {why}"
+        for path, why in UNREAD.get((group, kind), {}).items()
+        if _has(object_, path.split("."))
+    ]
+
+
+def _has(value: Any, path: list[str]) -> bool:
+    for number, name in enumerate(path):
+        if not isinstance(value, Mapping):
+            return False
+        value = value.get(name.removesuffix("[]"))
+        if name.endswith("[]"):
+            return isinstance(value, list) and any(_has(each, path[number + 1 :]) for each in value)
+    return value is not None
 
 
 def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: FeatureGates) -> str:

@@ -5,12 +5,13 @@ Pending until there are enough pods, then Scheduling, Running, Finished or Faile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allot.core.lifecycle.actions import Action, Patch, PatchType, Resource
 from allot.core.model.core_v1 import Pod
 from allot.core.model.foreign_groups import COSCHEDULING, CoschedulingPodGroup
+from allot.core.model.meta import ObjectMeta
 
 POD_GROUPS = Resource(group=COSCHEDULING, version="v1alpha1", plural="podgroups", kind="PodGroup", namespaced=True)
 _PENDING, _SCHEDULING, _RUNNING, _FINISHED, _FAILED = "Pending", "Scheduling", "Running", "Finished", "Failed"
@@ -18,7 +19,6 @@ _PENDING, _SCHEDULING, _RUNNING, _FINISHED, _FAILED = "Pending", "Scheduling", "
 
 def reconcile_group(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> tuple[Action, ...]:
     """What the group's status has to say. pods: all that name the group."""
-    status = _status(group, pods)
     known = group.status
     was = {
         "phase": known.phase,
@@ -27,13 +27,19 @@ def reconcile_group(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> tuple[A
         "succeeded": known.succeeded,
         "failed": known.failed,
     }
+    return status_patch(POD_GROUPS, group.metadata, was, _status(group, pods))
+
+
+def status_patch(
+    resource: Resource, metadata: ObjectMeta, was: Mapping[str, Any], status: Mapping[str, Any]
+) -> tuple[Action, ...]:
+    """Write what is different in a status."""
     changed = {name: value for name, value in status.items() if was[name] != value}
     if not changed:
         return ()
-    metadata = group.metadata
     return (
         Patch(
-            resource=POD_GROUPS,
+            resource=resource,
             name=metadata.name,
             namespace=metadata.namespace,
             type=PatchType.MERGE,
@@ -45,12 +51,7 @@ def reconcile_group(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> tuple[A
 
 def _status(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> dict[str, Any]:
     minimum, phase = group.spec.min_member, group.status.phase
-    phases = [pod.status.phase for pod in pods]
-    counts = {
-        "running": phases.count("Running"),
-        "succeeded": phases.count("Succeeded"),
-        "failed": phases.count("Failed"),
-    }
+    counts = count_phases(pods)
     if phase in (_FINISHED, _FAILED):
         return {"phase": phase}
     if phase in ("", _PENDING):
@@ -61,6 +62,12 @@ def _status(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> dict[str, Any]:
         found: dict[str, Any] = {"occupiedBy": ",".join(owners)} if owners else {}
         return {**found, "phase": _later(minimum, counts, len(pods)), **counts}
     return {"phase": _later(minimum, counts, len(pods)), **counts}
+
+
+def count_phases(pods: Sequence[Pod]) -> dict[str, int]:
+    """How many pods run, succeeded and failed."""
+    phases = [pod.status.phase for pod in pods]
+    return {phase.lower(): phases.count(phase) for phase in ("Running", "Succeeded", "Failed")}
 
 
 def _later(minimum: int, counts: dict[str, int], pods: int) -> str:

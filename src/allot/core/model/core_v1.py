@@ -245,10 +245,19 @@ class RBDVolumeSource(PartialStruct, frozen=True, kw_only=True):
     read_only: bool = False
 
 
+class NodeLocalSource(PartialStruct, frozen=True, kw_only=True):
+    """Files that are on the node."""
+
+    medium: str = ""
+
+
 class Volume(PartialStruct, frozen=True, kw_only=True):
-    """A volume of a pod; only sources that matter for the choice of a node are named."""
+    """A volume of a pod; only sources that matter for the choice of a node, or that are lost with it, are named."""
 
     name: str = ""
+    # Of these only whether they are there, and of the first whether it is memory.
+    empty_dir: NodeLocalSource | None = None
+    host_path: NodeLocalSource | None = None
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
     image: ImageVolumeSource | None = None
@@ -325,7 +334,9 @@ class ContainerStateWaiting(APIStruct, frozen=True, kw_only=True):
 
 
 class ContainerStateRunning(PartialStruct, frozen=True, kw_only=True):
-    """That a container runs; since when is not named here."""
+    """That a container runs."""
+
+    started_at: Time | None = None
 
 
 class ContainerStateTerminated(PartialStruct, frozen=True, kw_only=True):
@@ -456,6 +467,8 @@ class NodeSpec(PartialStruct, frozen=True, kw_only=True):
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
+    # What a cloud calls the machine.
+    provider_id: str = msgspec.field(default="", name="providerID")
 
 
 class NodeCondition(APIStruct, frozen=True, kw_only=True):

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from allot.core.model.meta import EMPTY, Int32, ObjectMeta, PartialStruct, Time
 from allot.core.quantity import Quantity
 
 COSCHEDULING = "scheduling.x-k8s.io"
 VOLCANO = "scheduling.volcano.sh"
 KAI = "scheduling.run.ai"
+KAI_TOPOLOGY = "kai.scheduler"
+KUEUE = "kueue.x-k8s.io"
 
 
 class CoschedulingSpec(PartialStruct, frozen=True, kw_only=True):
@@ -45,8 +49,31 @@ class VolcanoSpec(PartialStruct, frozen=True, kw_only=True):
 
     min_member: Int32 = 0
     min_resources: Mapping[str, Quantity] = EMPTY
+    # By the name of a task, which pods have as an annotation.
+    min_task_member: Mapping[str, Int32] = EMPTY
     queue: str = ""
     priority_class_name: str = ""
+
+
+class VolcanoCondition(PartialStruct, frozen=True, kw_only=True):
+    """Scheduled or Unschedulable."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    transition_id: str = msgspec.field(default="", name="transitionID")
+    last_transition_time: Time | None = None
+
+
+class VolcanoStatus(PartialStruct, frozen=True, kw_only=True):
+    """How far a group has come."""
+
+    phase: str = ""
+    conditions: tuple[VolcanoCondition, ...] = ()
+    running: Int32 = 0
+    succeeded: Int32 = 0
+    failed: Int32 = 0
 
 
 class VolcanoPodGroup(PartialStruct, frozen=True, kw_only=True):
@@ -54,6 +81,7 @@ class VolcanoPodGroup(PartialStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VolcanoSpec = VolcanoSpec()
+    status: VolcanoStatus = VolcanoStatus()
 
 
 class KaiTopologyConstraint(PartialStruct, frozen=True, kw_only=True):
@@ -64,14 +92,64 @@ class KaiTopologyConstraint(PartialStruct, frozen=True, kw_only=True):
     preferred_topology_level: str = ""
 
 
+class KaiSubGroup(PartialStruct, frozen=True, kw_only=True):
+    """A part of a group: of pods, or of other parts that name it as their parent."""
+
+    name: str = ""
+    parent: str | None = None
+    min_member: Int32 | None = None
+    min_sub_group: Int32 | None = None
+    topology_constraint: KaiTopologyConstraint | None = None
+
+
 class KaiSpec(PartialStruct, frozen=True, kw_only=True):
     """How many pods start together, in which queue, near to each other or not."""
 
     min_member: Int32 | None = None
+    min_sub_group: Int32 | None = None
+    sub_groups: tuple[KaiSubGroup, ...] = ()
     queue: str = ""
     priority_class_name: str = ""
     preemptibility: str = ""
     topology_constraint: KaiTopologyConstraint | None = None
+    # Go's durations.
+    preemption_delay: str = ""
+    staleness_grace_period: str = ""
+
+
+class KaiReason(PartialStruct, frozen=True, kw_only=True):
+    """One of the reasons why a group waits."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class KaiSchedulingCondition(PartialStruct, frozen=True, kw_only=True):
+    """Whether a group can be scheduled on the nodes of a pool."""
+
+    type: str = ""
+    node_pool: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    reasons: tuple[KaiReason, ...] = ()
+    transition_id: str = msgspec.field(default="", name="transitionID")
+    last_transition_time: Time | None = None
+
+
+class KaiResourcesStatus(PartialStruct, frozen=True, kw_only=True):
+    """What the pods of a group or queue ask for and have."""
+
+    allocated: Mapping[str, Quantity] = EMPTY
+    allocated_non_preemptible: Mapping[str, Quantity] = EMPTY
+    requested: Mapping[str, Quantity] = EMPTY
+
+
+class KaiStatus(PartialStruct, frozen=True, kw_only=True):
+    """How far a group has come."""
+
+    scheduling_conditions: tuple[KaiSchedulingCondition, ...] = ()
+    resources_status: KaiResourcesStatus = KaiResourcesStatus()
 
 
 class KaiPodGroup(PartialStruct, frozen=True, kw_only=True):
@@ -79,3 +157,24 @@ class KaiPodGroup(PartialStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: KaiSpec = KaiSpec()
+    status: KaiStatus = KaiStatus()
+
+
+class KaiTopologyLevel(PartialStruct, frozen=True, kw_only=True):
+    """A node label; alias: another name for it in constraints."""
+
+    node_label: str = ""
+    alias: str = ""
+
+
+class KaiTopologySpec(PartialStruct, frozen=True, kw_only=True):
+    """The levels of a cluster, the outermost first."""
+
+    levels: tuple[KaiTopologyLevel, ...] = ()
+
+
+class KaiTopology(PartialStruct, frozen=True, kw_only=True):
+    """Topology of kai.scheduler/v1alpha1, which was derived from that of kueue.x-k8s.io."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: KaiTopologySpec = KaiTopologySpec()

@@ -101,6 +101,7 @@ class HorizontalPodAutoscalerCondition(PartialStruct, frozen=True, kw_only=True)
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class HorizontalPodAutoscalerStatus(PartialStruct, frozen=True, kw_only=True):
@@ -132,6 +133,65 @@ class KueueWorkloadStatus(PartialStruct, frozen=True, kw_only=True):
     """How far a workload has come."""
 
     conditions: tuple[Condition, ...] = ()
+
+
+class LocalQueueSpec(PartialStruct, frozen=True, kw_only=True):
+    """Where the workloads of a namespace go."""
+
+    cluster_queue: str = ""
+    stop_policy: str = ""
+
+
+class QueueStatus(PartialStruct, frozen=True, kw_only=True):
+    """Whether a queue is active."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class LocalQueue(PartialStruct, frozen=True, kw_only=True):
+    """kueue.x-k8s.io's queue of a namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LocalQueueSpec = LocalQueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+class FlavorResource(PartialStruct, frozen=True, kw_only=True):
+    """How much of a resource a queue has in one flavor."""
+
+    name: str = ""
+    nominal_quota: Quantity = Quantity.ZERO
+
+
+class FlavorQuotas(PartialStruct, frozen=True, kw_only=True):
+    """A flavor and its resources."""
+
+    name: str = ""
+    resources: tuple[FlavorResource, ...] = ()
+
+
+class ResourceGroup(PartialStruct, frozen=True, kw_only=True):
+    """Resources that are admitted in the same flavors."""
+
+    covered_resources: tuple[str, ...] = ()
+    flavors: tuple[FlavorQuotas, ...] = ()
+
+
+class ClusterQueueSpec(PartialStruct, frozen=True, kw_only=True):
+    """What a queue may admit. It borrows from the others of its cohort."""
+
+    resource_groups: tuple[ResourceGroup, ...] = ()
+    stop_policy: str = ""
+    cohort: str = ""
+    cohort_name: str = ""
+
+
+class ClusterQueue(PartialStruct, frozen=True, kw_only=True):
+    """kueue.x-k8s.io's queue with a quota."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClusterQueueSpec = ClusterQueueSpec()
+    status: QueueStatus = QueueStatus()
 
 
 class KueueWorkload(PartialStruct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from allot.core.model.containers_v1 import ObjectFieldSelector, ResourceFieldSelector
-from allot.core.model.core_v1 import Volume
+from allot.core.model.core_v1 import NodeLocalSource, Volume
 from allot.core.model.meta import Int32, Int64, PartialStruct
 from allot.core.quantity import Quantity
 
@@ -18,14 +18,13 @@ class KeyToPath(PartialStruct, frozen=True, kw_only=True):
     mode: Int32 | None = None
 
 
-class EmptyDirVolumeSource(PartialStruct, frozen=True, kw_only=True):
+class EmptyDirVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
     """A folder that lives as long as the pod."""
 
-    medium: str = ""
     size_limit: Quantity | None = None
 
 
-class HostPathVolumeSource(PartialStruct, frozen=True, kw_only=True):
+class HostPathVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
     """A file or folder of the node."""
 
     path: str = ""

@@ -44,7 +44,7 @@ from allot.core.scheduling.queueing.queue_order import PRIORITY_SORT, QUEUE_ORDE
 from allot.core.scheduling.queues.amounts import UNLIMITED, Amounts
 from allot.core.scheduling.queues.book import PREEMPTIBILITY_LABEL, QUEUE_LABEL, VOLCANO_QUEUE
 from allot.core.scheduling.queues.decisions import Look
-from allot.core.scheduling.queues.dialects import QUEUE_KINDS, seconds
+from allot.core.scheduling.queues.dialects import QUEUE_KINDS
 from allot.core.scheduling.queues.jobs import Job, Task, asked
 from allot.core.scheduling.queues.limits import (
     OVER_LIMIT,
@@ -60,6 +60,7 @@ from allot.core.scheduling.queues.rounds import Started
 from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, RECLAIM, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, HOSTNAME, Policy, Settings, device_policy, under
 from allot.core.scheduling.status import Status, Verdict
+from allot.core.scheduling.supposing import Supposing, put_into_force
 
 __all__ = (
     "BINDING_TIMEOUT_SECONDS",
@@ -129,6 +130,7 @@ __all__ = (
     "Spread",
     "Started",
     "Status",
+    "Supposing",
     "Takeover",
     "Task",
     "TopologyTerms",
@@ -159,8 +161,8 @@ __all__ = (
     "one_of_class",
     "over_limit",
     "preempt",
+    "put_into_force",
     "refusal_text",
-    "seconds",
     "spreads_of",
     "static_refusal",
     "topology_key",

@@ -7,10 +7,11 @@ back. Nothing else changes it: a decision that has to try something out does so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 from allot.core.model import core_v1, policy_v1
+from allot.core.model.foreign_groups import KaiTopologyLevel
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.devices.device_fit import Devices, Leftover
 from allot.core.scheduling.groups.dialects import Membership, group_key
@@ -49,10 +50,15 @@ class Cluster:
         # By namespace and key (`groups.dialects.group_key`).
         self.groups: dict[tuple[str, str], PodGroup] = {}
         self.forest = Forest()
+        # Levels of other schedulers' Topologies, the outermost first, by name; and the values of priority classes, which their groups name.
+        self.topologies: dict[str, tuple[KaiTopologyLevel, ...]] = {}
+        self.priority_classes: dict[str, int] = {}
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
         # Those of them, by key, for whom the node is kept from everybody, however important.
         self.kept: set[str] = set()
+        # So often has a promise been made or broken.
+        self.promises = 0
         # How many of these pods have a priority; and those that are on their way out, by key.
         self.priorities: dict[int, int] = {}
         self.leaving: dict[str, PodInfo] = {}
@@ -170,11 +176,18 @@ class Cluster:
         info = PodInfo(pod, self.profiles.of(pod), node, extra)
         if known is not None:
             self._assumed.discard(key)
-            if info.counts_as(known):
+            if info.counts_as(known) and self._is_same_group(known.pod, pod):
                 known.pod = pod
                 return
             self._drop(known)
         self._count(info)
+
+    def _is_same_group(self, before: core_v1.Pod, after: core_v1.Pod) -> bool:
+        """Groups of other dialects are named by labels and annotations, which may change."""
+        old, new = before.metadata, after.metadata
+        if old.annotations == new.annotations and old.labels == new.labels:
+            return True
+        return self.membership.of(before) == self.membership.of(after)
 
     def delete_pod(self, pod: core_v1.Pod) -> None:
         """A pod is gone."""
@@ -244,11 +257,13 @@ class Cluster:
         node = pod.status.nominated_node_name if pod is not None and not pod.spec.node_name else ""
         before = self._nominations.get(key, "")
         if before and before != node:
+            self.promises += 1
             pods = self.nominated[before]
             del pods[key], self._nominations[key]
             if not pods:
                 del self.nominated[before]
         if node and pod is not None:
+            self.promises += 1
             self.nominated.setdefault(node, {})[key] = pod
             self._nominations[key] = node
 
@@ -348,6 +363,24 @@ class Cluster:
         """A pod group is gone."""
         self.forest.delete(group)
         self.groups.pop((group.metadata.namespace, group_key(group)), None)
+
+    @contextmanager
+    def regrouping(self, keys: Iterable[str]) -> Iterator[None]:
+        """While it is changed which groups these pods belong to."""
+        pods = [self.pods[key] for key in keys if key in self.pods]
+        assumed = self._assumed & {pod.key for pod in pods}
+        for pod in pods:
+            self._drop(pod)
+        try:
+            yield
+        finally:
+            for pod in pods:
+                self._count(pod)
+            self._assumed |= assumed
+
+    def member_keys(self, namespace: str, key: str) -> tuple[str, ...]:
+        """The keys of the pods of a group that have a node."""
+        return tuple(self._members.get((namespace, key), ()))
 
     def members(self, group: PodGroup) -> list[PodInfo]:
         """The pods of a group that have a node."""

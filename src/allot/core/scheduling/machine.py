@@ -26,8 +26,10 @@ from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Pod
+from allot.core.model.foreign_groups import KaiTopology
+from allot.core.model.kai_words import SKIP_GROUPER
 from allot.core.model.meta import APIStruct
-from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup, PriorityClass
 from allot.core.quantity import Quantity
 from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
@@ -35,8 +37,18 @@ from allot.core.scheduling.decide import decide
 from allot.core.scheduling.devices.binding_conditions import BINDING_TIMEOUT_SECONDS
 from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.failure import Failure
-from allot.core.scheduling.groups.dialects import DIALECTS, Dialect, ForeignGroup, Membership, dialect_of, group_key
+from allot.core.scheduling.groups.dialects import (
+    DIALECTS,
+    AnyForeign,
+    Dialect,
+    ForeignGroup,
+    ForeignTree,
+    Membership,
+    dialect_of,
+    group_key,
+)
 from allot.core.scheduling.groups.forest import AnyGroup, Tree, key_of
+from allot.core.scheduling.groups.parts import has_minimum, turn_of
 from allot.core.scheduling.groups.shape import minimum_of, was_scheduled
 from allot.core.scheduling.groups.tree_search import Goal
 from allot.core.scheduling.intake import Change, Kind, kinds
@@ -148,7 +160,7 @@ class Machine:
         self.membership = Membership(uses_pod_groups="GenericWorkload" in gates)
         self.cluster = Cluster(self.claims, self.membership)
         self.claims.listen(self.cluster.device_changes.add)
-        self.gates = Gates(self.claims, self.cluster)
+        self.gates = Gates(self.claims, self.cluster, self._awaits_group)
         # Teams' queues: who is in which, and what that costs.
         self.book = QueueBook(self.cluster, self.claims)
         self._room = Room(self.cluster, self.book)
@@ -181,6 +193,8 @@ class Machine:
             self._handlers[kind_of_queue] = self._queue_handler(read)
         for dialect in DIALECTS:
             self._handlers[dialect.type] = self._foreign_handler(dialect)
+        self._handlers[KaiTopology] = self._topology_changed
+        self._handlers[PriorityClass] = self._priority_class_changed
 
     # --- changes ---
 
@@ -335,6 +349,13 @@ class Machine:
         # A pod that is bound already, as far as we know: the watch is a little behind.
         if self.cluster.is_assumed(new) and self.queue.place(key) is None:
             return _NOTHING
+        if (
+            old is not None
+            and old.metadata is not new.metadata
+            and self.membership.key(old) != self.membership.key(new)
+        ):
+            # It was told its group.
+            self.queue.delete_pod(key, now)
         self.queue.put_pod(new, now)
         applied = _WAKES
         if promised not in ("", new.status.nominated_node_name):
@@ -378,24 +399,90 @@ class Machine:
         """What is done with the groups of another scheduler: the same as with others, once they are read."""
 
         def handle(change: Change, now: float) -> Applied:
-            old = dialect.read(change.old) if change.old is not None else None
-            if change.new is None:
-                assert old is not None, "a change has an object"
-                self.cluster.delete_group(old)
-                self.queue.delete_group(group_name_of(old), now)
+            old = dialect.read(change.old) if change.old is not None else ()
+            new = dialect.read(change.new) if change.new is not None else ()
+            if old and new and _is_same(old, new):
+                for group in new:
+                    if isinstance(group, ForeignGroup):
+                        self.cluster.put_group(group)
                 return _NOTHING
-            new = dialect.read(change.new)
-            self.cluster.put_group(new)
-            if old is not None and old.spec == new.spec and old.min_resources == new.min_resources:
-                return _NOTHING
-            self.queue.put_group(new, now)
-            return _WAKES
+            namespace, whole = (new or old)[0].metadata.namespace, group_key((new or old)[0])
+            members = self._members_of(namespace, whole)
+            parts = frozenset(group.part for group in new if isinstance(group, ForeignGroup) and group.part)
+            with self.cluster.regrouping(members):
+                self.membership.divide(namespace, whole, parts)
+            places = {group_key(group): (type(group), group.parent) for group in new}
+            for group in reversed(old):
+                if places.get(group_key(group)) != (type(group), group.parent):
+                    self._forget_group(group, now)
+            for group in new:
+                if isinstance(group, ForeignGroup):
+                    self.cluster.put_group(group)
+                    self.queue.put_group(group, now)
+                else:
+                    self.queue.put_tree(group, now)
+            if self.book:
+                # Its queue, and whether it can be made to leave, may have changed.
+                self.book.refresh([self.cluster.pods[key].pod for key in members if key in self.cluster.pods])
+            return _WAKES if new else _NOTHING
 
         return handle
 
-    def serve(self, api_group: str) -> None:
-        """Pods may name groups of another scheduler, whose kind is of this API group; called before there are any pods."""
-        self.membership.serve(api_group)
+    def _awaits_group(self, pod: Pod) -> bool:
+        """Whether a controller is going to make a group for a pod that names none."""
+        settings = self._settings(pod.spec.scheduler_name)
+        if settings is None or not settings.awaits_groups or pod.spec.scheduling_group is not None:
+            return False
+        metadata = pod.metadata
+        skips = "true" in (metadata.labels.get(SKIP_GROUPER), metadata.annotations.get(SKIP_GROUPER))
+        return not skips and any(
+            dialect.scheduler == pod.spec.scheduler_name and self.membership.serves(dialect.api_group)
+            for dialect in DIALECTS
+        )
+
+    def _members_of(self, namespace: str, whole: str) -> tuple[str, ...]:
+        parts = sorted(self.membership.parts(namespace, whole))
+        keys = (whole, *(f"{whole}:{part}" for part in parts))
+        return tuple(member for key in keys for member in self.cluster.member_keys(namespace, key))
+
+    def _forget_group(self, group: AnyForeign, now: float) -> None:
+        if isinstance(group, ForeignGroup):
+            self.cluster.delete_group(group)
+            self.queue.delete_group(group_name_of(group), now)
+        else:
+            self.queue.delete_tree(group, now)
+
+    def _topology_changed(self, change: Change, now: float) -> Applied:
+        new: KaiTopology | None = change.new
+        name = (new if new is not None else change.old).metadata.name
+        if new is None:
+            self.cluster.topologies.pop(name, None)
+            return _NOTHING
+        self.cluster.topologies[name] = new.spec.levels
+        return self._tell(ClusterEvent(resource=EventResource.TOPOLOGY, key=name, old=change.old, new=new), now, _WAKES)
+
+    def _priority_class_changed(self, change: Change, now: float) -> Applied:  # noqa: ARG002
+        new: PriorityClass | None = change.new
+        if new is None:
+            self.cluster.priority_classes.pop(change.old.metadata.name, None)
+        else:
+            self.cluster.priority_classes[new.metadata.name] = new.value
+        return _NOTHING
+
+    def serve(self, api_group: str, now: float = 0.0) -> None:
+        """Pods may name groups of another scheduler from now on, whose kind is of this API group."""
+        if self.membership.serves(api_group):
+            return
+        named = [
+            info.key
+            for dialect in DIALECTS
+            if dialect.api_group == api_group
+            for info in self.cluster.pods.values()
+            if dialect.name_in(info.pod)
+        ]
+        with self.cluster.regrouping(named):
+            self.membership.serve(api_group)
+        self.queue.regroup(now)
 
     def _tell(self, event: ClusterEvent, now: float, otherwise: Applied = _NOTHING) -> Applied:
         units = self.queue.tell(event, now)
@@ -421,8 +508,9 @@ class Machine:
             # Placed pods cannot lack what a gate asks for, so only others are looked at again.
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
-                if held:
-                    self.queue.limit(taken.key, now + _grace_s(taken.unit))
+                grace_s = _grace_s(taken.unit)
+                if held and grace_s is not None:
+                    self.queue.limit(taken.key, now + grace_s)
                 return decision
 
     def _held_by_half(self, unit: Unit, decision: Decision) -> list[PodInfo]:
@@ -432,13 +520,20 @@ class Machine:
         settings = self._settings(unit.pods[0].spec.scheduler_name)
         if group is None or decision.placements or not decision.refusals or settings is None or not settings.preempts:
             return []
-        # Groups of other dialects do not say that they had their minimum once, but their pods say that they are done.
-        done = self.cluster.finished_count(group) if isinstance(group, ForeignGroup) else 0
-        if was_scheduled(group) or self.has_minimum(group, done):
-            return []
         tree = unit.tree if unit.tree is not None else Tree(key_of(group), group)
+        if was_scheduled(group) or _grace_s(unit) is None or self._has_or_had_minimum(tree):
+            return []
         members = [member for _, leaf in tree.leaves() for member in self.cluster.members(leaf)]
         return [member for member in members if not member.is_terminating]
+
+    def _has_or_had_minimum(self, tree: Tree) -> bool:
+        """Whether a group has what it needs. Groups of other dialects do not say that they had it once, but their pods say that they are
+        done."""
+        if isinstance(tree.group, ForeignTree):
+            finished = any(self.cluster.finished_count(leaf) for _, leaf in tree.leaves())
+            return finished or has_minimum(self.cluster, tree)
+        done = self.cluster.finished_count(tree.group) if isinstance(tree.group, ForeignGroup) else 0
+        return self.has_minimum(tree.group, done)
 
     def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
         unit = taken.unit
@@ -453,10 +548,16 @@ class Machine:
             raise DecisionFailed(taken.key, decision) from error
 
     def _decided(self, unit: Unit, settings: Settings, seconds: float) -> Decision:
+        turn = turn_of(self.cluster, unit)
+        if not turn.unit.pods:
+            return turn.told(Decision())
+        return turn.told(self._decided_in_turn(turn.unit, settings, seconds))
+
+    def _decided_in_turn(self, unit: Unit, settings: Settings, seconds: float) -> Decision:
         if not self.book:
             return decide(self.cluster, unit, settings, seconds)
         decisions = self._room.decisions
-        found = decisions.decide(unit, settings, lambda unit, settings: decide(self.cluster, unit, settings, seconds))
+        found = decisions.decide(unit, settings, seconds)
         if found.refusals and self.book.queue_of(unit.pods[0]):
             self._room.wanted()
         return found
@@ -477,6 +578,9 @@ class Machine:
     def _put_into_force(self, taken: Attempt, decision: Decision, now: float) -> None:
         for placement in decision.placements:
             self.cluster.assume(placement)
+            if self.book and placement.claims:
+                # What it has got may be more than the least that it asked for.
+                self.book.refresh((placement.pod,))
             promised = self.cluster.promised_to(placement.pod)
             if promised not in ("", placement.node):
                 self._break_promise(placement.pod, promised, now)
@@ -562,6 +666,10 @@ class Machine:
         """Pods that have been held back for longer than their users can be expected to know; each told once."""
         return self.queue.long_gated(now, grace_s)
 
+    def waiting(self) -> list[Unit]:
+        """All that wants a place and is not held back, the most important first, then the oldest."""
+        return [unit for _, unit in sorted(self.queue.units(), key=_importance)]
+
     def unit_of(self, key: str) -> Unit | None:
         """What would be decided together with a pod, by its key, or for a group (`group_key`); None if it does not wait."""
         found = self.queue.unit_of(key)
@@ -593,11 +701,15 @@ class Machine:
             return Outcome(unit=unit, failure=Failure(status=closed, early=True))
         if unit.is_lone:
             result = attempt(self.cluster, unit.pods[0], None, settings, seconds, among)
+            costly = self._room.decisions.costly(result) if self.book and isinstance(result, Placement) else None
+            if costly is not None:
+                return Outcome(unit=unit, failure=Failure(status=costly, early=True))
             if isinstance(result, Placement):
                 return Outcome(unit=unit, placements=(result,))
             return Outcome(unit=unit, failure=result)
-        decision = decide(self.cluster, unit, settings, seconds)
-        return Outcome(unit=unit, placements=decision.placements, decision=decision)
+        turn = turn_of(self.cluster, unit)
+        decision = decide(self.cluster, turn.unit, settings, seconds) if turn.unit.pods else Decision()
+        return Outcome(unit=unit, placements=decision.placements, decision=turn.told(decision))
 
     def consider_member(
         self, pod: Pod, group: PodGroup, seconds: float, among: Collection[str] | None = None
@@ -655,10 +767,15 @@ class Machine:
         return {name: Quantity.from_nano(nano) for name, nano in amounts.items() if nano}
 
 
-def _grace_s(unit: Unit) -> float:
-    """How long a group may hold what it has while that is too little: where it says how long its pods wait for each other, as long."""
-    group = unit.group
-    return group.timeout_s if isinstance(group, ForeignGroup) and group.timeout_s else STALE_AFTER_S
+def _grace_s(unit: Unit) -> float | None:
+    """How long a group may hold what it has while that is too little: where it says how long, or how long its pods wait for each other, as
+    long; None: for ever."""
+    group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
+    if not isinstance(group, ForeignGroup):
+        return STALE_AFTER_S
+    if group.staleness_s is not None:
+        return group.staleness_s if group.staleness_s >= 0 else None
+    return group.timeout_s or STALE_AFTER_S
 
 
 def _too_late(decision: Decision, unit: Unit) -> Decision:
@@ -694,6 +811,20 @@ def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decisi
     explained = ". ".join(text for text in (first.explanation, said) if text)
     first = msgspec.structs.replace(first, victims=(*first.victims, *victims), explanation=explained)
     return msgspec.structs.replace(decision, refusals=(first, *others))
+
+
+def _is_same(old: Sequence[AnyForeign], new: Sequence[AnyForeign]) -> bool:
+    """Whether groups say the same, whatever their metadata does."""
+    return len(old) == len(new) and all(
+        before == msgspec.structs.replace(after, metadata=before.metadata)
+        for before, after in zip(old, new, strict=True)
+    )
+
+
+def _importance(found: tuple[int, Unit]) -> tuple[int, str, str]:
+    priority, unit = found
+    ages = [(pod.metadata.creation_timestamp or "", name_of(pod)) for pod in unit.pods]
+    return -priority, *min(ages)
 
 
 def _on_node(pod: Pod, node: str) -> Pod:

@@ -91,6 +91,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     # The condition's and event's text as kube-scheduler writes it.
     message: str
+    # A word for programs, where it is not only that there is no room.
+    reason: str = ""
     # What we can say beyond that, in a sentence or two; empty if nothing.
     explanation: str = ""
     # Plugins that refused it: the pod waits for the events that these care about.

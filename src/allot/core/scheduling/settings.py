@@ -96,6 +96,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     topology_placements: bool = False
     # Whether pods of lower priority may be asked to go.
     preempts: bool = True
+    # Whether a controller makes groups for pods that name none, so that they wait for it.
+    awaits_groups: bool = False
 
 
 DEFAULT_SETTINGS = Settings()

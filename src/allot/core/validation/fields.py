@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from allot.core.quantity import Quantity
-from allot.core.quoting import quoted
+from allot.core.quoting import html_escaped, quoted
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -88,16 +88,9 @@ def quote(text: str) -> str:
     return quoted(text)
 
 
-_HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-
-
 def go_json(value: Any) -> str:
     """The value as Go's encoding/json prints it: compact, with the HTML characters escaped."""
-    text = msgspec.json.encode(_encodable(value)).decode()
-    for character, escaped in _HTML.items():
-        if character in text:
-            text = text.replace(character, escaped)
-    return text
+    return html_escaped(msgspec.json.encode(_encodable(value))).decode()
 
 
 def _encodable(value: Any) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 
 from allot.core.model.apps_v1 import CONTROLLER_REVISION_HASH
 from allot.core.model.codec import decode_served
-from allot.core.model.core_v1 import Node, Pod, PodSpec, Toleration
+from allot.core.model.core_v1 import Node, Pod, PodSpec, Taint, Toleration
 from allot.core.model.meta import RawJSON
 from allot.core.selectors import NodeMatcher, SelectorError, node_matcher, tolerates
 from allot.core.workloads.pod_templates import template_value
@@ -50,11 +50,19 @@ class Placement(msgspec.Struct, frozen=True):
             return False, False
         if not self.has_untolerated(node):
             return True, True
-        return False, not self._has_untolerated(node, (_NO_EXECUTE,))
+        return False, not self.untolerated(node, (_NO_EXECUTE,))
 
     def has_untolerated(self, node: Node) -> bool:
         """Whether a taint of a node keeps new pods away."""
-        return self._has_untolerated(node, (_NO_EXECUTE, _NO_SCHEDULE))
+        return bool(self.untolerated(node))
+
+    def untolerated(self, node: Node, effects: tuple[str, ...] = (_NO_EXECUTE, _NO_SCHEDULE)) -> list[Taint]:
+        """The taints of a node with some effects that are not put up with."""
+        return [
+            taint
+            for taint in node.spec.taints
+            if taint.effect in effects and not any(tolerates(one, taint) for one in self.tolerations)
+        ]
 
     def _is_meant(self, node: Node) -> bool:
         labels = node.metadata.labels
@@ -64,12 +72,6 @@ class Placement(msgspec.Struct, frozen=True):
             return self.affinity is None or self.affinity.matches_node(node)
         except SelectorError:
             return False
-
-    def _has_untolerated(self, node: Node, effects: tuple[str, ...]) -> bool:
-        return any(
-            taint.effect in effects and not any(tolerates(one, taint) for one in self.tolerations)
-            for taint in node.spec.taints
-        )
 
 
 def _added(spec: PodSpec) -> list[Toleration]:

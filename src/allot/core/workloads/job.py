@@ -231,7 +231,10 @@ class _Sync:
             flush.append(msgspec.structs.replace(update, on_success=told[0]) if told else update)
         flush += [*_together(map(stop_tracking, untracked)), *told[1:]]
         later = (RequeueAfter(seconds=max(wait_s, 0.0)),) if wait_s is not None and end is None else ()
-        actions = (*flush, *pod_actions) if is_refused else (*pod_actions, *flush)
+        # A job that has succeeded lets go of the pods that still run before it deletes them: a write in between that fails must not
+        # turn them into failures at the next look, which would see that they are being deleted.
+        flushes_first = is_refused or (end is not None and end.is_success)
+        actions = (*flush, *pod_actions) if flushes_first else (*pod_actions, *flush)
         return Synced((*actions, *later), self._backoff)
 
     # --- counting ---

@@ -49,7 +49,7 @@ def test_a_gang_with_one_device_too_few_tells_how_many_could_be_placed() -> None
     found = Explainer(cluster).group("default", "gang")
     assert found.reason is Reason.GANG
     assert "only 3 of the 4 pods that it needs at once can be placed" in found.cause
-    assert "pod default/notebook and 3 of the gang's own pods" in found.cause
+    assert "in use by pod default/notebook, and the gang's other pods take 3 more" in found.cause
     assert found.changes[0].text == "delete pod default/notebook on node n, or wait until it ends"
 
 

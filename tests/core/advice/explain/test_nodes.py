@@ -59,7 +59,9 @@ def test_a_node_selector_that_leads_away_from_the_devices_is_told_with_both_valu
     )
     assert found.reason is Reason.AFFINITY
     assert "does not match the pod's nodeSelector zone=a (it has b)" in found.cause
-    assert found.changes[0].text == "select zone=b instead of zone=a in the pod's nodeSelector"
+    # Another node has the value, so that it is no mistake.
+    assert found.changes[0].text == "drop zone=a from the pod's nodeSelector"
+    assert found.changes[1].text == "select zone=b instead of zone=a in the pod's nodeSelector"
     assert found.changes[0].patches[0].recreate
 
 
@@ -114,7 +116,7 @@ def test_nodes_are_grouped_by_what_is_wrong_with_them() -> None:
         templated("train", asks(count=3)),
     )
     assert [(group.count, group.reasons) for group in found.nodes] == [
-        (4, ("has no devices of class gpu",)),
+        (4, ("publishes no devices of class gpu",)),
         (1, ("2 devices of class gpu: 2 free, 3 needed",)),
     ]
 
@@ -184,7 +186,7 @@ def test_a_pod_that_runs_is_told_where_and_what_other_nodes_would_say() -> None:
     assert found.cause == "default/train runs on node a with device gpu.nvidia.com/a/gpu-0"
     assert {group.nodes: group.reasons for group in found.nodes} == {
         ("b",): ("would fit as well",),
-        ("c",): ("has no devices of class gpu",),
+        ("c",): ("publishes no devices of class gpu",),
     }
 
 
@@ -194,7 +196,7 @@ def test_a_pod_that_fits_is_said_to_fit() -> None:
     assert "would be placed on node a when the scheduler gets to it" in found.cause
 
 
-def test_pods_of_lower_priority_are_named() -> None:
+def test_that_pods_of_lower_priority_have_the_devices_is_said() -> None:
     found = explained(
         node("n"),
         pool("n", gpus(1)),
@@ -203,7 +205,7 @@ def test_pods_of_lower_priority_are_named() -> None:
         running("other", "n", "held"),
         templated("train", asks(), priority=10),
     )
-    assert found.details[-1].startswith("its priority 10 is higher than that of pod default/other on node n")
+    assert found.details[-1].startswith("pods of lower priority than its own, 10, have what it needs")
 
 
 def test_a_scheduler_that_refuses_what_fits_seems_to_lack_a_feature() -> None:

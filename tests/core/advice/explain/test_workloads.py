@@ -146,9 +146,8 @@ def test_pods_that_a_quota_refuses_are_said_so() -> None:
     )
     found = why("deployment", "web", deployment, replica_set)
     assert found.reason is Reason.PODS_NOT_CREATED
-    assert (
-        "has 2 of 3 pods ready because its pods cannot be created" in found.cause and "exceeded quota: q" in found.cause
-    )
+    assert "has 2 of 3 pods ready because ResourceQuota default/q does not allow another pod" in found.cause
+    assert found.changes[0].text == "raise ResourceQuota default/q to pods=3"
 
 
 def test_a_selector_that_does_not_match_its_template_is_named() -> None:
@@ -185,7 +184,8 @@ def test_a_daemon_set_that_no_node_matches_says_why_node_by_node() -> None:
     found = why("ds", "agent", node("a"), tainted, set_of("DaemonSet", "agent", 1, template))
     assert found.reason is Reason.NO_NODE_MATCHES
     assert "1 node (a) without label gpu=yes of its nodeSelector" in found.cause
-    assert "1 node (b) with taint special that it does not tolerate" in found.cause
+    assert "1 node (b) with taint special:NoSchedule that it does not tolerate" in found.cause
+    assert found.changes[0].text == "tolerate taint special:NoSchedule in the template of DaemonSet agent"
 
 
 def test_a_daemon_set_whose_nodes_are_full_names_the_node() -> None:
@@ -201,7 +201,7 @@ def test_a_daemon_set_whose_nodes_are_full_names_the_node() -> None:
     ("condition", "spec", "says"),
     [
         ({"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}, {"backoffLimit": 0}, "backoffLimit is 0"),
-        ({"reason": "DeadlineExceeded", "message": "Job was active longer than specified deadline"}, {"activeDeadlineSeconds": 5}, "activeDeadlineSeconds is 5"),
+        ({"reason": "DeadlineExceeded", "message": "Job was active longer than specified deadline"}, {"activeDeadlineSeconds": 5}, "activeDeadlineSeconds: 5"),
         ({"reason": "PodFailurePolicy", "message": "Container main for pod default/t failed with exit code 42"}, {}, "exit code 42"),
     ],
 )  # fmt: skip
@@ -217,7 +217,7 @@ def test_a_job_that_has_failed_says_how(condition: Object, spec: Object, says: s
     assert found.reason is Reason.JOB_FAILED and condition["reason"] in found.cause
     assert "container main of pod train-x ended with exit code 3" in found.cause
     assert says in " ".join((found.cause, *found.details))
-    assert "kubectl logs -n default train-x" in found.changes[0].text
+    assert any("kubectl logs -n default train-x" in change.text for change in found.changes)
 
 
 def test_jobs_that_are_suspended_complete_or_at_work() -> None:
@@ -377,7 +377,8 @@ def service(target: int | str = 80, selector: Object | None = None) -> Object:
 def test_a_service_says_why_nobody_answers() -> None:
     nobody = why("svc", "web", service(), {**pod("p"), "metadata": meta("p", labels={"app": "wep"})})
     assert nobody.reason is Reason.NO_POD_SELECTED and "app=web" in nobody.cause
-    assert "pods of the namespace have app=wep" in nobody.details
+    assert "(pod p has app=wep)" in nobody.cause
+    assert nobody.changes[0].text == "select app=wep instead of app=web in Service web"
     waiting = {**pod("web-0", nodeSelector={"a": "b"}), "metadata": meta("web-0", labels=LABELS)}
     none_ready = why("svc", "web", node("n"), service(), waiting)
     assert none_ready.reason is Reason.NO_READY_POD and "pod web-0 is pending because" in none_ready.cause

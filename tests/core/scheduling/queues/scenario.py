@@ -3,6 +3,7 @@ that upstream expects, whatever equal nodes are called."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
@@ -18,12 +19,14 @@ from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.claims import Claims
 from allot.core.scheduling.podinfo import PodInfo
 from allot.core.scheduling.queues.amounts import ONE, UNLIMITED
-from allot.core.scheduling.queues.jobs import Job, Part, Task
+from allot.core.scheduling.queues.jobs import Job, Near, Part, Task
 from allot.core.scheduling.queues.model import Queue, Quota
 from allot.core.scheduling.queues.rounds import STALE_AFTER_S, Round, stale
 from allot.core.scheduling.queues.takeover import Takeover
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.settings import Policy, ResourceWeight, Settings, Strategy, Weights
+
+from .symmetry import is_symmetric
 
 GPU = "nvidia.com/gpu"
 SHARE_CLASS = "shared-gpu"
@@ -45,6 +48,7 @@ _PACKING = Settings(
         node_affinity=0,
     ),
     default_spreads=(),
+    topology_placements=True,
 )
 _SPREADING = replace(_PACKING, policy=Policy.SPREAD, strategy=Strategy.LEAST_ALLOCATED)
 _LEAVING = ("Releasing", "StuckInReleasing")
@@ -60,7 +64,7 @@ class Scenario:
     """One case."""
 
     def __init__(self, case: Mapping[str, Any]) -> None:
-        self.case = case
+        self.case = self.first = case
         self.states: dict[str, str] = {}
         self.nodes: dict[str, str] = {}
         self.tasks: dict[str, Task] = {}
@@ -73,16 +77,9 @@ class Scenario:
         self._shares_devices = self._needs_shares()
         self._uids = count()
         self._claims_of: dict[str, list[dict[str, Any]]] = {}
-        self._refuse_what_is_missing()
         self._make()
 
     # --- what is there ---
-
-    def _refuse_what_is_missing(self) -> None:
-        case = self.case
-        for job in case["jobs"]:
-            if "topology" in job or any("topology" in str(group) for group in [job.get("subGroups", "")]):
-                raise Unsupported("topology of a group")
 
     def _needs_shares(self) -> bool:
         """Whether some GPU is used in parts, so that all have to be devices."""
@@ -164,7 +161,10 @@ class Scenario:
     # --- jobs ---
 
     def _make_job(self, row: Mapping[str, Any], number: int) -> None:
-        root = _part(row["subGroups"]) if "subGroups" in row else Part(minimum=row["minMember"])
+        if "subGroups" in row:
+            root = self._part(row["subGroups"])
+        else:
+            root = Part(minimum=row["minMember"], near=self._near(row))
         age = row["ageMinutes"]
         job = Job(
             row["name"],
@@ -182,6 +182,21 @@ class Scenario:
         job.takes_at_s = NOW + row.get("preemptionDelaySeconds", 0) - age * 60
         for index, pod in enumerate(row["pods"]):
             self._make_task(job, row, pod, index)
+
+    def _part(self, row: Mapping[str, Any]) -> Part:
+        leaves = [
+            Part(name=each["name"], minimum=each["minMember"], near=self._near(each)) for each in row.get("podSets", ())
+        ]
+        parts = (*leaves, *(self._part(each) for each in row.get("subGroups", ())))
+        minimum = row.get("minSubGroup", len(parts))
+        return Part(name=row["name"], minimum=minimum, parts=parts, near=self._near(row))
+
+    def _near(self, row: Mapping[str, Any]) -> Near | None:
+        near = row.get("topology")
+        if near is None:
+            return None
+        levels = next(each["levels"] for each in self.case["topologies"] if each["name"] == near["topology"])
+        return Near(tuple(levels), near.get("required", ""), near.get("preferred", ""))
 
     def _make_task(self, job: Job, row: Mapping[str, Any], pod: Mapping[str, Any], index: int) -> None:
         name = f"{job.key}-{index}"
@@ -483,7 +498,8 @@ class Scenario:
         """What is not as expected; empty if all is."""
         expect = self.case["expect"]
         found: list[str] = []
-        pairs: dict[str, str] = {}
+        # Pods that are alike, with the nodes where they should be and are.
+        alike: dict[str, tuple[list[str], list[str]]] = {}
         for row in self.case["jobs"]:
             for index in range(len(row["pods"])):
                 name = f"{row['name']}-{index}"
@@ -494,19 +510,25 @@ class Scenario:
                 if not _is_state(state, wanted["state"]):
                     found.append(f"{name}: {state}, not {wanted['state']}")
                 elif "node" in wanted and state not in ("Pending", "Releasing"):
-                    actual, expected = self.nodes[name], wanted["node"]
-                    if pairs.setdefault(expected, actual) != actual or not self._is_alike(expected, actual):
-                        found.append(f"{name}: on {actual}, not {expected}")
+                    kind = f"{row['name']} {json.dumps([self._first_of(row['name'])[index], wanted['state']], sort_keys=True)}"
+                    expected, actual = alike.setdefault(kind, ([], []))
+                    expected.append(wanted["node"])
+                    actual.append(self.nodes[name])
         most = expect.get("evictionsAtMost")
         if most is not None and self.case["mode"] == "once" and self.evictions > most:
             found.append(f"{self.evictions} evictions, not {most}")
-        if len(set(pairs.values())) != len(pairs):
-            found.append(f"nodes: {pairs}")
+        return found or self._misplaced(alike)
+
+    def _first_of(self, job: str) -> list[Mapping[str, Any]]:
+        """The pods of a job as they were in the beginning."""
+        found: list[Mapping[str, Any]] = next(row["pods"] for row in self.first["jobs"] if row["name"] == job)
         return found
 
-    def _is_alike(self, node: str, other: str) -> bool:
-        nodes = self.case["nodes"]
-        return bool(nodes[node] == nodes[other])
+    def _misplaced(self, alike: Mapping[str, tuple[list[str], list[str]]]) -> list[str]:
+        """Pods that are elsewhere, whatever equal nodes and domains are called."""
+        if is_symmetric(self.case, list(alike.values())):
+            return []
+        return [f"{kind}: on {actual}, not {expected}" for kind, (expected, actual) in alike.items()]
 
 
 def _settings(plugins: Sequence[Mapping[str, Any]]) -> Settings:
@@ -553,13 +575,6 @@ def _quota(row: Mapping[str, Any] | None, unit: int) -> Quota:
         return UNLIMITED if value < 0 else int(Fraction(str(value)) * unit * ONE)
 
     return Quota(bound(row["quota"]), bound(row["limit"]), max(Fraction(0), Fraction(str(row["weight"]))))
-
-
-def _part(row: Mapping[str, Any]) -> Part:
-    leaves = [Part(name=each["name"], minimum=each["minMember"]) for each in row.get("podSets", ())]
-    below = [_part(each) for each in row.get("subGroups", ())]
-    parts = (*leaves, *below)
-    return Part(name=row["name"], minimum=row.get("minSubGroup", len(parts)), parts=parts)
 
 
 def _slices(profile: str) -> int:

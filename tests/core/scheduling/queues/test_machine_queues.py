@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -311,3 +312,33 @@ def test_a_cluster_that_is_left_alone_comes_to_rest(
         )
         assert used == world.held(name), "what is counted is what is there"
     assert world.rest() == 0, "nothing happens any more"
+
+
+def _started(world: World, seconds: float) -> None:
+    """What runs says that it has run since then."""
+    text = datetime.fromtimestamp(1_000_000.0 + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for name in world.running():
+        pod = world.pods[name]
+        if pod.status.start_time is None:
+            world.put(msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, start_time=text)))
+
+
+def test_a_minimum_run_time_holds_and_its_end_is_not_missed() -> None:
+    first = [team_pod(f"a{number}", "a", age=number) for number in range(8)]
+    queues = [kai_queue("a", quota=4, reclaimMinRuntime="7m"), kai_queue("b", quota=4)]
+    world = World(gpu_node("n"), *queues, *first)
+    world.rest()
+    _started(world, world.now)
+    began = world.now
+    for number in range(4):
+        world.put(team_pod(f"b{number}", "b", age=30 + number))
+    world.rest()
+    assert not world.evicted and not world.running("b")
+    while not world.evicted:
+        due = world.machine.next_at()
+        assert due is not None and due <= began + 421, "no event comes when it ends"
+        world.now = due
+        world.step()
+    assert began + 419 <= world.now, "it was kept"
+    world.rest()
+    assert (len(world.running("a")), len(world.running("b"))) == (4, 4)

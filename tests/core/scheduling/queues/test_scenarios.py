@@ -21,7 +21,7 @@ DIFFERENT: Mapping[str, str] = {
     "rounds/allocate/allocate_dra:642": "a claim is charged to the queue of its pod, whatever its label says",
 }
 # What the runner cannot say yet, by the reason that it gives.
-MISSING = ("topology of a group", "GPUs of several sizes")
+MISSING = ("GPUs of several sizes",)
 
 
 def outcome(case: Mapping[str, Any]) -> list[str]:
@@ -56,4 +56,4 @@ def test_scenarios_end_as_in_the_tables(name: str) -> None:
             wrong.append(f"{case['id']}: {'; '.join(found)}")
     assert not wrong, f"{len(wrong)} of {len(rows)} differ:\n" + "\n".join(wrong)
     assert not same, f"these are no longer different: {same}"
-    assert len(missing) <= len(rows) // 5, f"{len(missing)} are not run: {missing}"
+    assert len(missing) <= len(rows) // 50, f"{len(missing)} are not run: {missing}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allot.core.scheduling.queues.amounts import ONE, UNLIMITED
 from allot.core.scheduling.queues.limits import OVER_LIMIT, OVER_QUOTA, excess
 from allot.core.scheduling.queues.model import Queue, QueueShares, Quota
-from allot.core.scheduling.queues.order import Candidate, descend
+from allot.core.scheduling.queues.order import Candidate, Standings
 from allot.core.scheduling.queues.tree import QueueTree
 
 
@@ -142,8 +142,8 @@ def _next(tree: QueueTree, requests: dict[str, float], *, is_reversed: bool = Fa
         asked = requests.get(queue.name)
         return Candidate(queue, gpus(asked)) if asked is not None else None
 
-    found = descend(tree.top(), candidate, tree.total, is_reversed=is_reversed)
-    return found.name if found is not None else ""
+    found = Standings(tree, candidate, is_reversed=is_reversed).first()
+    return found.queue.name if found is not None else ""
 
 
 def test_who_has_least_of_its_share_is_next() -> None:

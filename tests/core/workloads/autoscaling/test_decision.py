@@ -194,10 +194,9 @@ def test_to_zero_and_back() -> None:
             external(selector={"matchLabels": {"q": "a"}}),
             {"items": []},
             "FailedGetExternalMetric",
-            "failed to get external metric queue: unable to get external metric ns/queue/&LabelSelector{MatchLabels:"
-            "map[string]string{q: a,},MatchExpressions:[]LabelSelectorRequirement{},}: no metrics returned from external "
-            "metrics API",
-            "failed to get queue external metric value: ",
+            "unable to get external metric ns/queue/&LabelSelector{MatchLabels:map[string]string{q: a,},"
+            "MatchExpressions:[]LabelSelectorRequirement{},}: no metrics returned from external metrics API",
+            "failed to get queue external metric value: failed to get external metric queue: ",
         ),
         (
             {

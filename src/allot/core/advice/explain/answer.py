@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -10,6 +10,7 @@ from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.gangs import explain_gang
 from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.node_supply import expected_of_pools, told_by_autoscaler
 from allot.core.advice.explain.pods import explain_pod, is_stuck, said
 from allot.core.advice.explain.queues import explain_queue
 from allot.core.advice.explain.report import Explanation, Reason, State
@@ -19,6 +20,7 @@ from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import WhatIfCluster, full_name, meta
+from allot.core.autoscaling.pools import Pool
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
@@ -51,7 +53,9 @@ class NotFound(Exception):
 class Explainer:
     """A snapshot that questions are asked about."""
 
-    def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES) -> None:
+    def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES, *, pools: Sequence[Pool] = ()) -> None:
+        """pools: what an autoscaler could buy nodes of; without them, what the cluster's own has said is told."""
+        self._pools = pools
         self._what_if = WhatIfCluster(snapshot, gates)
         self._scene = Scene(self._what_if, self._pod_of_workload)
 
@@ -65,8 +69,17 @@ class Explainer:
         waits = not pod.spec.node_name and pod.status.phase not in FINISHED
         if group is not None and waits and before_scheduling(what_if, pod) is None:
             found = explain_gang(what_if, group, briefly=briefly)
-            return replace(found, kind="Pod", name=name, cause=f"{namespace}/{name} {_WITH_GANG}{found.cause}")
-        return explain_pod(what_if, pod, briefly=briefly)
+            found = replace(found, kind="Pod", name=name, cause=f"{namespace}/{name} {_WITH_GANG}{found.cause}")
+        else:
+            found = explain_pod(what_if, pod, briefly=briefly)
+        if briefly or not waits or found.reason in (Reason.FITS, Reason.BEING_DELETED):
+            return found
+        return replace(found, autoscaler=self._node_supply(pod))
+
+    def _node_supply(self, pod: core_v1.Pod) -> tuple[str, ...]:
+        if self._pools:
+            return expected_of_pools(self._what_if, self._pools, pod)
+        return told_by_autoscaler(self._what_if, pod)
 
     def group(self, namespace: str, name: str) -> Explanation:
         """Why a gang waits."""

@@ -6,7 +6,7 @@ the whole cluster can be described in a few lines and the nearest node be found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
 
@@ -154,9 +154,9 @@ class DeviceSurvey:
 
     # --- for the report ---
 
-    def reports(self, together: str) -> tuple[RequestReport, ...]:
-        """Each request in numbers."""
-        return tuple(self._report(wanted, together) for wanted in self.wanted)
+    def reports(self, together: Mapping[str, str]) -> tuple[RequestReport, ...]:
+        """Each request in numbers. together: what keeps the free devices of a request apart, by its name."""
+        return tuple(self._report(wanted, together.get(wanted.leaf.full_name, "")) for wanted in self.wanted)
 
     def _report(self, wanted: Wanted, together: str) -> RequestReport:
         found = wanted.found
@@ -216,14 +216,25 @@ class DeviceSurvey:
         seconds = None
         if since and self.what_if.taken_at is not None:
             seconds = max(0, int(self.what_if.taken_at - seconds_of(since)))
+        namespace, users = claim.metadata.namespace, claim.status.reserved_for[:SHOWN_MAX]
         return Holder(
             claim=name,
             devices=devices,
-            pods=tuple(f"{claim.metadata.namespace}/{user.name}" for user in claim.status.reserved_for[:SHOWN_MAX]),
+            pods=tuple(f"{namespace}/{user.name}" for user in users if not _is_gone(self.what_if, claim, user)),
+            gone=tuple(f"{namespace}/{user.name}" for user in users if _is_gone(self.what_if, claim, user)),
             nodes=nodes_of(claim),
             since=since,
             seconds=seconds,
         )
+
+
+def _is_gone(what_if: WhatIfCluster, claim: api.ResourceClaim, user: api.ResourceClaimConsumerReference) -> bool:
+    """Whether a pod for which a claim is reserved is not there any more."""
+    namespace = claim.metadata.namespace
+    if user.resource != "pods" or not what_if.has_pods_in(namespace):
+        return False
+    pod = what_if.get(core_v1.Pod, user.name, namespace)
+    return pod is None or user.uid not in ("", pod.metadata.uid)
 
 
 def _note(found: Signed, survey: Survey, node: str, seen: set[str] | None) -> NodeDevices:

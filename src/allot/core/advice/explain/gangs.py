@@ -16,13 +16,14 @@ from allot.core.advice.explain.causes.waiting import fits
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
 from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.remedies.templates import in_template
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, gang_subject, try_out
-from allot.core.advice.explain.wording import named
+from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.outlook import Outlook, outlook_of
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
-from allot.core.model.scheduling_v1 import PodGroup
+from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling import ForeignGroup, Job, Placement, Tree, asked, minimum_of, over_limit, topology_key
 
 # Of a gang with many pods and domains, some of the domains are tried: as many as make so many pods, but a few at least.
@@ -72,6 +73,12 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
     if outcome.schedulable:
         why = fits(f"gang {full_name(group)}", outcome.node_of(subject))
         return replace(_said(group, State.PENDING, why.reason, why.text), details=why.details)
+    if outcome.failure is not None and outcome.failure.early:
+        # No pod was looked at: something keeps out the gang as a whole.
+        closed = refused(what_if, unit.pods[0], outcome.failure)[0]
+        cause = f"gang {full_name(group)} is pending because {closed.text}"
+        first = _said(group, State.PENDING, closed.reason, cause)
+        return first if briefly else replace(first, changes=helpful(what_if, subject, closed), details=closed.details)
     return _refused(what_if, group, unit.pods, subject, outlook, briefly)
 
 
@@ -105,7 +112,8 @@ def _explain_tree(
     if early is not None:
         cause = f"gang {full_name(group)} is pending because {early.text}"
         return replace(_said(group, State.PENDING, early.reason, cause), details=early.details)
-    whole = f"it is decided with the other groups of CompositePodGroup {full_name(tree.group)}"
+    parts = "groups of CompositePodGroup" if not isinstance(group, ForeignGroup) else "parts of PodGroup"
+    whole = f"it is decided with the other {parts} {full_name(tree.group)}"
     asked = what_if.machine.ask(full_name(pod), what_if.now)
     if asked is not None and asked.failure is not None and asked.failure.status is not None:
         # Its queue does not let all of them in.
@@ -126,7 +134,7 @@ def _explain_tree(
     root = decision.group
     text = root.message if root is not None else decision.refusals[0].message
     below = [each for each in decision.groups_below if each.status == "False" and each.message != text]
-    details = [f"PodGroup {full_name(each.group)}: {each.message}" for each in below]
+    details = [f"{_named(each.group)}: {each.message}" for each in below]
     details += [root.explanation] if root is not None and root.explanation else []
     cause = f"gang {full_name(group)} is pending because {whole}, and {text}"
     found = _said(group, State.PENDING, Reason.GANG, cause)
@@ -143,6 +151,11 @@ def _explain_tree(
     subject = Subject(full_name(pod), tuple((each.metadata.namespace, each.metadata.name) for each in pods))
     diagnosis = replace(done.diagnosis, reason=Reason.GANG)
     return replace(found, changes=helpful(what_if, subject, diagnosis))
+
+
+def _named(group: PodGroup | CompositePodGroup) -> str:
+    part = getattr(group, "part", "")
+    return f"part {part} of PodGroup {full_name(group)}" if part else f"PodGroup {full_name(group)}"
 
 
 class _Tried(NamedTuple):
@@ -199,9 +212,9 @@ def _refused(
         candidates = [_without_domain(group, key)]
     else:
         done = _pass(what_if, group, waiting, briefly=briefly)
-        assert done.diagnosis is not None, "a gang that is refused has a pod without a node"
         some = f"only {done.placed}" if done.placed else "none"
-        text = f"{some} of the {needed} pods that it needs at once can be placed: {done.diagnosis.text}"
+        why = done.diagnosis.text if done.diagnosis is not None else _message(what_if, subject)
+        text = f"{some} of the {needed} pods that it needs at once can be placed: {why}"
         candidates = []
     cause = f"gang {full_name(group)} is pending because {text}"
     found = replace(
@@ -220,7 +233,16 @@ def _refused(
         candidates.append(_smaller(group, done.placed))
     advice = done.diagnosis.advice if done.diagnosis is not None else ()
     diagnosis = Diagnosis(reason=Reason.GANG, text=text, candidates=tuple(candidates), advice=advice)
-    return replace(found, changes=helpful(what_if, subject, diagnosis))
+    return replace(found, changes=in_template(what_if, waiting[0], helpful(what_if, subject, diagnosis)))
+
+
+def _message(what_if: WhatIfCluster, subject: Subject) -> str:
+    """What the scheduler says of a gang each of whose pods has a place by itself."""
+    asked = what_if.machine.ask(subject.key, what_if.now)
+    decision = asked.decision if asked is not None else None
+    if decision is None:
+        return "the scheduler refuses it as a whole"
+    return decision.group.message if decision.group is not None else listed(each.message for each in decision.refusals)
 
 
 def _proof(what_if: WhatIfCluster, subject: Subject) -> tuple[str, ...]:

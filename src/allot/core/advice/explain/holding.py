@@ -134,8 +134,8 @@ def holders_text(found: Sequence[Possessor], more: int = 0) -> str:
     """`pod default/a, pod default/b and 3 more`. more: those that are not in the list."""
     texts = list(dict.fromkeys(each.text for each in found))
     rest = len(texts) - _SHOWN_MAX + more
-    if rest > 0 and len(texts) >= _SHOWN_MAX:
-        # One more needs no more room than its number.
+    # One more needs no more room than its number.
+    if (rest > 1 or more) and len(texts) >= _SHOWN_MAX:
         return joined([*texts[:_SHOWN_MAX], count(rest, "other")])
     return joined(texts)
 

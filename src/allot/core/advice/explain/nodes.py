@@ -31,7 +31,7 @@ from allot.core.scheduling.plugins import (
     node_resources_fit,
     node_unschedulable,
 )
-from allot.core.selectors import tolerates
+from allot.core.selectors import SelectorError, matches, tolerates
 
 # What a cordon adds to a node besides spec.unschedulable.
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
@@ -100,7 +100,7 @@ class NodeChecks:
         if info.taints:
             cordoned = any(check.reason is Reason.CORDONED for check in checks)
             taints = [taint for taint in untolerated(profile, info) if not (cordoned and taint.key == CORDON_TAINT)]
-            checks += _taint_checks(taints, info)
+            checks += _taint_checks(taints, info, profile)
         if node_affinity.refusal(profile, info) is not None:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
@@ -173,7 +173,20 @@ class NodeChecks:
         return Check(reason, "; ".join(status.reasons))
 
 
-def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo) -> list[Check]:
+def _near_toleration(taints: Sequence[core_v1.Taint], profile: Profile) -> str:
+    """What of a taint the pod tolerates in another form."""
+    for taint in taints:
+        for each in profile.tolerations:
+            if each.key != taint.key:
+                continue
+            if each.value and each.value != taint.value:
+                return f" (it tolerates value {each.value})"
+            if each.effect and each.effect != taint.effect:
+                return f" (it tolerates effect {each.effect})"
+    return ""
+
+
+def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo, profile: Profile) -> list[Check]:
     """Taints of nodes that do not report, of nodes that are short of something, and those that somebody has set."""
     checks = []
     away = [taint for taint in taints if taint.key in NOT_READY]
@@ -187,7 +200,8 @@ def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo) -> list[Check
     others = [taint for taint in taints if taint.key not in NOT_READY and taint.key not in TROUBLE]
     if others:
         shown = ", ".join(taint_text(taint) for taint in others)
-        checks.append(Check(Reason.NODE_TAINT, f"has taint {shown}, which the pod does not tolerate"))
+        near = _near_toleration(others, profile)
+        checks.append(Check(Reason.NODE_TAINT, f"has taint {shown}, which the pod does not tolerate{near}"))
     return checks
 
 
@@ -203,6 +217,14 @@ def untolerated(profile: Profile, info: NodeInfo) -> list[core_v1.Taint]:
         for taint in info.taints
         if taint.effect in _BLOCKING and not any(tolerates(toleration, taint) for toleration in profile.tolerations)
     ]
+
+
+def selects_node(selector: core_v1.NodeSelector, info: NodeInfo) -> bool:
+    """Whether a selector selects a node; one that is not valid, which only a damaged dump has, selects none."""
+    try:
+        return matches(selector, info.node)
+    except SelectorError:
+        return False
 
 
 def taint_text(taint: core_v1.Taint) -> str:

@@ -7,17 +7,19 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from allot.core.advice.explain.aftermath import settle
-from allot.core.advice.explain.causes.containers import ended, unused_claims, use_advice
+from allot.core.advice.explain.causes.containers import ended, ended_advice, unused_claims, use_advice
 from allot.core.advice.explain.causes.early import before_scheduling
-from allot.core.advice.explain.causes.late import after_scheduling, devices_of, not_serving, trouble
+from allot.core.advice.explain.causes.late import after_scheduling, devices_of, terminating, trouble
 from allot.core.advice.explain.causes.placing import Placing
+from allot.core.advice.explain.causes.probes import not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
-from allot.core.advice.explain.causes.refused import refused
+from allot.core.advice.explain.causes.refused import failed_before, refused
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
-from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_ready
+from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_ready, room_is_made
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.remedies.templates import in_template
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
 from allot.core.advice.explain.trial import pod_subject, try_out, would_help
 from allot.core.advice.explain.wording import named
@@ -38,9 +40,13 @@ _AS_GOOD = "would fit as well"
 def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Explanation:
     """Why a pod is where it is in its life. briefly: only the cause."""
     if pod.status.phase in FINISHED:
-        return said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(pod)}")
+        advice = (Change(text=text) for text in ended_advice(pod))
+        over = said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(pod)}")
+        return replace(over, changes=in_template(what_if, pod, advice))
     if not pod.spec.node_name:
         return _pending(what_if, pod, briefly)
+    if pod.metadata.deletion_timestamp is not None:
+        return _leaving(what_if, pod)
     if pod.status.phase != "Running" or is_stuck(pod):
         return _starting(what_if, pod)
     return _placed(what_if, pod, briefly)
@@ -91,12 +97,20 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
     if unread is not None:
         return Diagnosed(unread)
     if outcome.schedulable:
+        ended_before = failed_before(what_if, pod, _scheduler_said(pod))
+        if ended_before is not None:
+            return Diagnosed(ended_before)
         node = outcome.node_of(subject)
         refused_before = bool(_scheduler_said(pod)) and not briefly
         return Diagnosed(
             (missing_gate(what_if, subject, node) if refused_before else None) or fits(full_name(pod), node)
         )
-    assert outcome.failure is not None, "a pod that is not placed has a reason"
+    leaving = room_is_made(what_if, pod)
+    if leaving is not None:
+        return Diagnosed(leaving)
+    if outcome.failure is None:
+        # Its gang was asked about, of which not enough pods have a place.
+        return Diagnosed(Diagnosis(reason=Reason.GANG, text="the pods that it starts with cannot all be placed"))
     diagnosis, placing = refused(what_if, pod, outcome.failure)
     if by_queue is not None:
         return Diagnosed(replace(by_queue, candidates=(*by_queue.candidates, *diagnosis.candidates)), placing)
@@ -109,6 +123,8 @@ def _pending(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explana
     text = f"{full_name(pod)} is pending because {diagnosis.text}"
     if diagnosis.reason is Reason.FITS:
         text = diagnosis.text
+    elif diagnosis.reason is Reason.WAITS_FOR_ROOM:
+        text = f"{full_name(pod)} {diagnosis.text}"
     elif diagnosis.reason is Reason.UNREAD:
         text = f"{full_name(pod)} is pending: {diagnosis.text}"
     first = said("Pod", pod, State.PENDING, diagnosis.reason, text)
@@ -124,7 +140,7 @@ def _pending(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explana
     return replace(
         first,
         details=diagnosis.details,
-        changes=changes,
+        changes=in_template(what_if, pod, changes),
         requests=placing.requests() if placing is not None else (),
         nodes=placing.groups() if placing is not None else (),
         node_count=len(what_if.cluster.nodes),
@@ -136,7 +152,7 @@ def _pending(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explana
 def _two_changes(what_if: WhatIfCluster, pod: core_v1.Pod, diagnosis: Diagnosis) -> tuple[Change, str] | None:
     """Two things may be wrong, and each change alone does not help: after the first, why does the pod wait then? Asked of small
     clusters only."""
-    if len(what_if.cluster.nodes) > _SMALL_NODES_MAX or pod.spec.scheduling_group is not None:
+    if len(what_if.cluster.nodes) > _SMALL_NODES_MAX or what_if.cluster.membership.of(pod) is not None:
         return None
     subject = pod_subject(pod)
 
@@ -147,7 +163,7 @@ def _two_changes(what_if: WhatIfCluster, pod: core_v1.Pod, diagnosis: Diagnosis)
         try:
             with what_if.changed(one.patches, after) as changed:
                 still = changed.get(core_v1.Pod, pod.metadata.name, pod.metadata.namespace)
-                if still is None:
+                if still is None or changed.group_of(still) is not None:
                     continue
                 then = diagnose(changed, still, briefly=True).diagnosis
                 for other in _firsts(then) if then.text != diagnosis.text else ():
@@ -183,10 +199,24 @@ def _starting(what_if: WhatIfCluster, pod: core_v1.Pod) -> Explanation:
     diagnosis = after_scheduling(what_if, pod)
     state = "not running" if pod.status.phase == "Running" else "pending"
     cause = f"{full_name(pod)} is {state} because {diagnosis.text}"
+    if diagnosis.reason is Reason.PROGRESSING:
+        cause = f"{full_name(pod)} is starting on node {pod.spec.node_name}: {diagnosis.text}"
     return replace(
         said("Pod", pod, State.STARTING, diagnosis.reason, cause),
         details=diagnosis.details,
-        changes=tuple(Change(text=text) for text in diagnosis.advice),
+        changes=in_template(what_if, pod, (Change(text=text) for text in diagnosis.advice)),
+        node=pod.spec.node_name,
+        devices=devices_of(what_if, pod),
+    )
+
+
+def _leaving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Explanation:
+    """A pod with a node that is being deleted, and what keeps it."""
+    found = terminating(what_if, pod)
+    cause = f"{full_name(pod)} on node {pod.spec.node_name} {found.text}"
+    return replace(
+        said("Pod", pod, State.STARTING, found.reason, cause),
+        changes=tuple(Change(text=text) for text in found.advice),
         node=pod.spec.node_name,
         devices=devices_of(what_if, pod),
     )
@@ -200,18 +230,18 @@ def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanat
     but = f", but {wrong.text}" if wrong is not None else ""
     advice = wrong.advice if wrong is not None else ()
     unused = unused_claims(pod)
-    unready = not_serving(what_if, pod)
-    if unready and not but:
-        has += f", but is not ready: {unready}"
-        log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
-        advice = (f"see what it logs ({log}), and whether its readiness probe is right",)
+    unready = not_serving(what_if, pod) if wrong is None else None
+    reason = wrong.reason if wrong is not None else Reason.PLACED
+    if unready is not None:
+        has += f", but is not ready: {unready.text}"
+        advice, reason = unready.advice, unready.reason
     if unused and not but:
         has += f", but no container uses its {named('claim', unused)}"
         advice = (use_advice(pod, unused),)
     cause = f"{full_name(pod)} runs on node {pod.spec.node_name}{but or has}"
     return replace(
-        said("Pod", pod, State.PLACED, wrong.reason if wrong is not None else Reason.PLACED, cause),
-        changes=tuple(Change(text=text) for text in advice),
+        said("Pod", pod, State.PLACED, reason, cause),
+        changes=in_template(what_if, pod, (Change(text=text) for text in advice)),
         nodes=() if briefly else _elsewhere(what_if, pod),
         node_count=len(what_if.cluster.nodes),
         node=pod.spec.node_name,

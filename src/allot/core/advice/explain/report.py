@@ -70,6 +70,8 @@ class Reason(StrEnum):
     TOGETHER = "NotTogether"
     FEATURE = "FeatureGate"
     PINNED = "ClaimPinned"
+    # Others are leaving, and then it fits.
+    WAITS_FOR_ROOM = "WaitsForRoom"
     BINDING_CONDITIONS = "BindingConditions"
     CORDONED = "NodeCordoned"
     NODE_TAINT = "NodeTaint"
@@ -162,6 +164,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     claim: str
     devices: int
     pods: tuple[str, ...] = ()
+    # Pods for which it is still reserved, although they do not exist any more.
+    gone: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     since: str = ""
     seconds: int | None = None
@@ -252,6 +256,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[NodeGroup, ...] = ()
     node_count: int = 0
     nearest: NearestMiss | None = None
+    # Whether a node is coming, from which pool, or why none can help.
+    autoscaler: tuple[str, ...] = ()
     # What the cluster's own scheduler said last.
     scheduler_said: str = ""
     # For a pod that has a node.

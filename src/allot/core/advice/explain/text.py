@@ -24,7 +24,7 @@ _REMOVED_MAX = 6
 _NAMES_MAX = 3
 _JOBS_MAX = 12
 # Nothing of these can be tried out, or nothing needs to be.
-_NOT_TRIED = (Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED, Reason.QUEUE_MAKES_ROOM)
+_NOT_TRIED = (Reason.WAITS_FOR_ROOM, Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED, Reason.QUEUE_MAKES_ROOM)
 
 
 def lines(found: Explanation) -> Iterator[str]:
@@ -38,6 +38,11 @@ def lines(found: Explanation) -> Iterator[str]:
     if found.state is State.PENDING and found.reason not in _NOT_TRIED and not found.changes:
         yield ""
         yield "No small change to the objects of this cluster helps."
+    if found.autoscaler:
+        yield ""
+        yield "The autoscaler:"
+        for told in found.autoscaler:
+            yield f"  {told}"
     for request in found.requests:
         yield from _request(request)
     yield from _nodes(found)
@@ -91,7 +96,7 @@ def _some(title: str, told: Sequence[str]) -> Iterator[str]:
 
 def _is_news(found: Explanation, nearest: NearestMiss) -> bool:
     """Whether the nearest miss says more than its group of nodes: numbers of its own."""
-    return all(nearest.reasons != group.reasons for group in found.nodes)
+    return bool(nearest.reasons) and all(nearest.reasons != group.reasons for group in found.nodes)
 
 
 def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
@@ -124,7 +129,8 @@ def _request(request: RequestReport) -> Iterator[str]:
         yield "  no node of the cluster has any devices"
     for removed in request.removed[:_REMOVED_MAX]:
         more_nodes = removed.node_count - len(removed.nodes)
-        where = f" ({', '.join(removed.nodes)}{f' and {more_nodes} more nodes' if more_nodes else ''})"
+        more_text = f" and {count(more_nodes, 'more node')}" if more_nodes else ""
+        where = f" ({', '.join(removed.nodes)}{more_text})"
         yield f"  {numbered(removed.count, removed.text)}{where}"
     more = len(request.removed) - _REMOVED_MAX
     if more > 0:
@@ -142,6 +148,7 @@ def _request(request: RequestReport) -> Iterator[str]:
 
 def _holder(holder: Holder) -> str:
     pods = f" for pod {listed(holder.pods)}" if holder.pods else ", used by no pod"
+    pods += f" (pod {listed(holder.gone)} is gone)" if holder.gone else ""
     since = f", for {duration(holder.seconds)}" if holder.seconds is not None else ""
     return f"held by claim {holder.claim}: {count(holder.devices, 'device')}{pods}{since}"
 
@@ -167,4 +174,5 @@ def _group(group: NodeGroup) -> str:
         if group.count > 1
         else group.reasons
     )
-    return f"{group.count} ({names}): {'; '.join(reasons) or 'nothing is wrong with it'}"
+    fine = f"nothing is wrong with {'it' if group.count == 1 else 'them'}"
+    return f"{group.count} ({names}): {'; '.join(reasons) or fine}"

@@ -39,7 +39,7 @@ def named(word: str, names: Iterable[str]) -> str:
     return f"{word if len(known) == 1 else plural(word)} {listed(known)}"
 
 
-_VERBS = {"is": "are", "has": "have", "does": "do", "lacks": "lack"}
+_VERBS = {"is": "are", "has": "have", "does": "do", "lacks": "lack", "publishes": "publish"}
 
 
 def of_several(text: str) -> str:

@@ -14,9 +14,10 @@ from allot.core.advice.nearest import did_you_mean
 from allot.core.advice.places import Path
 from allot.core.advice.snapshot import read_object
 from allot.core.model.codec import DecodeError
+from allot.core.model.go_durations import go_seconds
 from allot.core.model.plain import plain_text
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP
-from allot.core.scheduling import QUEUE_KINDS, QUEUE_LABEL, UNLIMITED, VOLCANO_QUEUE, Queue, amounts_text, seconds
+from allot.core.scheduling import QUEUE_KINDS, QUEUE_LABEL, UNLIMITED, VOLCANO_QUEUE, Queue, amounts_text
 
 _GROUPS = (KAI_GROUP, VOLCANO_GROUP)
 # Where objects name a queue, by API group and kind.
@@ -70,7 +71,7 @@ def _written(context: Context, subject: Subject) -> Iterator[_Written]:
         return
     for field in _RUNTIMES if subject.group == KAI_GROUP else ():
         text = plain_text(subject.at(("spec", field)))
-        if text and seconds(text) is None:
+        if text and go_seconds(text) is None:
             message = f'"{text}" is not a duration, and is ignored: expected one as 10m or 1h30m'
             context.report(subject, "invalid-value", ("spec", field), message)
     queue = QUEUE_KINDS[type(object_)](object_)

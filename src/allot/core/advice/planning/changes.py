@@ -12,17 +12,17 @@ import msgspec
 from msgspec.structs import replace
 
 from allot.core.advice.snapshot import Snapshot
+from allot.core.autoscaling.templates import renamed_node, renamed_slice
 from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.quantity import Quantity
-from allot.core.scheduling import HOSTNAME, controller_of
+from allot.core.scheduling import controller_of
 from allot.core.selectors import SelectorError, parse_label_selector
 from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 _PLENTY = {"cpu": Quantity.parse("1M"), "memory": Quantity.parse("1Ei"), "pods": Quantity.parse("1M")}
-_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 class ChangeError(ValueError):
@@ -77,27 +77,9 @@ def nodes_like(snapshot: Snapshot, name: str, count: int) -> tuple[APIStruct, ..
     made: list[APIStruct] = []
     for number in range(count):
         other = f"{name}-like-{number}"
-        made.append(_renamed_node(node, other))
-        made.extend(_renamed_slice(slice_, name, other) for slice_ in slices)
+        made.append(renamed_node(node, other))
+        made.extend(renamed_slice(slice_, name, other) for slice_ in slices)
     return tuple(made)
-
-
-def _renamed_node(node: core_v1.Node, name: str) -> core_v1.Node:
-    labels = {**node.metadata.labels, HOSTNAME: name}
-    taints = tuple(taint for taint in node.spec.taints if taint.key != _UNSCHEDULABLE)
-    metadata = replace(node.metadata, name=name, labels=labels, uid=f"plan:{name}")
-    return replace(node, metadata=metadata, spec=replace(node.spec, unschedulable=False, taints=taints))
-
-
-def _renamed_slice(slice_: api.ResourceSlice, node: str, other: str) -> api.ResourceSlice:
-    pool = slice_.spec.pool.name
-    renamed = pool.replace(node, other) if node in pool else f"{pool}-{other}"
-    metadata = replace(slice_.metadata, name=f"{slice_.metadata.name}-{other}", uid=f"plan:{other}")
-    return replace(
-        slice_,
-        metadata=metadata,
-        spec=replace(slice_.spec, node_name=other, pool=replace(slice_.spec.pool, name=renamed)),
-    )
 
 
 # --- fewer nodes ---

@@ -17,7 +17,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct, ObjectMeta, OwnerReference
 from allot.core.model.scheduling_v1 import GROUP as SCHEDULING_GROUP
 from allot.core.model.scheduling_v1 import PodGroup, PodGroupResourceClaimStatus
-from allot.core.scheduling import DIALECTS, Dialect
+from allot.core.scheduling import DIALECTS, Dialect, ForeignGroup
 
 Name = tuple[str, str]  # namespace, name
 # A PodGroup of one of the dialects, which have nothing but their metadata in common.
@@ -75,8 +75,8 @@ def dialect_for(group: ForeignObject) -> Dialect:
 
 
 def as_group(group: ForeignObject) -> PodGroup:
-    """A group of another scheduler as decisions know it."""
-    return dialect_for(group).read(group)
+    """A group of another scheduler as decisions know it; of one in parts, which are decided together, the first."""
+    return next(each for each in dialect_for(group).read(group) if isinstance(each, ForeignGroup))
 
 
 class _Copying:

@@ -16,15 +16,14 @@ from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import (
     DYNAMIC_RESOURCES,
     Claims,
-    ClaimStep,
     Cluster,
     Failure,
     ObjectChange,
     Placement,
     Status,
     Unit,
-    controller_of,
     explanation,
+    put_into_force,
     refusal_text,
 )
 
@@ -112,24 +111,6 @@ def _name(claim: api.ResourceClaim) -> tuple[str, str]:
     return claim.metadata.namespace, claim.metadata.name
 
 
-def put_into_force(what_if: WhatIfCluster, placement: Placement) -> None:
-    """A decision as it is once the scheduler has written it. A claim that others may share must be, before they can use it."""
-    what_if.cluster.assume(placement)
-    for step in placement.claims:
-        claim = what_if.claims.claim(*_name(step.claim))
-        if claim is not None and controller_of(claim) is None:
-            what_if.claims.put_claim(_written(step, claim))
-
-
-def _written(step: ClaimStep, claim: api.ResourceClaim) -> api.ResourceClaim:
-    status = claim.status
-    if step.allocation is not None:
-        status = replace(status, allocation=step.allocation)
-    if step.consumer is not None:
-        status = replace(status, reserved_for=(*status.reserved_for, step.consumer))
-    return replace(claim, status=status)
-
-
 # --- one copy ---
 
 
@@ -150,7 +131,7 @@ def place(what_if: WhatIfCluster, copy: Copy, placements: list[Placement]) -> Bl
             _restore(what_if.claims, before)
             return blocked
         (found,) = outcome.placements
-        put_into_force(what_if, found)
+        put_into_force(what_if.cluster, what_if.claims, found)
         placements.append(found)
     return None
 
@@ -176,7 +157,7 @@ def _placed_gang(what_if: WhatIfCluster, copy: Copy, group: PodGroup, placements
         texts = dict.fromkeys(text for text in (said, refused.message) if text)
         return Blocked(message=": ".join(texts), explanation=refused.explanation)
     for placement in found:
-        put_into_force(what_if, placement)
+        put_into_force(what_if.cluster, what_if.claims, placement)
         placements.append(placement)
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from allot.core.advice.planning.copies import Manifest
-from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled, put_into_force
+from allot.core.advice.planning.filling import Blocked, Filled, blocked_by, filled
 from allot.core.advice.planning.maximum import Maximum, maximum_of
 from allot.core.advice.planning.queues import QueueResult, by_right
 from allot.core.advice.planning.quotas import QuotaLimit, quota_limit
@@ -17,7 +17,7 @@ from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.claim_owners import is_done
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import Placement, Unit
+from allot.core.scheduling import Placement, Unit, put_into_force
 
 
 class NodeShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -129,7 +129,7 @@ def _move(what_if: WhatIfCluster, displaced: Sequence[core_v1.Pod], moved: list[
             stranded.append(Stranded(pod=name, blocked=blocked_by(what_if.cluster, pod, outcome.failure)))
         else:
             (found,) = outcome.placements
-            put_into_force(what_if, found)
+            put_into_force(what_if.cluster, what_if.claims, found)
             moved.append(found)
     return tuple(stranded)
 

@@ -14,11 +14,11 @@ from allot.core.scheduling.devices.claim_fit import PLUGIN as DYNAMIC_RESOURCES
 from allot.core.scheduling.devices.device_fit import DeviceFit
 from allot.core.scheduling.failure import Failure
 from allot.core.scheduling.groups.dialects import ForeignGroup
-from allot.core.scheduling.groups.domains import in_one_domain
 from allot.core.scheduling.groups.forest import AnyGroup, Tree
-from allot.core.scheduling.groups.passes import Pass, place
+from allot.core.scheduling.groups.levels import NoSuchLevel, levels_of, place_near
+from allot.core.scheduling.groups.passes import Pass
 from allot.core.scheduling.groups.resource_gap import resource_gap
-from allot.core.scheduling.groups.shape import topology_key, was_scheduled
+from allot.core.scheduling.groups.shape import was_scheduled
 from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.groups.trees import place_tree
 from allot.core.scheduling.plan import CleanUp, GroupOutcome, Placement, Refusal, Unit
@@ -38,18 +38,22 @@ def decide_group(cluster: Cluster, unit: Unit, group: PodGroup, settings: Settin
     problem = _problem(cluster, unit, group)
     if problem:
         return _failed(unit, group, problem)
-    is_foreign = isinstance(group, ForeignGroup)
     if isinstance(group, ForeignGroup) and group.min_resources:
         gap = resource_gap(cluster, group)
         if gap:
             refused = tuple(_group_refusal(pod, gap, _ANY_PLUGIN) for pod in unit.pods)
             return (), refused, _outcome(group, "False", "Unschedulable", gap)
-    key = topology_key(group) if settings.topology_placements or is_foreign else ""
+    try:
+        levels = levels_of(cluster, group, settings)
+    except NoSuchLevel as error:
+        refused = tuple(_group_refusal(pod, str(error), _ANY_PLUGIN) for pod in unit.pods)
+        return (), refused, _outcome(group, "False", "Unschedulable", str(error))
+    key = levels[0]
 
     task = Task(cluster, unit, group, settings, now)
 
     def placed() -> Pass:
-        return in_one_domain(task, key) if key else place(task)
+        return place_near(task, levels)
 
     done = placed()
     if done.is_error:

@@ -1,7 +1,7 @@
 """Groups of other schedulers, read into the model of scheduling.k8s.io: what a decision needs is the same in all of them.
 
-An adapter says how pods name their group and what a group's object means. What is written back stays in the dialect's own words
-(`controllers/coscheduling`). Pods belong to a dialect's groups only where its kind is served.
+An adapter says how pods name their group and what a group's object means: one group, or a tree if it has parts (KAI's sub-groups,
+Volcano's minimums of tasks). What is written back stays in the dialect's own words (`core.lifecycle`). Pods belong to a dialect's groups only where its kind is served.
 """
 
 from __future__ import annotations
@@ -18,28 +18,50 @@ from allot.core.model.foreign_groups import (
     VOLCANO,
     CoschedulingPodGroup,
     KaiPodGroup,
+    KaiSubGroup,
+    KaiTopologyConstraint,
     VolcanoPodGroup,
 )
+from allot.core.model.go_durations import go_seconds
+from allot.core.model.kai_words import LAST_EVICTION as KAI_LAST_EVICTION
+from allot.core.model.kai_words import POD_GROUP_NAME as KAI_GROUP_NAME
+from allot.core.model.kai_words import SUB_GROUP as KAI_SUB_GROUP
 from allot.core.model.meta import EMPTY, APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import (
+    CompositeGangSchedulingPolicy,
+    CompositePodGroup,
+    CompositePodGroupSchedulingPolicy,
+    CompositePodGroupSpec,
     GangSchedulingPolicy,
     PodGroup,
     PodGroupSchedulingPolicy,
     PodGroupSpec,
-    SchedulingConstraints,
-    TopologyConstraint,
 )
 from allot.core.quantity import Quantity
 
 # How long coscheduling's pods wait for each other where their group does not say.
 _WAITING_S = 60.0
+# KAI's priority of groups that name no class, or one that is not there.
+KAI_PRIORITY = 50
+
+
+class Near(msgspec.Struct, frozen=True, kw_only=True):
+    """Levels of a Topology, or node labels where none is named: which the nodes of a group must share, and should."""
+
+    topology: str = ""
+    required: str = ""
+    preferred: str = ""
 
 
 class ForeignGroup(PodGroup, frozen=True, kw_only=True):
-    """A group of another dialect, as scheduling.k8s.io would say it, and what that has no word for."""
+    """A group of another dialect, or a part of one that has pods, as scheduling.k8s.io would say it, and what that has no word for."""
 
     # The API group that its object belongs to.
     dialect: str = ""
+    # Which part of the group of that name, and the part above it; empty: the whole.
+    part: str = ""
+    parent: str | None = None
+    near: Near | None = None
     # How long it may be tried in vain before that is told once more; 0: it may wait for ever.
     timeout_s: float = 0.0
     # What all nodes together must have free before it is tried.
@@ -47,6 +69,25 @@ class ForeignGroup(PodGroup, frozen=True, kw_only=True):
     # The queue of its team, and whether its pods may be made to leave; empty: their labels and priority say so.
     queue: str = ""
     preemptibility: str = ""
+    # How long it waits before others have to leave for it, from when on (RFC 3339), and how long it may run with too few pods;
+    # None: as the scheduler says.
+    preemption_delay_s: float = 0.0
+    waits_since: str = ""
+    staleness_s: float | None = None
+
+
+class ForeignTree(CompositePodGroup, frozen=True, kw_only=True):
+    """A group of another dialect whose pods are in parts, or such a part, as scheduling.k8s.io would say it."""
+
+    dialect: str = ""
+    part: str = ""
+    parent: str | None = None
+    near: Near | None = None
+    # So many pods must have a node in all, whatever its parts need.
+    min_pods: int = 0
+
+
+AnyForeign = ForeignGroup | ForeignTree
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +99,16 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     # Labels and annotations of pods that name their group, the first that is there counts.
     labels: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()
+    # The same for the part of the group.
+    part_label: str = ""
+    part_annotation: str = ""
     # What its scheduler and its plugin for groups are called.
     scheduler: str
     plugin: str
-    read: Callable[[Any], ForeignGroup]
+    # The group with its parts, each after the one that it belongs to.
+    read: Callable[[Any], tuple[AnyForeign, ...]]
+    # The priority of groups that name no class; None: the least of their pods counts.
+    default_priority: int | None = None
     # What is said of a pod whose group is not there, and of one that is not tried as too few pods are: name of the pod, pods,
     # minimum.
     unknown: str
@@ -78,6 +125,11 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
                 return metadata.annotations[annotation]
         return ""
 
+    def part_in(self, pod: Pod) -> str:
+        """The part of its group that a pod names; empty if none."""
+        metadata = pod.metadata
+        return metadata.labels.get(self.part_label) or metadata.annotations.get(self.part_annotation) or ""
+
     def named(self, metadata: ObjectMeta, name: str) -> ObjectMeta:
         """The metadata of a pod that names a group."""
         if self.labels:
@@ -85,43 +137,109 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(metadata, annotations={**metadata.annotations, self.annotations[0]: name})
 
 
-def _read_coscheduling(group: CoschedulingPodGroup) -> ForeignGroup:
+def _read_coscheduling(group: CoschedulingPodGroup) -> tuple[AnyForeign, ...]:
     timeout = group.spec.schedule_timeout_seconds
-    return ForeignGroup(
-        metadata=group.metadata,
-        spec=_gang(group.spec.min_member),
-        dialect=COSCHEDULING,
-        timeout_s=float(timeout) if timeout else _WAITING_S,
-        min_resources=group.spec.min_resources,
+    return (
+        ForeignGroup(
+            metadata=group.metadata,
+            spec=_gang(max(1, group.spec.min_member)),
+            dialect=COSCHEDULING,
+            timeout_s=float(timeout) if timeout else _WAITING_S,
+            min_resources=group.spec.min_resources,
+        ),
     )
 
 
-def _read_volcano(group: VolcanoPodGroup) -> ForeignGroup:
-    return ForeignGroup(
+def _read_volcano(group: VolcanoPodGroup) -> tuple[AnyForeign, ...]:
+    spec, tasks = group.spec, group.spec.min_task_member
+    whole = ForeignGroup(
         metadata=group.metadata,
-        spec=_gang(group.spec.min_member),
+        spec=_gang(max(1, spec.min_member), spec.priority_class_name),
         dialect=VOLCANO,
-        min_resources=group.spec.min_resources,
-        queue=group.spec.queue,
+        min_resources=spec.min_resources,
+        queue=spec.queue,
     )
-
-
-def _read_kai(group: KaiPodGroup) -> ForeignGroup:
-    near = group.spec.topology_constraint
-    minimum = group.spec.min_member
-    return ForeignGroup(
+    # As Volcano has it: minimums of tasks count only where the group needs as many pods as they do together.
+    if not tasks or sum(tasks.values()) > spec.min_member:
+        return (whole,)
+    root = ForeignTree(
         metadata=group.metadata,
-        spec=_gang(1 if minimum is None else minimum, near.required_topology_level if near is not None else ""),
+        spec=_gang_of_groups(len(tasks), spec.priority_class_name),
+        dialect=VOLCANO,
+        min_pods=spec.min_member,
+    )
+    parts = [
+        msgspec.structs.replace(whole, spec=_gang(max(0, least), spec.priority_class_name), part=task, parent="")
+        for task, least in tasks.items()
+    ]
+    return (root, *parts)
+
+
+def _read_kai(group: KaiPodGroup) -> tuple[AnyForeign, ...]:
+    spec, class_ = group.spec, group.spec.priority_class_name
+    whole = ForeignGroup(
+        metadata=group.metadata,
+        spec=_gang(1 if spec.min_member is None else max(0, spec.min_member), class_),
         dialect=KAI,
-        queue=group.spec.queue,
-        preemptibility=group.spec.preemptibility,
+        near=_near(spec.topology_constraint),
+        queue=spec.queue,
+        preemptibility=spec.preemptibility,
+        preemption_delay_s=go_seconds(spec.preemption_delay) or 0.0,
+        waits_since=max(group.metadata.creation_timestamp or "", group.metadata.annotations.get(KAI_LAST_EVICTION, "")),
+        staleness_s=go_seconds(spec.staleness_grace_period),
+    )
+    if not spec.sub_groups:
+        return (whole,)
+    children: dict[str, list[KaiSubGroup]] = {}
+    for each in spec.sub_groups:
+        children.setdefault((each.parent or "").lower(), []).append(each)
+    found: list[AnyForeign] = []
+
+    def add(part: str, parent: str | None, near: Near | None, least: int | None) -> None:
+        below = children.pop(part, [])
+        count = len(below) if least is None else least
+        found.append(
+            ForeignTree(
+                metadata=group.metadata,
+                spec=_gang_of_groups(count, class_),
+                dialect=KAI,
+                part=part,
+                parent=parent,
+                near=near,
+            )
+        )
+        for each in below:
+            own = _near(each.topology_constraint)
+            if each.name in children:
+                add(each.name, part, own, each.min_sub_group)
+            else:
+                minimum = 1 if each.min_member is None else max(0, each.min_member)
+                found.append(
+                    msgspec.structs.replace(whole, spec=_gang(minimum, class_), part=each.name, parent=part, near=own)
+                )
+
+    add("", None, whole.near, spec.min_sub_group)
+    return tuple(found)
+
+
+def _near(constraint: KaiTopologyConstraint | None) -> Near | None:
+    if constraint is None or not (constraint.required_topology_level or constraint.preferred_topology_level):
+        return None
+    return Near(
+        topology=constraint.topology,
+        required=constraint.required_topology_level,
+        preferred=constraint.preferred_topology_level,
     )
 
 
-def _gang(minimum: int, key: str = "") -> PodGroupSpec:
-    policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=max(1, minimum)))
-    near = SchedulingConstraints(topology=(TopologyConstraint(key=key),)) if key else None
-    return PodGroupSpec(scheduling_policy=policy, scheduling_constraints=near)
+def _gang(minimum: int, class_: str = "") -> PodGroupSpec:
+    policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=minimum))
+    return PodGroupSpec(scheduling_policy=policy, priority_class_name=class_)
+
+
+def _gang_of_groups(minimum: int, class_: str) -> CompositePodGroupSpec:
+    policy = CompositePodGroupSchedulingPolicy(gang=CompositeGangSchedulingPolicy(min_group_count=minimum))
+    return CompositePodGroupSpec(scheduling_policy=policy, priority_class_name=class_)
 
 
 DIALECTS: tuple[Dialect, ...] = (
@@ -142,6 +260,7 @@ DIALECTS: tuple[Dialect, ...] = (
         version="v1beta1",
         type=VolcanoPodGroup,
         annotations=("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"),
+        part_annotation="volcano.sh/task-spec",
         scheduler="volcano",
         plugin="gang",
         unknown="podgroup not found",
@@ -152,7 +271,9 @@ DIALECTS: tuple[Dialect, ...] = (
         api_group=KAI,
         version="v2alpha2",
         type=KaiPodGroup,
-        annotations=("pod-group-name",),
+        annotations=(KAI_GROUP_NAME,),
+        part_label=KAI_SUB_GROUP,
+        default_priority=KAI_PRIORITY,
         scheduler="kai-scheduler",
         plugin="gang",
         unknown="PodGroup not found",
@@ -167,14 +288,24 @@ def coscheduling_group(pod: Pod) -> str:
     return DIALECTS[0].name_in(pod)
 
 
-def group_key(group: PodGroup) -> str:
-    """What a group is called beside groups of other dialects in its namespace."""
-    return _key(group.dialect, group.metadata) if isinstance(group, ForeignGroup) else group.metadata.name
+def group_key(group: PodGroup | CompositePodGroup) -> str:
+    """What a group is called beside groups of other dialects and groups of groups in its namespace."""
+    if isinstance(group, AnyForeign):
+        return _key(group.dialect, group.metadata.name, group.part)
+    return f"composite:{group.metadata.name}" if isinstance(group, CompositePodGroup) else group.metadata.name
 
 
-def _key(dialect: str, metadata: ObjectMeta) -> str:
+def parent_key(group: PodGroup | CompositePodGroup) -> str:
+    """The key of the group that a group belongs to; empty if it belongs to none."""
+    if isinstance(group, AnyForeign):
+        return "" if group.parent is None else _key(group.dialect, group.metadata.name, group.parent)
+    name = group.spec.parent_composite_pod_group_name
+    return f"composite:{name}" if name else ""
+
+
+def _key(dialect: str, name: str, part: str = "") -> str:
     # No object has a colon in its name.
-    return f"{dialect}:{metadata.name}"
+    return f"{dialect}:{name}:{part}" if part else f"{dialect}:{name}"
 
 
 def dialect_of(key: str) -> Dialect | None:
@@ -186,27 +317,50 @@ def dialect_of(key: str) -> Dialect | None:
 class Membership:
     """Which group a pod belongs to. The one place that knows."""
 
-    __slots__ = ("_served", "_uses_pod_groups")
+    __slots__ = ("_parts", "_served", "_uses_pod_groups")
 
     def __init__(self, *, uses_pod_groups: bool = True) -> None:
         """uses_pod_groups: whether pods may name groups of scheduling.k8s.io (GenericWorkload)."""
         self._uses_pod_groups = uses_pod_groups
         self._served: tuple[Dialect, ...] = ()
+        # Of groups that have parts, by namespace and key: the names of those that have pods.
+        self._parts: dict[tuple[str, str], frozenset[str]] = {}
+
+    def serves(self, api_group: str) -> bool:
+        """Whether pods may name groups of this dialect."""
+        return any(each.api_group == api_group for each in self._served)
 
     def serve(self, api_group: str) -> None:
         """Pods may name groups of this dialect too."""
         found = [each for each in DIALECTS if each.api_group == api_group and each not in self._served]
         self._served = (*self._served, *found)
 
+    def parts(self, namespace: str, key: str) -> frozenset[str]:
+        """The parts of a group that have pods; nothing if it is one."""
+        return self._parts.get((namespace, key), frozenset())
+
+    def divide(self, namespace: str, key: str, parts: frozenset[str]) -> None:
+        """From now on a group has these parts."""
+        if parts:
+            self._parts[namespace, key] = parts
+        else:
+            self._parts.pop((namespace, key), None)
+
     def of(self, pod: Pod) -> tuple[str, str] | None:
-        """The namespace and key of a pod's group; None if it is alone."""
+        """The namespace and key of a pod's group, or of its part of the group; None if it is alone. A pod that names no part of a
+        group which has parts belongs to the whole."""
         link = pod.spec.scheduling_group
+        namespace = pod.metadata.namespace
         if link is not None and link.pod_group_name and self._uses_pod_groups:
-            return pod.metadata.namespace, link.pod_group_name
+            return namespace, link.pod_group_name
         for dialect in self._served:
             name = dialect.name_in(pod)
             if name:
-                return pod.metadata.namespace, f"{dialect.api_group}:{name}"
+                key = _key(dialect.api_group, name)
+                parts = self._parts.get((namespace, key)) if self._parts else None
+                if parts is not None and (part := dialect.part_in(pod)) in parts:
+                    key = f"{key}:{part}"
+                return namespace, key
         return None
 
     def key(self, pod: Pod) -> str:

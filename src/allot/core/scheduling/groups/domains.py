@@ -69,6 +69,14 @@ def in_one_domain(task: Task, key: str) -> Pass:
     return msgspec.structs.replace(first, failure=no_placement(domains, first.failure), proof=proof, steps=steps)
 
 
+def value_in(labels: Mapping[str, str], key: str) -> str | None:
+    """The domain of a node with these labels; None if it is in none. key: a label, or several joined by commas, all of which count."""
+    if "," not in key:
+        return labels.get(key)
+    values = [labels.get(each) for each in key.split(",")]
+    return None if None in values else "/".join(value for value in values if value is not None)
+
+
 def no_placement(domains: Collection[str], first: str) -> str:
     """That no domain will do, in upstream's words. first: why the first one will not."""
     return f"0/{len(domains)} placements are available, first placement status: {first}"
@@ -81,7 +89,7 @@ def domains_for(
     may be considered."""
     domains: dict[str, list[str]] = {}
     for name, info in cluster.nodes.items():
-        value = info.labels.get(key)
+        value = value_in(info.labels, key)
         if value is not None and (allowed is None or name in allowed):
             domains.setdefault(value, []).append(name)
     home = _home(cluster, sorted(members, key=lambda member: member.key), key)
@@ -108,7 +116,7 @@ def _home(cluster: Cluster, members: Sequence[PodInfo], key: str) -> str | NoHom
     rule = "cannot determine domain for already scheduled pods"
     for member in members:
         info = cluster.nodes.get(member.node)
-        value = info.labels.get(key) if info is not None else None
+        value = value_in(info.labels, key) if info is not None else None
         name = f"{member.pod.metadata.namespace}/{member.pod.metadata.name}"
         if value is None:
             return NoHome(f"{rule}: no topology domain found for pod {name}")

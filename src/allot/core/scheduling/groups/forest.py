@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
-from allot.core.scheduling.groups.dialects import group_key
+from allot.core.scheduling.groups.dialects import group_key, parent_key
 
 # The API allows fewer levels; a chain that goes on is one that bites its tail.
 _DEPTH_MAX = 16
@@ -44,8 +44,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 def key_of(group: AnyGroup) -> str:
     """namespace/key of a group."""
-    name = group_key(group) if isinstance(group, PodGroup) else f"composite:{group.metadata.name}"
-    return f"{group.metadata.namespace}/{name}"
+    return f"{group.metadata.namespace}/{group_key(group)}"
 
 
 class Forest:
@@ -115,5 +114,5 @@ class Forest:
 
 
 def _parent_of(group: AnyGroup) -> str:
-    name = group.spec.parent_composite_pod_group_name
-    return f"{group.metadata.namespace}/composite:{name}" if name else ""
+    key = parent_key(group)
+    return f"{group.metadata.namespace}/{key}" if key else ""

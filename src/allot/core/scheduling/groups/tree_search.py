@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups import joint
+from allot.core.scheduling.groups.dialects import ForeignTree
 from allot.core.scheduling.groups.domains import NoHome, domains_for
 from allot.core.scheduling.groups.forest import Tree
-from allot.core.scheduling.groups.shape import minimum_of, topology_key
+from allot.core.scheduling.groups.levels import levels_of
+from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.groups.task import Task
 
 # Nodes of a group's domain; None if it may have any.
@@ -29,11 +31,20 @@ class Goal:
         self._tree = tree
 
     def __call__(self, counts: Mapping[str, int]) -> bool:
-        return any(counts.values()) and self._is_met(self._tree, counts)
+        return any(counts.values()) and self._is_met(self._tree, counts) and self._has_total(counts)
 
     def is_met(self) -> bool:
         """Whether the pods that have a node are enough."""
-        return self._is_met(self._tree, {})
+        return self._is_met(self._tree, {}) and self._has_total({})
+
+    def _has_total(self, counts: Mapping[str, int]) -> bool:
+        """Whether there are as many pods in all as the root needs, whatever the groups below need."""
+        least = self._tree.group.min_pods if isinstance(self._tree.group, ForeignTree) else 0
+        if not least:
+            return True
+        return (
+            sum(counts.values()) + sum(self._cluster.scheduled_count(leaf) for _, leaf in self._tree.leaves()) >= least
+        )
 
     def kept(self, tree: Tree, counts: Mapping[str, int]) -> frozenset[str]:
         """The groups of pods whose placements are of use: others have too few."""
@@ -54,13 +65,14 @@ def search_tree(
 ) -> joint.Found | joint.Impossible | joint.Undecided:
     """Enough pods of enough groups. The task's goal says what is enough."""
     search = joint.Search(task, steps_max)
-    if not task.settings.topology_placements or not any(topology_key(each.group) for each in tree.nodes()):
-        return search.run()
-    return _DomainSearch(task, tree, search).run()
+    keys = {each.key: levels_of(task.cluster, each.group, task.settings)[-1] for each in tree.nodes()}
+    return _DomainSearch(task, tree, search, keys).run() if any(keys.values()) else search.run()
 
 
 class _DomainSearch:
-    def __init__(self, task: Task, tree: Tree, search: joint.Search) -> None:
+    def __init__(self, task: Task, tree: Tree, search: joint.Search, keys: Mapping[str, str]) -> None:
+        """keys: the label, or labels, whose values the nodes of each group must share; empty if there is none."""
+        self._keys = keys
         self._cluster = task.cluster
         self._search = search
         self._parents = {child.key: each.key for each in tree.nodes() for child in each.children}
@@ -89,7 +101,7 @@ class _DomainSearch:
             return self._placed()
         tree = self._order[position]
         above = self._chosen.get(self._parents.get(tree.key, ""))
-        key = topology_key(tree.group)
+        key = self._keys[tree.key]
         for nodes in self._domains_of(tree, key, above) if key else [above]:
             self._chosen[tree.key] = nodes
             if not key or self._is_in_reach():

@@ -13,17 +13,11 @@ import msgspec
 
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.groups import joint
-from allot.core.scheduling.groups.domains import (
-    NO_DOMAIN,
-    NoHome,
-    domains_for,
-    in_one_domain,
-    no_placement,
-    tightest_first,
-)
-from allot.core.scheduling.groups.forest import Tree
-from allot.core.scheduling.groups.passes import place
-from allot.core.scheduling.groups.shape import minimum_of, topology_key
+from allot.core.scheduling.groups.dialects import ForeignGroup, ForeignTree
+from allot.core.scheduling.groups.domains import NO_DOMAIN, NoHome, domains_for, no_placement, tightest_first
+from allot.core.scheduling.groups.forest import AnyGroup, Tree
+from allot.core.scheduling.groups.levels import ANYWHERE, NoSuchLevel, levels_of, place_near
+from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.groups.task import Task
 from allot.core.scheduling.groups.tree_search import Goal, search_tree
 from allot.core.scheduling.plan import Placement, Refusal, Unit
@@ -47,6 +41,9 @@ def place_tree(task: Task, tree: Tree) -> TreeOutcome:
     attempt = _TreePass(task)
     try:
         attempt.place(tree, None)
+        attempt.check_total(tree)
+    except NoSuchLevel as error:
+        return TreeOutcome(placements={}, refusals={}, failures={tree.key: str(error)})
     finally:
         attempt.take_back(0)
     outcome = TreeOutcome(placements=dict(attempt.found), refusals=attempt.refusals, failures=attempt.failures)
@@ -75,12 +72,16 @@ class _TreePass:
 
     def place(self, tree: Tree, allowed: Collection[str] | None) -> bool:
         """Whether a group gets what it needs; if so its placements are in force, else nothing is changed."""
-        key = topology_key(tree.group) if self._task.settings.topology_placements else ""
+        levels = levels_of(self._cluster, tree.group, self._task.settings)
         if isinstance(tree.group, PodGroup):
-            return self._place_pods(tree.key, tree.group, key, allowed)
-        if not key:
+            return self._place_pods(tree.key, tree.group, levels, allowed)
+        return any(self._place_at(tree, level, allowed) for level in levels)
+
+    def _place_at(self, tree: Tree, level: str, allowed: Collection[str] | None) -> bool:
+        """All of a group of groups within a domain of a level."""
+        if level == ANYWHERE:
             return self._place_groups(tree, allowed)
-        return self._place_in_domain(tree, key, allowed)
+        return self._place_in_domain(tree, level, allowed)
 
     def _place_in_domain(self, tree: Tree, key: str, allowed: Collection[str] | None) -> bool:
         members = [member for _, leaf in tree.leaves() for member in self._cluster.members(leaf)]
@@ -102,6 +103,16 @@ class _TreePass:
         pods = tuple(self._task.unit.pods[index] for key in leaves for index in self._leaf.get(key, ()))
         return msgspec.structs.replace(self._task, unit=Unit(pods=pods))
 
+    def check_total(self, tree: Tree) -> None:
+        """A group that needs so many pods in all, whatever its parts need, has failed without them."""
+        root = tree.group
+        if not isinstance(root, ForeignTree) or tree.key in self.failures:
+            return
+        # What was found is in force.
+        count = sum(self._cluster.scheduled_count(leaf) for _, leaf in tree.leaves())
+        if count < root.min_pods:
+            self.failures[tree.key] = f"minMember ({root.min_pods}) cannot be satisfied: {count} scheduled"
+
     def _place_groups(self, tree: Tree, allowed: Collection[str] | None) -> bool:
         before, found = len(self._tried), dict(self.found)
         done, left = 0, len(tree.children)
@@ -110,7 +121,7 @@ class _TreePass:
                 break
             done += self.place(child, allowed)
             left -= 1
-        if done >= tree.minimum and len(self._tried) > before:
+        if done >= tree.minimum and (len(self._tried) > before or _is_part(tree.group)):
             return True
         self.take_back(before)
         self.found = found
@@ -122,17 +133,18 @@ class _TreePass:
         )
         return False
 
-    def _place_pods(self, key: str, group: PodGroup, label: str, allowed: Collection[str] | None) -> bool:
+    def _place_pods(self, key: str, group: PodGroup, levels: tuple[str, ...], allowed: Collection[str] | None) -> bool:
         indexes = self._leaf.get(key, [])
         if not indexes:
             return self._cluster.scheduled_count(group) >= minimum_of(group)
         task = msgspec.structs.replace(self._of([key]), group=group, allowed=allowed)
-        done = in_one_domain(task, label) if label else place(task)
+        done = place_near(task, levels)
         for position, refusal in done.refusals.items():
             self.refusals[indexes[position]] = refusal
         if done.failure:
             self.failures[key] = done.failure
-            return False
+            # A part that has what it needs has it, also if there is no room for more.
+            return isinstance(group, ForeignGroup) and self._cluster.scheduled_count(group) >= minimum_of(group)
         self.failures.pop(key, None)
         for position, result in done.found.items():
             if isinstance(result, Placement):
@@ -142,6 +154,10 @@ class _TreePass:
                 self.found[index] = result
                 self.refusals.pop(index, None)
         return True
+
+
+def _is_part(group: AnyGroup) -> bool:
+    return isinstance(group, ForeignTree) and group.parent is not None
 
 
 def _jointly(task: Task, tree: Tree, refused: TreeOutcome) -> TreeOutcome:

@@ -22,6 +22,8 @@ from allot.core.scheduling.podinfo import PodInfo, Profile, pod_key
 from allot.core.scheduling.settings import Policy, Settings
 from allot.core.scheduling.status import Status, Verdict
 
+_FEW = 16
+
 
 class FullEvaluation:
     """All filters of one pod, ready to be asked of many nodes."""
@@ -122,13 +124,17 @@ def evaluate_all(
     settings: Settings,
     allowed: Collection[str] | None,
 ) -> Placement | Failure:
-    """Look at every node."""
+    """Look at every node that is allowed."""
+    if allowed is not None and len(allowed) <= _FEW:
+        # What others of its kind got to know is not worth catching up with for so few.
+        few = [cluster.nodes[name] for name in sorted(allowed) if name in cluster.nodes]
+        return _choice(fit, FullEvaluation(cluster, pod, profile, fit, settings), few)
     filter_cache = cluster.filter_caches.filter_cache(profile, settings)
     filter_cache.refresh()
     evaluation = FullEvaluation(cluster, pod, profile, fit, settings, filter_cache)
-    nodes = cluster.nodes.values()
+    nodes: Iterable[NodeInfo] = cluster.nodes.values()
     if allowed is not None:
-        nodes = [info for info in nodes if info.name in allowed]  # type: ignore[assignment]
+        nodes = [info for info in nodes if info.name in allowed]
     return _choice(fit, evaluation, nodes)
 
 

@@ -6,7 +6,7 @@ a pod is not tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -15,7 +15,7 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.claims import Claims
-from allot.core.scheduling.groups.dialects import Dialect, dialect_of
+from allot.core.scheduling.groups.dialects import Dialect, ForeignTree, dialect_of
 from allot.core.scheduling.groups.forest import Tree
 from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.plan import Unit
@@ -25,6 +25,7 @@ SCHEDULING_GATES = "SchedulingGates"
 GANG_SCHEDULING = "GangScheduling"
 # What controllers make may take longer when there is much to do, and they have their own events when they cannot.
 _TEMPLATE_PATIENCE = 12
+_UNGROUPED = "waiting for the pod grouper to make its PodGroup, which the annotation pod-group-name will name"
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -45,9 +46,11 @@ class Closed(msgspec.Struct, frozen=True):
 class Gates:
     """Asks claims and groups."""
 
-    def __init__(self, claims: Claims, cluster: Cluster) -> None:
+    def __init__(self, claims: Claims, cluster: Cluster, awaits_group: Callable[[Pod], bool] | None = None) -> None:
+        """awaits_group: whether a pod without a group is going to get one."""
         self._claims = claims
         self._cluster = cluster
+        self._awaits_group = awaits_group
         # By group: the place of the pod whose claims were missing.
         self._in_the_way: dict[str, int] = {}
 
@@ -60,6 +63,8 @@ class Gates:
             status = self._quorum(unit, group)
             if status is not None:
                 return Closed(status)
+        elif self._awaits_group is not None and self._awaits_group(unit.pods[0]):
+            return Closed(_refusal(GANG_SCHEDULING, _UNGROUPED), unit.pods[0])
         return self._missing_claims(unit.pods, group)
 
     def closed_to(self, pod: Pod) -> Status | None:
@@ -67,11 +72,11 @@ class Gates:
         return _scheduling_gates(pod) if pod.spec.scheduling_gates else self._claims.gate(pod)
 
     def _quorum(self, unit: Unit, group: str) -> Status | None:
-        if unit.tree is not None or (":" in group and dialect_of(group) is None):
-            return self._tree_quorum(unit, group)
         dialect = dialect_of(group)
         if dialect is not None:
             return self._foreign_quorum(unit, dialect)
+        if unit.tree is not None or ":" in group:
+            return self._tree_quorum(unit, group)
         if unit.group is None:
             name = group.partition("/")[2]
             return _refusal(GANG_SCHEDULING, f'waiting for pods\'s pod group "{name}" to appear in scheduling queue')
@@ -81,15 +86,18 @@ class Gates:
         return None
 
     def _tree_quorum(self, unit: Unit, group: str) -> Status | None:
-        if unit.tree is not None:
-            waiting: dict[str, int] = {}
-            for pod in unit.pods:
-                key = self._cluster.membership.key(pod)
-                waiting[key] = waiting.get(key, 0) + 1
-            if self._is_ready(unit.tree, waiting):
-                return None
+        if unit.tree is not None and self._is_ready(unit.tree, self._waiting(unit.pods)):
+            return None
         name = group.rpartition(":")[2]
         return _refusal(GANG_SCHEDULING, f'waiting for composite pod group "{name}" tree to meet quorum')
+
+    def _waiting(self, pods: Sequence[Pod]) -> dict[str, int]:
+        """How many there are of each group."""
+        found: dict[str, int] = {}
+        for pod in pods:
+            key = self._cluster.membership.key(pod)
+            found[key] = found.get(key, 0) + 1
+        return found
 
     def _is_ready(self, tree: Tree, waiting: Mapping[str, int]) -> bool:
         """Whether there are enough pods, or enough groups that have enough."""
@@ -98,7 +106,27 @@ class Gates:
             return pods >= minimum_of(tree.group)
         return sum(self._is_ready(child, waiting) for child in tree.children) >= tree.minimum
 
+    def _foreign_tree_quorum(self, unit: Unit, tree: Tree, dialect: Dialect) -> Status | None:
+        waiting = self._waiting(unit.pods)
+        leaves = list(tree.leaves())
+        there = {key: waiting.get(key, 0) + self._cluster.scheduled_count(leaf) for key, leaf in leaves}
+        least = tree.group.min_pods if isinstance(tree.group, ForeignTree) else 0
+        pods = sum(there.values())
+        if not unit.pods or (self._is_ready(tree, waiting) and pods >= least):
+            return None
+        minimum = max(least, sum(minimum_of(leaf) for _, leaf in leaves))
+        name = min(pod.metadata.name for pod in unit.pods)
+        short = [
+            f"{key.rpartition(':')[2]} has {there[key]} of {minimum_of(leaf)}"
+            for key, leaf in leaves
+            if there[key] < minimum_of(leaf)
+        ]
+        said = dialect.too_few.format(pod=name, pods=pods, minimum=minimum)
+        return _refusal(dialect.plugin, f"{said}: {', '.join(short)}" if short else said)
+
     def _foreign_quorum(self, unit: Unit, dialect: Dialect) -> Status | None:
+        if unit.tree is not None:
+            return self._foreign_tree_quorum(unit, unit.tree, dialect)
         if unit.group is None:
             return _refusal(dialect.plugin, dialect.unknown)
         minimum = minimum_of(unit.group)

@@ -50,6 +50,8 @@ class EventResource(StrEnum):
     CSI_NODE = "CSINode"
     # A queue of a team, or what it holds.
     QUEUE = "Queue"
+    # Levels of a cluster that groups name.
+    TOPOLOGY = "Topology"
     # Not an event of kube-scheduler's, where a pod that a change of namespaces' labels helps waits for five minutes.
     NAMESPACE = "Namespace"
 
@@ -372,6 +374,7 @@ RULES: Mapping[str, Mapping[EventResource, Rule]] = {
         _H.UNSCHEDULED_POD: _group_after_pod,
         _H.ASSIGNED_POD: _group_after_pod,
         _H.POD_GROUP: _group_after_group,
+        _H.TOPOLOGY: _changed,
     },
     "DefaultPreemption": {_H.ASSIGNED_POD: _deleted},
     # Who is leaving holds nothing in its queue any more.

@@ -208,6 +208,15 @@ class Queue:
         elif waiting.members and waiting.place is not Place.NOWHERE:
             self._enter_checked(waiting, now)
 
+    def regroup(self, now: float) -> None:
+        """Pods may belong to other groups than before; those that are being written stay where they are."""
+        members = [member for waiting in self._waiting.values() for member in waiting.members.values()]
+        for member in members:
+            key, group = name_of(member.pod), self._membership.key(member.pod)
+            if self._unit_of[key] != (group_key(self._forest.root(group)) if group else key):
+                self.delete_pod(key, now)
+                self._add_pod(key, member.pod, now)
+
     # --- what happens ---
 
     def tell(self, event: ClusterEvent, now: float) -> int:
@@ -403,6 +412,14 @@ class Queue:
             if waiting.place not in (Place.GATED, Place.NOWHERE)
             for member in waiting.members.values()
         }
+
+    def units(self) -> list[tuple[int, Unit]]:
+        """Units that want a place and are not held back, with their priorities."""
+        return [
+            (waiting.priority, waiting.unit())
+            for waiting in self._waiting.values()
+            if waiting.place not in (Place.GATED, Place.NOWHERE) and waiting.members
+        ]
 
     def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
         """Pods that have been gated for longer than the patience with that reason; each told once for one reason."""

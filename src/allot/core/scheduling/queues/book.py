@@ -7,23 +7,28 @@ the cluster counts it on a node, also when something is only tried out; who is l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from allot.core.allocation import AllocationError, ClaimID
 from allot.core.model.core_v1 import Pod
+from allot.core.model.meta import EMPTY
+from allot.core.model.resource_v1 import AllocationResult
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.devices.claims import Claims, one_of_class
-from allot.core.scheduling.groups.dialects import ForeignGroup, group_key
+from allot.core.scheduling.groups.dialects import ForeignGroup
+from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.podinfo import PodInfo, pod_key
 from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE, Amounts, total
 from allot.core.scheduling.queues.charges import Charges, GpuNames
-from allot.core.scheduling.queues.jobs import Job, Part, Task
+from allot.core.scheduling.queues.jobs import Job, Task
 from allot.core.scheduling.queues.model import Queue
+from allot.core.scheduling.queues.shapes import is_stray, job_key, part_of, priority_of, shape_job
 from allot.core.scheduling.queues.tree import QueueTree
+from allot.core.scheduling.queues.usage import Usage
 
 QUEUE_LABEL = "kai.scheduler/queue"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
@@ -44,6 +49,13 @@ class _Charge(msgspec.Struct):
     is_held: bool = False
     # Others leave for it, so that what it asks for counts as held.
     is_reserved: bool = False
+    # What it holds, or is to hold, beyond the least that it asks for, while that is only tried out or kept for it.
+    extra: Amounts = EMPTY
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its queue counts it as held."""
+        return self.is_held or self.is_reserved
 
 
 class QueueBook:
@@ -153,9 +165,10 @@ class QueueBook:
         charge = self._pods.get(key)
         if charge is None or not charge.amounts:
             return
-        self._release(charge)
-        if charge.is_held:
-            charge.is_held = False
+        self._set_extra(charge, EMPTY)
+        if charge.is_counted:
+            charge.is_held = charge.is_reserved = False
+            self._reserved.pop(key, None)
             self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
         self.tree.request(charge.queue, charge.amounts, -1)
 
@@ -164,8 +177,19 @@ class QueueBook:
         for pod in pods:
             self.put_pod(pod)
 
-    def amounts_of(self, pod: Pod) -> dict[str, int]:
-        """What a pod is charged for."""
+    def cost_of(self, placement: Placement) -> Amounts:
+        """What a pod will be charged for if it is placed so: of alternatives and devices that differ, those that it gets."""
+        if not placement.claims:
+            return self.charged(placement.pod)
+        chosen = {
+            ClaimID(step.claim.metadata.namespace, step.claim.metadata.name): step.allocation
+            for step in placement.claims
+            if step.allocation is not None
+        }
+        return self.amounts_of(placement.pod, chosen)
+
+    def amounts_of(self, pod: Pod, chosen: Mapping[ClaimID, AllocationResult] | None = None) -> dict[str, int]:
+        """What a pod is charged for. chosen: allocations that its claims would get."""
         found = [self._charges.of_requests(self._cluster.profiles.of(pod))]
         key = pod_key(pod)
         for id_ in self._claims.claims_of(pod):
@@ -173,47 +197,71 @@ class QueueBook:
             users.setdefault(key)
             claim = self._claims.claim(id_.namespace, id_.name)
             if claim is not None and next(iter(users)) == key:
-                found.append(self._charges.of_claim(claim.spec, self._claims.allocation(id_)))
+                allocation = chosen.get(id_) if chosen is not None else None
+                allocation = allocation or self._claims.allocation(id_)
+                found.append(self._charges.of_claim(claim.spec, allocation))
         return total(found)
 
     def charged(self, pod: Pod) -> Amounts:
         """What a pod is charged for, as it was last worked out."""
         charge = self._pods.get(pod_key(pod))
-        return charge.amounts if charge is not None else {}
+        return charge.amounts if charge is not None else EMPTY
 
     def placed(self, info: PodInfo) -> None:
         """The cluster counts a pod on a node."""
         charge = self._pods.get(info.key)
         if charge is not None and not charge.is_held and not info.is_terminating:
-            self._release(charge)
             self._hold(charge)
 
     def left(self, info: PodInfo) -> None:
-        """The cluster counts a pod no more."""
+        """The cluster counts a pod no more. What is reserved for it stays so: it may have been there only while something was tried out."""
         charge = self._pods.get(info.key)
         if charge is not None and charge.is_held:
             charge.is_held = False
-            self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
+            if not charge.is_counted:
+                self._set_extra(charge, EMPTY)
+                self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
+
+    def tried(self, placement: Placement) -> None:
+        """A placement is in force while something is tried out: it counts for what it really takes."""
+        charge = self._pods.get(pod_key(placement.pod))
+        if charge is not None and charge.is_held and not charge.is_reserved and placement.claims:
+            self._set_extra(charge, self._beyond(charge, self.cost_of(placement)))
+
+    @staticmethod
+    def _beyond(charge: _Charge, amounts: Amounts) -> Amounts:
+        names = {**charge.amounts, **amounts}
+        return {name: more for name in names if (more := amounts.get(name, 0) - charge.amounts.get(name, 0))}
+
+    def _set_extra(self, charge: _Charge, extra: Amounts) -> None:
+        if charge.extra:
+            self.tree.hold(charge.queue, charge.extra, -1, firmly=charge.is_firm)
+        charge.extra = extra
+        if extra:
+            self.tree.hold(charge.queue, extra, firmly=charge.is_firm)
 
     def _hold(self, charge: _Charge) -> None:
-        charge.is_held = True
-        self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
+        was_counted, charge.is_held = charge.is_counted, True
+        if not was_counted:
+            self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
 
-    def reserve(self, pods: Iterable[Pod]) -> None:
-        """Others leave for these: from now on what they ask for counts as held."""
-        for pod in pods:
+    def reserve(self, pods: Iterable[tuple[Pod, Amounts]]) -> None:
+        """Others leave for these: from now on what they are to get counts as held."""
+        for pod, amounts in pods:
             charge = self._pods.get(pod_key(pod))
-            if charge is not None and not charge.is_held and not charge.is_reserved:
+            if charge is not None and not charge.is_counted:
                 charge.is_reserved = True
                 self._reserved[pod_key(pod)] = None
                 self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
+                self._set_extra(charge, self._beyond(charge, amounts))
 
-    def release(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Nothing is reserved for these any more; answers for whom something was."""
+    def release(self, pods: Iterable[Pod]) -> Sequence[tuple[Pod, Amounts]]:
+        """Nothing is reserved for these any more; answers what was, and for whom."""
         found = [charge for pod in pods if (charge := self._pods.get(pod_key(pod))) is not None and charge.is_reserved]
+        reserved = [(charge.pod, total((charge.amounts, charge.extra))) for charge in found]
         for charge in found:
             self._release(charge)
-        return [charge.pod for charge in found]
+        return reserved
 
     def release_all(self) -> None:
         """Nothing is reserved for anybody."""
@@ -223,7 +271,9 @@ class QueueBook:
         if charge.is_reserved:
             charge.is_reserved = False
             self._reserved.pop(pod_key(charge.pod), None)
-            self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
+            if not charge.is_counted:
+                self._set_extra(charge, EMPTY)
+                self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
     # --- what there is ---
 
@@ -287,12 +337,12 @@ class QueueBook:
             info = self._cluster.pods.get(key)
             if info is None and key not in waiting:
                 continue
-            group = self._group_of(pod)
-            name = group_key(group) if group is not None else pod.metadata.name
-            job_key = f"{pod.metadata.namespace}/{name}"
-            job = found.get(job_key)
+            if is_stray(self._cluster, pod):
+                continue
+            name = job_key(self._cluster, pod)
+            job = found.get(name)
             if job is None:
-                job = found[job_key] = _job(job_key, charge, group)
+                job = found[name] = shape_job(self._cluster, pod, queue=charge.queue, is_preemptible=not charge.is_firm)
             is_leaving = pod.metadata.deletion_timestamp is not None
             job.is_fixed = job.is_fixed or self._cluster.is_assumed(pod)
             job.is_movable = job.is_movable and bool(pod.metadata.owner_references)
@@ -301,12 +351,25 @@ class QueueBook:
                     job,
                     pod,
                     charge.amounts,
+                    part=part_of(self._cluster, pod, job),
                     node=info.node if info is not None else "",
                     rank=(-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.metadata.name),
                     since_s=_seconds(pod.status.start_time),
                     is_leaving=is_leaving,
                 )
             )
+        return found
+
+    def usage_of_groups(self) -> dict[tuple[str, str], Usage]:
+        """What the pods of groups of other dialects have and ask for, by namespace and key of the whole group."""
+        found: dict[tuple[str, str], Usage] = {}
+        for charge in self._pods.values():
+            member = self._cluster.membership.of(charge.pod)
+            if member is None or ":" not in member[1]:
+                continue
+            dialect, name = member[1].split(":")[:2]
+            usage = found.setdefault((member[0], f"{dialect}:{name}"), Usage())
+            usage.add(charge.amounts, is_held=charge.is_held, is_firm=charge.is_firm)
         return found
 
     def _group_of(self, pod: Pod) -> PodGroup | None:
@@ -316,12 +379,13 @@ class QueueBook:
     def queue_of(self, pod: Pod) -> str:
         """The queue that a pod or its group names; empty if it takes no part."""
         metadata = pod.metadata
+        group = self._group_of(pod)
+        if isinstance(group, ForeignGroup) and group.queue:
+            is_default = group.queue in DEFAULT_QUEUES.values()
+            return "" if is_default and group.queue not in self.tree else group.queue
         named = metadata.labels.get(QUEUE_LABEL) or metadata.annotations.get(VOLCANO_QUEUE)
         if named:
             return named
-        group = self._group_of(pod)
-        if isinstance(group, ForeignGroup) and group.queue:
-            return group.queue
         default = DEFAULT_QUEUES.get(pod.spec.scheduler_name, "")
         return default if default and default in self.tree else ""
 
@@ -332,27 +396,7 @@ class QueueBook:
         said = said or pod.metadata.labels.get(PREEMPTIBILITY_LABEL, "")
         if said in ("preemptible", "non-preemptible"):
             return said == "non-preemptible"
-        return (pod.spec.priority or 0) >= FIRM_PRIORITY
-
-
-def _job(key: str, charge: _Charge, group: PodGroup | None) -> Job:
-    pod = charge.pod
-    gang = group.spec.scheduling_policy.gang if group is not None else None
-    priority = pod.spec.priority or 0
-    created = pod.metadata.creation_timestamp or ""
-    if group is not None:
-        priority = group.spec.priority if group.spec.priority is not None else priority
-        created = group.metadata.creation_timestamp or created
-    job = Job(
-        key,
-        charge.queue,
-        priority=priority,
-        is_preemptible=not charge.is_firm,
-        created=created,
-        root=Part(minimum=gang.min_count if gang is not None else 1),
-    )
-    job.group = group
-    return job
+        return priority_of(self._cluster, pod, group) >= FIRM_PRIORITY
 
 
 def _seconds(time: str | None) -> float:

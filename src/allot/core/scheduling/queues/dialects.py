@@ -6,11 +6,11 @@ does not say is free. Volcano's `root` is the top of the tree itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from allot.core.model.go_durations import go_seconds
 from allot.core.model.meta import APIStruct
 from allot.core.model.team_queues import KaiQueue, KaiQueueResource, KaiQueueResources, VolcanoQueue
 from allot.core.quantity import Quantity
@@ -21,8 +21,6 @@ from allot.core.scheduling.queues.model import DEFAULT_PRIORITY, Queue, Quota
 _MEGABYTE = 10**6
 _MILLI_NANO = 10**6
 _VOLCANO_ROOT = "root"
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)")
-_SECONDS: Mapping[str, float] = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
 def from_kai(queue: KaiQueue) -> Queue:
@@ -39,8 +37,8 @@ def from_kai(queue: KaiQueue) -> Queue:
             MEMORY: _kai_quota(resources.memory, _MEGABYTE),
         },
         created=queue.metadata.creation_timestamp or "",
-        preempt_min_runtime_s=seconds(spec.preempt_min_runtime),
-        reclaim_min_runtime_s=seconds(spec.reclaim_min_runtime),
+        preempt_min_runtime_s=go_seconds(spec.preempt_min_runtime),
+        reclaim_min_runtime_s=go_seconds(spec.reclaim_min_runtime),
         title=spec.display_name,
     )
 
@@ -76,14 +74,6 @@ def from_volcano(queue: VolcanoQueue) -> Queue | None:
 
 def _amounts(found: Mapping[str, Quantity]) -> dict[str, int]:
     return {name: amount.nano // _MILLI_NANO * ONE if name == CPU else amount.nano for name, amount in found.items()}
-
-
-def seconds(duration: str | None) -> float | None:
-    """Go's durations: `1h30m`; None if there is none, or it cannot be read."""
-    parts = _DURATION.findall(duration or "")
-    if not parts or "".join(number + unit for number, unit in parts) != duration:
-        return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 QUEUE_KINDS: Mapping[type[APIStruct], Callable[[Any], Queue | None]] = {

@@ -11,7 +11,7 @@ from allot.core.scheduling.queueing.waiting import Heap, Waiting
 from allot.core.scheduling.queues.amounts import total
 from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.model import QueueShares
-from allot.core.scheduling.queues.order import Candidate, Ranks, descend
+from allot.core.scheduling.queues.order import Candidate, Standings
 
 
 class FairOrder:
@@ -23,7 +23,10 @@ class FairOrder:
         self._heaps: dict[str, Heap] = {}
         # The queue in whose heap a unit is, by key.
         self._queues: dict[str, str] = {}
-        self._ranks = Ranks()
+        self._standings = Standings(book.tree, self._candidate)
+        # Queues with units that take none: these are refused, with the reason. As of this shape of the tree.
+        self._lost: dict[str, None] = {}
+        self._shape = -1
 
     def push(self, unit: Waiting) -> None:
         """By queue; in it by priority, then age."""
@@ -33,13 +36,20 @@ class FairOrder:
             return
         self._queues[unit.key] = queue
         created = min(member.pod.metadata.creation_timestamp or "" for member in unit.members.values())
-        self._heaps.setdefault(queue, Heap()).push((-unit.priority, created, unit.key), unit)
+        heap = self._heaps.get(queue)
+        if heap is None:
+            heap = self._heaps[queue] = Heap()
+            if self._book.tree.refusal(queue):
+                self._lost[queue] = None
+        heap.push((-unit.priority, created, unit.key), unit)
+        self._touch(queue)
 
     def discard(self, unit: Waiting) -> None:
         """The entry is passed over when it comes up."""
         queue = self._queues.pop(unit.key, "")
         if queue:
             self._heaps[queue].discard()
+            self._touch(queue)
         else:
             self._beneath.discard(unit)
 
@@ -50,33 +60,31 @@ class FairOrder:
             return found
         return self._of_queues()
 
+    def _touch(self, name: str) -> None:
+        queue = self._book.tree.find(name)
+        if queue is not None:
+            self._standings.touch(queue)
+
     def _of_queues(self) -> Waiting | None:
         book = self._book
         book.settle_total()
-        heads: dict[str, Waiting] = {}
-        for name in list(self._heaps):
+        if self._shape != book.tree.shape:
+            self._shape = book.tree.shape
+            self._lost = {name: None for name in sorted(self._heaps) if book.tree.refusal(name)}
+        for name in self._lost:
             head = self._heaps[name].first()
             if head is not None:
-                heads[name] = head
-            else:
-                del self._heaps[name]
-        tree = book.tree
-        lost = [name for name in sorted(heads) if tree.refusal(name)]
-        if lost:
-            # It is refused, with the reason.
-            return heads[lost[0]]
+                return head
+        found = self._standings.first()
+        return self._heaps[found.queue.name].first() if found is not None else None
 
-        def candidate(queue: QueueShares) -> Candidate | None:
-            head = heads.get(queue.name)
-            if head is None:
-                return None
-            pods = [member.pod for member in head.members.values()]
-            return Candidate(queue, total(book.charged(pod) for pod in pods), stamp=(head.key, len(pods)))
-
-        top = tree.top()
-        self._ranks.begin(tree.epoch)
-        leaf = descend(top, candidate, tree.total, ranks=self._ranks)
-        return heads[leaf.name] if leaf is not None else None
+    def _candidate(self, queue: QueueShares) -> Candidate | None:
+        heap = self._heaps.get(queue.name)
+        head = heap.first() if heap is not None else None
+        if head is None:
+            return None
+        charged = self._book.charged
+        return Candidate(queue, total(charged(member.pod) for member in head.members.values()))
 
     def placed(self, pod: PodInfo) -> None:
         """For the order beneath; the book hears of it by itself."""

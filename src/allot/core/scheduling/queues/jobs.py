@@ -7,7 +7,7 @@ everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -19,12 +19,35 @@ from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.order import elastic_state
 
 
+class Near(msgspec.Struct, frozen=True):
+    """In which domain the pods of a part are to be. levels: labels of nodes, the widest first; required, preferred: one of these, or
+    empty."""
+
+    levels: tuple[str, ...]
+    required: str = ""
+    preferred: str = ""
+
+    def depth(self, level: str) -> int:
+        """How many levels there are down to one: 0 is the whole cluster."""
+        return self.levels.index(level) + 1 if level in self.levels else 0
+
+    def depths(self) -> range:
+        """The levels that will do, as depths: from the one that is preferred up to the one that is required."""
+        return range(self.depth(self.preferred or self.required), self.depth(self.required) - 1, -1)
+
+
 class Part(msgspec.Struct, frozen=True):
-    """A part of a job. minimum: of pods, or of its own parts if it has any."""
+    """A part of a job. minimum: of pods, or of its own parts if it has any; near: in one domain."""
 
     name: str = ""
     minimum: int = 1
     parts: tuple[Part, ...] = ()
+    near: Near | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it or a part of it is bound to a domain."""
+        return self.near is not None or any(part.is_near for part in self.parts)
 
     def leaves(self) -> Iterator[Part]:
         """The parts that have pods."""
@@ -85,6 +108,7 @@ class Job:
     __slots__ = (
         "created",
         "group",
+        "groups",
         "is_fixed",
         "is_movable",
         "is_preemptible",
@@ -106,6 +130,8 @@ class Job:
         self.created = created
         self.root = root or Part()
         self.group: PodGroup | None = None
+        # Of a tree of groups: the group of each part.
+        self.groups: Mapping[str, PodGroup] = {}
         # Some of it is being written, so that nobody should touch it now.
         self.is_fixed = False
         # Its pods come back if they are evicted.
@@ -119,6 +145,10 @@ class Job:
         """namespace/name of its pod or group, for people."""
         namespace, _, key = self.key.partition("/")
         return f"{namespace}/{key.split(':')[1]}" if ":" in key else self.key
+
+    def group_of(self, task: Task) -> PodGroup | None:
+        """The group that a pod belongs to; None if it is alone."""
+        return self.groups.get(task.part, self.group)
 
     def active(self, part: str | None = None) -> list[Task]:
         """Pods that have a place, in the order of starting. part: only of this one."""
@@ -162,7 +192,7 @@ class Job:
         if not part.parts:
             missing = part.minimum - len(self.active(part.name))
             return self.waiting(part.name)[: missing if missing > 0 else 1]
-        ordered = sorted(part.parts, key=self._need)
+        ordered = sorted(part.parts, key=self.need)
         if not self.has_minimum(part):
             found: list[Task] = []
             for below in ordered[: part.minimum]:
@@ -175,7 +205,7 @@ class Job:
                 return tasks
         return []
 
-    def _need(self, part: Part) -> tuple[bool, Fraction]:
+    def need(self, part: Part) -> tuple[bool, Fraction]:
         """Parts that lack something first, then those with the smallest part of their minimum."""
         have = sum(self.has_minimum(below) for below in part.parts) if part.parts else len(self.active(part.name))
         return self.has_minimum(part), Fraction(have, max(part.minimum, 1))
@@ -194,7 +224,7 @@ class Job:
         if not part.parts:
             active = self.active(part.name)
             return active[-1:] if len(active) > part.minimum else []
-        ordered = sorted(part.parts, key=self._need, reverse=True)
+        ordered = sorted(part.parts, key=self.need, reverse=True)
         have = sum(self.has_minimum(below) for below in ordered)
         if not have:
             return []

@@ -8,11 +8,13 @@ without the job, the smaller part, age. From the top of the tree down to a leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from allot.core.scheduling.queues.amounts import ONE, UNLIMITED, Amounts, exceeds
 from allot.core.scheduling.queues.model import QueueShares
+from allot.core.scheduling.queues.tree import QueueTree
 
 # Ratios are compared in steps of this: whole numbers, and finer than any amount.
 _SCALE = 10**18
@@ -30,38 +32,10 @@ class Candidate(msgspec.Struct, frozen=True):
     queue: QueueShares
     request: Amounts = {}
     lost: Amounts = {}
-    # What the request is the request of, so that a rank can be kept while nothing changes; None: it cannot.
-    stamp: object = None
-
-
-class Ranks:
-    """Ranks that are kept while neither the queue nor the job that stands for it changes. Made anew when shares are."""
-
-    __slots__ = ("_epoch", "_known")
-
-    def __init__(self) -> None:
-        self._epoch = -1
-        self._known: dict[str, tuple[int, object, Rank]] = {}
-
-    def begin(self, epoch: int) -> None:
-        """Shares are those of this epoch."""
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._known.clear()
-
-    def of(self, candidate: Candidate, there: Amounts) -> Rank:
-        """As `rank`."""
-        queue, stamp = candidate.queue, candidate.stamp
-        known = self._known.get(queue.name)
-        if known is not None and stamp is not None and known[0] == queue.version and known[1] == stamp:
-            return known[2]
-        found = rank(candidate, there)
-        self._known[queue.name] = (queue.version, stamp, found)
-        return found
 
 
 def rank(candidate: Candidate, there: Amounts) -> Rank:
-    """What comes first is served first; equals are told apart by `precedes`."""
+    """What comes first is served first; equals are told apart by `_precedes`."""
     queue, request = candidate.queue, candidate.request
     is_over = bool(queue.shares)
     exceeds_deserved = uses_no_share = False
@@ -94,16 +68,23 @@ def _dominant(queue: QueueShares, there: Amounts, more: Amounts, less: Amounts) 
     return found
 
 
-def precedes(left: QueueShares, right: QueueShares) -> bool:
+def _parts(queue: QueueShares) -> tuple[int, ...]:
+    """What a queue may have of each resource."""
+    return tuple([share.allocatable for share in queue.shares.values()])
+
+
+def _precedes(left: Standing, right: Standing) -> bool:
     """Between queues of equal rank: the one with the smaller part everywhere, else the older one."""
-    smaller, larger = _is_smaller(left, right), _is_smaller(right, left)
-    return smaller if smaller != larger else left.age < right.age
+    if left.parts != right.parts:
+        smaller, larger = _is_smaller(left.parts, right.parts), _is_smaller(right.parts, left.parts)
+        if smaller != larger:
+            return smaller
+    return left.age < right.age
 
 
-def _is_smaller(left: QueueShares, right: QueueShares) -> bool:
+def _is_smaller(left: Sequence[int], right: Sequence[int]) -> bool:
     is_less = False
-    for resource, share in left.shares.items():
-        mine, theirs = share.allocatable, right.shares[resource].allocatable
+    for mine, theirs in zip(left, right, strict=True):
         if mine == UNLIMITED:
             if theirs != UNLIMITED:
                 return False
@@ -114,53 +95,111 @@ def _is_smaller(left: QueueShares, right: QueueShares) -> bool:
     return is_less
 
 
-def first_of(ranked: Iterable[tuple[Rank, QueueShares]], *, is_reversed: bool = False) -> QueueShares | None:
-    """The one of several siblings that is served next, or last."""
-    best: tuple[Rank, QueueShares] | None = None
-    for entry in ranked:
-        if best is None:
-            best = entry
-        elif entry[0] != best[0]:
-            best = entry if (entry[0] < best[0]) != is_reversed else best
-        elif precedes(entry[1], best[1]) != is_reversed:
-            best = entry
-    return best[1] if best is not None else None
+class Standing(NamedTuple):
+    """What a queue is compared by, and the leaf that stands for it."""
+
+    rank: Rank
+    parts: tuple[int, ...]
+    age: tuple[str, str]
+    leaf: Candidate
 
 
-def descend(
-    top: Iterable[QueueShares],
-    candidate: Callable[[QueueShares], Candidate | None],
-    there: Amounts,
-    *,
-    is_reversed: bool = False,
-    ranks: Ranks | None = None,
-) -> QueueShares | None:
-    """The leaf that is served next, or last. candidate: a leaf with the job that stands for it; None if it has none. A queue
-    with others below is stood for by the one of them that comes first. ranks: those that were worked out before."""
-    stands_for: dict[str, Candidate] = {}
+class Standings:
+    """Who is served next, or last, kept while queues and their jobs change: what has not changed is not looked at again.
 
-    def best(siblings: Iterable[QueueShares]) -> QueueShares | None:
-        ranked: list[tuple[Rank, QueueShares]] = []
-        leaves: dict[str, QueueShares] = {}
+    candidate: a leaf with the job that stands for it; None if it has none. A queue with others below is stood for by the one of them
+    that comes first."""
+
+    def __init__(
+        self, tree: QueueTree, candidate: Callable[[QueueShares], Candidate | None], *, is_reversed: bool = False
+    ) -> None:
+        self._tree = tree
+        self._candidate = candidate
+        self._is_reversed = is_reversed
+        self._epoch = -1
+        # By queue: the version that it was worked out for.
+        self._known: dict[str, tuple[int, Standing | None]] = {}
+
+    def touch(self, queue: QueueShares) -> None:
+        """Another job stands for a leaf."""
+        for each in queue.path():
+            self._known.pop(each.name, None)
+
+    def first(self) -> Candidate | None:
+        """The leaf that comes first."""
+        found = self.best(self.top(), self.of)
+        return found.leaf if found is not None else None
+
+    def top(self) -> Iterable[QueueShares]:
+        """The queues at the top, with what is known of all brought up to date."""
+        found = self._tree.top()
+        if self._tree.epoch != self._epoch:
+            self._epoch = self._tree.epoch
+            self._known.clear()
+        return found
+
+    def best(self, siblings: Iterable[QueueShares], of: Callable[[QueueShares], Standing | None]) -> Standing | None:
+        """The first of siblings. of: the standing of each."""
+        best: Standing | None = None
+        is_reversed = self._is_reversed
         for queue in siblings:
-            if queue.children:
-                leaf = best(queue.children)
-                if leaf is None:
-                    continue
-                below = stands_for[leaf.name]
-                own = Candidate(queue, below.request, below.lost, below.stamp)
-            else:
-                found = candidate(queue)
-                if found is None:
-                    continue
-                leaf, own = queue, found
-                stands_for[leaf.name] = found
-            leaves[queue.name] = leaf
-            ranked.append((ranks.of(own, there) if ranks is not None else rank(own, there), queue))
-        chosen = first_of(ranked, is_reversed=is_reversed)
-        return leaves[chosen.name] if chosen is not None else None
+            found = of(queue)
+            if found is None:
+                continue
+            if best is None:
+                best = found
+            elif found.rank != best.rank:
+                if (found.rank < best.rank) != is_reversed:
+                    best = found
+            elif _precedes(found, best) != is_reversed:
+                best = found
+        return best
 
-    return best(top)
+    def of(self, queue: QueueShares) -> Standing | None:
+        """The standing of a queue; None if nothing is in it."""
+        known = self._known.get(queue.name)
+        if known is not None and known[0] == queue.version:
+            return known[1]
+        found = self.worked_out(queue, self.of, self._candidate)
+        self._known[queue.name] = (queue.version, found)
+        return found
+
+    def worked_out(
+        self,
+        queue: QueueShares,
+        of: Callable[[QueueShares], Standing | None],
+        candidate: Callable[[QueueShares], Candidate | None],
+    ) -> Standing | None:
+        """The standing of a queue from those below it, or from the job that stands for it."""
+        if queue.children:
+            below = self.best(queue.children, of)
+            if below is None:
+                return None
+            leaf = below.leaf
+            own = Candidate(queue, leaf.request, leaf.lost)
+        else:
+            found = candidate(queue)
+            if found is None:
+                return None
+            leaf = own = found
+        return Standing(rank(own, self._tree.total), _parts(queue), queue.age, leaf)
+
+
+def first_among(tree: QueueTree, leaves: Sequence[Candidate]) -> Candidate | None:
+    """Which of a few leaves is served first."""
+    here = {leaf.queue.name: leaf for leaf in leaves}
+    above = {queue.name for leaf in leaves for queue in leaf.queue.path()}
+
+    def candidate(queue: QueueShares) -> Candidate | None:
+        return here.get(queue.name)
+
+    standings = Standings(tree, candidate)
+
+    def of(queue: QueueShares) -> Standing | None:
+        return standings.worked_out(queue, of, candidate) if queue.name in above else None
+
+    found = standings.best(tree.top(), of)
+    return found.leaf if found is not None else None
 
 
 def elastic_state(active: Sequence[int], minimum: Sequence[int]) -> int:

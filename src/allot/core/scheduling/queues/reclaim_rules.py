@@ -54,6 +54,13 @@ def is_worth_trying(reclaimer: Reclaimer, victim: QueueShares) -> bool:
     return not has_less
 
 
+def may_lose(reclaimer: Reclaimer, victim: QueueShares) -> bool:
+    """Whether a queue, as it is, may lose a unit to the taker; if not, its pods can only move."""
+    mine, theirs = _part(reclaimer.queue, victim)
+    held = _held(theirs)
+    return exceeds_fair_share(theirs, held) or guarantees_deserved(mine, reclaimer.request, theirs, held)
+
+
 def exceeds_fair_share(queue: QueueShares, held: Amounts) -> bool:
     """The first rule: it holds more than it may have, in some resource."""
     return any(exceeds(held.get(resource, 0), share.allocatable) for resource, share in queue.shares.items())

@@ -1,7 +1,7 @@
 """When room is made for jobs of queues, and what was asked of whom: nothing is asked twice.
 
-A look at all jobs is worth it after something was refused, left or changed, and not more often than once a second; a cluster
-that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
+A look at all jobs is worth it after something was refused, left or changed, or when a minimum run time or a delay ends, and not more
+often than once a second; a cluster that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
 it stays.
 """
 
@@ -15,6 +15,7 @@ from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Decision
 from allot.core.scheduling.podinfo import pod_key
+from allot.core.scheduling.queues.amounts import Amounts
 from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.decisions import QueueDecisions
 from allot.core.scheduling.settings import Settings
@@ -33,6 +34,8 @@ class Room:
         self.decisions = QueueDecisions(cluster, book)
         self._is_wanted = False
         self._looked_at = -EVERY_S
+        # When a minimum run time or a delay ends: nothing else will tell. None: none does.
+        self._wake_at: float | None = None
         # Pods that were asked to go, by the key of the pod for which.
         self._asked: dict[str, tuple[Pod, ...]] = {}
 
@@ -42,11 +45,14 @@ class Room:
 
     def due_at(self) -> float | None:
         """When to look; None if there is no reason to."""
-        return self._looked_at + EVERY_S if self._is_wanted else None
+        if self._is_wanted:
+            return self._looked_at + EVERY_S
+        return max(self._wake_at, self._looked_at + EVERY_S) if self._wake_at is not None else None
 
     def is_due(self, now: float) -> bool:
         """Whether to look now."""
-        return self._is_wanted and now >= self._looked_at + EVERY_S
+        due = self.due_at()
+        return due is not None and now >= due
 
     def make(
         self, waiting: Mapping[str, Pod], settings: Callable[[Pod], Settings], now: float, seconds: float
@@ -58,6 +64,7 @@ class Room:
         self._book.release_all()
         self._cluster.kept.clear()
         found = self.decisions.make_room(waiting, settings, seconds)
+        self._wake_at = now + found.wake_at_s - seconds if found.wake_at_s is not None else None
         self._keep(found.promised)
         for refusal in found.refusals:
             if not refusal.victims:
@@ -68,13 +75,13 @@ class Room:
                 self._put(msgspec.structs.replace(victim.pod, metadata=metadata))
         return Decision(refusals=found.refusals) if found.refusals else None
 
-    def _keep(self, promised: Sequence[tuple[Pod, str]]) -> None:
+    def _keep(self, promised: Sequence[tuple[Pod, str, Amounts]]) -> None:
         """What others leave for a pod is for nobody else: neither its node nor its part of the queue."""
-        for pod, node in promised:
+        for pod, node, _ in promised:
             self._cluster.kept.add(pod_key(pod))
             status = msgspec.structs.replace(pod.status, nominated_node_name=node)
             self._cluster.put_pod(msgspec.structs.replace(pod, status=status))
-        self._book.reserve([pod for pod, _ in promised])
+        self._book.reserve([(pod, cost) for pod, _, cost in promised])
 
     def failed(self, pod: Pod) -> None:
         """Those who were asked to go for a pod may not have been reached: they stay until somebody says otherwise."""

@@ -17,15 +17,22 @@ import msgspec
 from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.jobs import Job, Task, asked
 from allot.core.scheduling.queues.limits import Excess, excess
 from allot.core.scheduling.queues.model import QueueShares
-from allot.core.scheduling.queues.order import Candidate, Ranks, descend
-from allot.core.scheduling.queues.takeover import TRIALS_MAX, Nothing, Takeover, Takeovers, place_all
+from allot.core.scheduling.queues.order import Candidate, Standings
+from allot.core.scheduling.queues.placing import place_all
+from allot.core.scheduling.queues.takeover import TRIALS_MAX, Nothing, Takeover, Takeovers
 from allot.core.scheduling.queues.tree import QueueTree
+from allot.core.scheduling.queues.victims import Place
 from allot.core.scheduling.settings import Settings
+from allot.core.scheduling.status import Status
 
 STALE_AFTER_S = 60.0
+
+Cost = Callable[[Placement], Amounts]
+Tried = Callable[[Placement], None]
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -37,41 +44,43 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class _Turns:
-    """Jobs that wait, queue by queue."""
+    """Jobs that wait, queue by queue. is_hopeless: those that need not be tried."""
 
-    def __init__(self, tree: QueueTree, jobs: Iterable[Job]) -> None:
+    def __init__(self, tree: QueueTree, jobs: Iterable[Job], is_hopeless: Callable[[Job], bool]) -> None:
         self._tree = tree
-        self._ranks = Ranks()
-        self._queues: dict[str, list[tuple[tuple[int, int, str, str], Job]]] = {}
+        self._is_hopeless = is_hopeless
+        self._queues: dict[str, list[tuple[Place, Job]]] = {}
         for job in jobs:
             self._queues.setdefault(job.queue, []).append((job.sort_key(), job))
         for waiting in self._queues.values():
             waiting.sort(key=lambda entry: entry[0], reverse=True)
+        self._standings = Standings(tree, self._candidate)
+
+    def _candidate(self, queue: QueueShares) -> Candidate | None:
+        waiting = self._queues.get(queue.name)
+        while waiting and self._is_hopeless(waiting[-1][1]):
+            waiting.pop()
+        return Candidate(queue, asked(waiting[-1][1].to_start())) if waiting else None
 
     def next(self) -> Job | None:
         """The job whose turn it is; it is taken out."""
-
-        def candidate(queue: QueueShares) -> Candidate | None:
-            waiting = self._queues.get(queue.name)
-            if not waiting:
-                return None
-            job = waiting[-1][1]
-            return Candidate(queue, asked(job.to_start()), stamp=job.key)
-
-        self._ranks.begin(self._tree.epoch)
-        leaf = descend(self._tree.top(), candidate, self._tree.total, ranks=self._ranks)
-        return self._queues[leaf.name].pop()[1] if leaf is not None else None
+        while (found := self._standings.first()) is not None:
+            waiting = self._queues[found.queue.name]
+            _, job = waiting.pop()
+            self._standings.touch(found.queue)
+            # It may have become so since it came up.
+            if not self._is_hopeless(job):
+                return job
+        return None
 
     def again(self, job: Job) -> None:
         """It has more that waits."""
         waiting = self._queues.setdefault(job.queue, [])
         waiting.append((job.sort_key(), job))
         waiting.sort(key=lambda entry: entry[0], reverse=True)
-
-    def drop(self, is_alike: Callable[[Job], bool], queue: str = "") -> None:
-        """Jobs that need not be tried. queue: only those of this one."""
-        for name in (queue,) if queue else tuple(self._queues):
-            self._queues[name] = [entry for entry in self._queues.get(name, ()) if not is_alike(entry[1])]
+        queue = self._tree.find(job.queue)
+        if queue is not None:
+            self._standings.touch(queue)
 
 
 class Round:
@@ -85,8 +94,14 @@ class Round:
         settings: Callable[[Pod], Settings],
         now: float,
         trials_max: int = TRIALS_MAX,
+        *,
+        cost: Cost | None = None,
+        tried: Tried | None = None,
     ) -> None:
-        """trials_max: sets of victims that are tried for one job."""
+        """trials_max: sets of victims that are tried for one job; cost: what a pod will be charged for where it is placed, if that can be more
+        than it asks for; tried: told of placements that are in force."""
+        self._cost = cost
+        self._tried = tried
         self._cluster = cluster
         self._tree = tree
         self._jobs = jobs
@@ -94,6 +109,10 @@ class Round:
         self._now = now
         self._trials_max = trials_max
         self._stack = ExitStack()
+        self._likenesses: dict[str, tuple[list[Task], object]] = {}
+        self._takeovers: Takeovers | None = None
+        # When time alone may give somebody a right to room, in seconds since 1970: a minimum run time or a delay ends.
+        self.wake_at_s: float | None = None
         # Why jobs wait, by key: the last that was found.
         self.refusals: dict[str, Excess | Nothing] = {}
 
@@ -111,7 +130,8 @@ class Round:
 
     def allocate(self) -> Iterator[Started]:
         """Every job that fits, in the order of queues; a job that has its minimum grows pod by pod."""
-        turns = _Turns(self._tree, self._pending())
+        failed: set[object] = set()
+        turns = _Turns(self._tree, self._pending(), lambda job: self._likeness(job) in failed)
         while (job := turns.next()) is not None:
             over = self._excess(job)
             if over is not None:
@@ -125,7 +145,7 @@ class Round:
                 continue
             alike = self._likeness(job)
             if alike is not None:
-                turns.drop(lambda other, alike=alike: self._likeness(other) == alike)  # type: ignore[misc]
+                failed.add(alike)
 
     def _excess(self, job: Job) -> Excess | None:
         queue = self._tree.get(job.queue)
@@ -135,23 +155,46 @@ class Round:
     def _start(self, job: Job) -> Started | None:
         """The next pods of a job, all or none: where there is room now, else where there will be."""
         tasks = job.to_start()
-        placed = place_all(self._cluster, job, tasks, self._settings, self._now)
+        placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
         waits = placed is None and bool(self._cluster.leaving)
         if waits:
             with self._cluster.without([info.pod for info in self._cluster.leaving.values()], anew=True):
-                placed = place_all(self._cluster, job, tasks, self._settings, self._now)
+                placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
         if placed is None:
             return None
         self._settle(placed)
         return Started(job, tuple(placed.items()), waits=waits)
 
+    def _afford(self, job: Job, placements: Iterable[Placement]) -> bool:
+        """Whether a job's queue may have what these cost."""
+        if self._cost is None:
+            return True
+        queue = self._tree.get(job.queue)
+        assert queue is not None, f"{job.key} is in a queue that is there"
+        costs = total(self._cost(placement) for placement in placements)
+        return excess(queue, costs, is_preemptible=job.is_preemptible) is None
+
     def _likeness(self, job: Job) -> object:
         """What is equal for jobs that fit or do not fit alike; None if nobody knows."""
+        known = self._likenesses.get(job.key)
         tasks = job.to_start()
-        if any(task.pod.spec.resource_claims or task.pod.status.nominated_node_name for task in tasks):
-            return None
-        keys = tuple(self._cluster.profiles.of(task.pod).key for task in tasks)
-        return keys, job.is_preemptible
+        if known is not None and known[0] == tasks:
+            return known[1]
+        found: object = None
+        if not any(task.pod.status.nominated_node_name for task in tasks):
+            kinds = [self._kind(job, task) for task in tasks]
+            # Its parts and where they are matter too, so only jobs without are compared.
+            if None not in kinds and not job.root.parts and job.root.near is None:
+                found = (tuple(kinds), job.is_preemptible)
+        self._likenesses[job.key] = (tasks, found)
+        return found
+
+    def _kind(self, job: Job, task: Task) -> object:
+        key, devices = self._cluster.profiles.of(task.pod).key, self._cluster.devices
+        if not task.pod.spec.resource_claims or devices is None:
+            return (key,)
+        fit = devices.fit(task.pod, job.group_of(task), self._now)
+        return None if isinstance(fit, Status) or fit is None or fit.key is None else (key, fit.key)
 
     def _settle(self, placed: Mapping[Task, Placement]) -> None:
         """Put into force until the end of the round."""
@@ -184,26 +227,53 @@ class Round:
         yield from self._take(Takeovers.preempt)
 
     def _take(self, way: Callable[[Takeovers, Job], Takeover | Nothing]) -> Iterator[Takeover]:
-        turns = _Turns(self._tree, (job for job in self._pending() if job.takes_at_s <= self._now))
+        failed: set[object] = set()
+
+        def kind_of(job: Job) -> object:
+            likeness = self._likeness(job)
+            return (job.queue, job.priority, likeness) if likeness is not None else None
+
+        waiting = self._pending()
+        ready = [job for job in waiting if job.takes_at_s <= self._now]
+        self._wake_at(min((job.takes_at_s for job in waiting if job.takes_at_s > self._now), default=None))
+        if not ready:
+            return
+        takeovers = self._takeovers_of()
+        turns = _Turns(self._tree, ready, lambda job: kind_of(job) in failed)
         while (job := turns.next()) is not None:
-            takeovers = Takeovers(
-                self._cluster, self._tree, self._jobs, self._settings, self._now, trials_max=self._trials_max
-            )
             found = way(takeovers, job)
             if isinstance(found, Nothing):
                 # A limit says more than who cannot be made to leave, and a right more than priority.
                 if way is Takeovers.reclaim and not isinstance(self.refusals.get(job.key), Excess):
                     self.refusals[job.key] = found
                 self.refusals.setdefault(job.key, found)
-                kind = (job.priority, self._likeness(job))
-                if kind[1] is not None:
-                    turns.drop(
-                        lambda other, kind=kind: (other.priority, self._likeness(other)) == kind,  # type: ignore[misc]
-                        job.queue,
-                    )
+                kind = kind_of(job)
+                if kind is not None:
+                    failed.add(kind)
                 continue
             self._carry_out(found)
             yield found
+        self._wake_at(takeovers.earliest_s)
+
+    def _takeovers_of(self) -> Takeovers:
+        """For what follows those who leave are gone."""
+        if self._takeovers is None:
+            self._without([info.pod for info in self._cluster.leaving.values()])
+            self._takeovers = Takeovers(
+                self._cluster,
+                self._tree,
+                self._jobs,
+                self._settings,
+                self._now,
+                trials_max=self._trials_max,
+                afford=self._afford,
+                tried=self._tried,
+            )
+        return self._takeovers
+
+    def _wake_at(self, when: float | None) -> None:
+        if when is not None and (self.wake_at_s is None or when < self.wake_at_s):
+            self.wake_at_s = when
 
     def _carry_out(self, found: Takeover) -> None:
         """Put it into force: who goes is gone, who moves is where it is to be, the job has its place."""
@@ -213,13 +283,22 @@ class Round:
             self._move(task, "", is_leaving=True)
         for _, placement in (*found.placed, *found.moved):
             self._cluster.assume(placement)
+            if self._tried is not None:
+                self._tried(placement)
         self._settle(dict((*found.placed, *found.moved)))
+        if self._takeovers is not None:
+            affected = (*found.evicted, *(task for task, _ in (*found.placed, *found.moved)))
+            for job in {task.job.key: task.job for task in affected}.values():
+                self._takeovers.settled(job)
 
     def _pending(self) -> list[Job]:
         return [
             job
             for job in self._jobs.values()
-            if job.is_ready() and job.to_start() and not self._tree.refusal(job.queue)
+            if any(task.waits for task in job.tasks)
+            and job.is_ready()
+            and job.to_start()
+            and not self._tree.refusal(job.queue)
         ]
 
 

@@ -9,6 +9,7 @@ the rules allow is taken; what it does not need is given back. A search that hit
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
@@ -16,20 +17,22 @@ from fractions import Fraction
 import msgspec
 
 from allot.core.model.core_v1 import Pod
-from allot.core.scheduling.attempt import attempt
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
+from allot.core.scheduling.queues.amounts import Amounts
 from allot.core.scheduling.queues.jobs import Job, Task, asked, units_of
 from allot.core.scheduling.queues.limits import excess, over_deserved
 from allot.core.scheduling.queues.model import QueueShares
-from allot.core.scheduling.queues.order import Candidate, descend
-from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_try, objection
+from allot.core.scheduling.queues.order import Candidate, first_among
+from allot.core.scheduling.queues.placing import Afford, place_all
+from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
 from allot.core.scheduling.queues.tree import QueueTree
-from allot.core.scheduling.queues.victims import Step, steps
+from allot.core.scheduling.queues.victims import Holders, Place, Step, steps
 from allot.core.scheduling.settings import Settings
 
-# Sets of victims that are tried for one job before it is given up.
+# Sets of victims that are tried for one job before it is given up, and for all jobs of a round.
 TRIALS_MAX = 2_000
+TRIALS_MAX_OF_ROUND = 20_000
 CONSOLIDATE = "consolidation"
 RECLAIM = "reclaim"
 PREEMPT = "preempt"
@@ -72,7 +75,7 @@ _Judge = Callable[[_Tried], str]
 
 
 class Takeovers:
-    """One look at a cluster, its queues and all jobs."""
+    """One look at a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already."""
 
     def __init__(
         self,
@@ -84,19 +87,41 @@ class Takeovers:
         *,
         multiplier: Fraction = Fraction(1),
         trials_max: int = TRIALS_MAX,
+        afford: Afford | None = None,
+        tried: Callable[[Placement], None] | None = None,
     ) -> None:
+        self._afford = afford
+        self._tried = tried
         self._cluster = cluster
         self._tree = tree
-        self._jobs = jobs
         self._settings = settings
         self._now = now
         self._multiplier = multiplier
         self._trials_max = trials_max
-        self._leaving = [info.pod for info in cluster.leaving.values()]
-        # Jobs that wait, by queue, with their places in it; made when it is asked for first.
-        self._pending: dict[str, list[tuple[tuple[int, int, str, str], Job]]] | None = None
-        # Sets that were tried so far for the job at hand.
+        # Those of whom something can be taken, and those of them that can move.
+        self._holders = Holders(tree, jobs.values(), _can_lose)
+        self._movable = Holders(tree, jobs.values(), _can_move)
+        # Jobs that wait, by queue, in the order in which they are served.
+        self._pending: dict[str, list[_Turn]] = {}
+        for job in jobs.values():
+            if any(task.waits for task in job.tasks) and job.is_ready() and job.to_start():
+                self._pending.setdefault(job.queue, []).append(_Turn(job.sort_key(), job))
+        for turns in self._pending.values():
+            turns.sort(key=_key)
+        # When the first of those ends that may not be taken yet only because they have not run for long enough; and whether any was met.
+        self.earliest_s: float | None = None
+        # Sets that were tried so far for the job at hand, and for all that have failed.
         self.trials = 0
+        self._trials_in_vain = 0
+
+    def settled(self, job: Job) -> None:
+        """A job has got or lost pods for good."""
+        self._holders.refresh(job)
+        self._movable.refresh(job)
+        turns = [turn for turn in self._pending.get(job.queue, ()) if turn.job is not job]
+        if any(task.waits for task in job.tasks) and job.is_ready() and job.to_start():
+            insort(turns, _Turn(job.sort_key(), job), key=_key)
+        self._pending[job.queue] = turns
 
     # --- the three ways ---
 
@@ -104,12 +129,18 @@ class Takeovers:
         """Others move so that it fits; nobody has to go."""
         if not job.is_preemptible:
             return Nothing("a job that cannot be preempted moves nobody")
-        victims = [other for other in self._others(job) if other.is_preemptible and other.is_movable]
+        mine = {queue.name for queue in self._queue(job).path()} if self._movable.has(job) else frozenset[str]()
+        order = steps(
+            self._movable,
+            lambda queue: None if queue.name in mine else True,
+            lambda other: other is not job,
+            lambda _: False,
+        )
 
         def judge(tried: _Tried) -> str:
             return f"{tried.gone[0].name} fits nowhere else" if tried.gone else ""
 
-        return self._search(CONSOLIDATE, job, victims, judge)
+        return self._search(CONSOLIDATE, job, order, judge)
 
     def reclaim(self, job: Job) -> Takeover | Nothing:
         """Its queue gets back what others hold beyond their share."""
@@ -118,20 +149,10 @@ class Takeovers:
         refusal = may_try(reclaimer)
         if refusal:
             return Nothing(refusal)
-        worth = {
-            name
-            for name, other in self._tree.all().items()
-            if name != job.queue
-            and not other.children
-            and other.queue.is_reclaimable
-            and is_worth_trying(reclaimer, other)
-        }
-        victims = [other for other in self._others(job) if other.queue in worth and other.is_preemptible]
-        if not victims:
+        worth = _Worth(reclaimer, self._tree.top())
+        if not self._lacks_nothing(job) and not any(may_lose(reclaimer, other) for other in worth.queues()):
             return Nothing("no other queue holds more than its share")
-        young = frozenset(
-            other.key for other in victims if self._is_young(other, self._tree.min_runtime_s(self._queue(other), queue))
-        )
+        order = steps(self._holders, worth, lambda _: True, self._protection(lambda other: self._queue(other), queue))
 
         def judge(tried: _Tried) -> str:
             losses: dict[str, list[dict[str, int]]] = {}
@@ -139,7 +160,11 @@ class Takeovers:
                 losses.setdefault(other.queue, []).extend(units_of(other, tasks))
             return objection(reclaimer, losses, self._tree.all(), self._multiplier)
 
-        return self._search(RECLAIM, job, victims, judge, young)
+        return self._search(RECLAIM, job, order, judge, "no other queue holds more than its share")
+
+    def _lacks_nothing(self, job: Job) -> bool:
+        """Whether it would fit if others only moved, as far as sums tell."""
+        return _Lack(self._tree, job.to_start(), ()).is_none()
 
     def preempt(self, job: Job) -> Takeover | Nothing:
         """Jobs of lower priority in its queue go."""
@@ -148,45 +173,55 @@ class Takeovers:
             over = over_deserved(queue, asked(job.to_start()))
             if over is not None:
                 return Nothing(over.message)
-        victims = [
-            other
-            for other in self._others(job)
-            if other.queue == job.queue and other.is_preemptible and other.priority < job.priority
-        ]
-        if not victims:
-            return Nothing(f"queue {queue.title} runs nothing of lower priority that can be preempted")
-        shortest = self._tree.min_runtime_s(queue, None)
-        young = frozenset(other.key for other in victims if self._is_young(other, shortest))
-        return self._search(PREEMPT, job, victims, lambda _: "", young)
-
-    def _others(self, job: Job) -> list[Job]:
-        return [
-            other
-            for other in self._jobs.values()
-            if other is not job and not other.is_fixed and any(task.is_active for task in other.tasks)
-        ]
+        line = self._holders.of(job.queue)
+        nobody = f"queue {queue.title} runs nothing of lower priority that can be preempted"
+        if not line or line[-1][1].priority >= job.priority:
+            return Nothing(nobody)
+        mine = {each.name for each in queue.path()}
+        order = steps(
+            self._holders,
+            lambda each: None if each.name in mine else False,
+            lambda other: other.priority < job.priority,
+            self._protection(lambda _: queue, None),
+        )
+        return self._search(PREEMPT, job, order, lambda _: "", nobody)
 
     def _queue(self, job: Job) -> QueueShares:
         found = self._tree.get(job.queue)
         assert found is not None, f"{job.key} is in a queue that is there"
         return found
 
-    def _is_young(self, job: Job, shortest_s: float) -> bool:
-        started = max((task.since_s for task in job.active()), default=0.0)
-        return shortest_s > 0 and self._now - started < shortest_s
+    def _protection(self, victim: Callable[[Job], QueueShares], taker: QueueShares | None) -> Callable[[Job], bool]:
+        """Whether a job has not run for as long as it may. taker: as `QueueTree.min_runtime_s`."""
+        known: dict[str, bool] = {}
+
+        def is_protected(job: Job) -> bool:
+            found = known.get(job.key)
+            if found is None:
+                shortest_s = self._tree.min_runtime_s(victim(job), taker)
+                started = max((task.since_s for task in job.active()), default=0.0)
+                found = known[job.key] = shortest_s > 0 and self._now - started < shortest_s
+                if found and (self.earliest_s is None or started + shortest_s < self.earliest_s):
+                    self.earliest_s = started + shortest_s
+            return found
+
+        return is_protected
 
     # --- the search ---
 
     def _search(
-        self, action: str, job: Job, victims: Sequence[Job], judge: _Judge, protected: frozenset[str] = frozenset()
+        self, action: str, job: Job, order: Iterator[Step], judge: _Judge, nobody: str = ""
     ) -> Takeover | Nothing:
-        """More and more of the job's pods, each time on top of the victims that made room for fewer."""
+        """More and more of the job's pods, each time on top of the victims that made room for fewer. nobody: what is said if there
+        are no victims at all."""
         tasks = job.to_start()
         if not tasks:
             return Nothing("nothing of it waits")
-        if action == CONSOLIDATE and not self._could_do((), (), tasks):
+        if action == CONSOLIDATE and not self._lacks_nothing(job):
             return Nothing("too little is free, wherever others are")
-        order = _Remembered(steps(self._tree, victims, protected))
+        victims = _Remembered(order)
+        if next(iter(victims), None) is None:
+            return Nothing(nobody or "nobody can move")
         self.trials = 0
         reason = ""
         for sets in (self._of_one_node, self._of_several_nodes):
@@ -197,7 +232,7 @@ class Takeovers:
                 result = self._first(
                     job,
                     tasks[:count],
-                    sets(order, recorded, tasks[:count]),
+                    sets(victims, recorded, tasks[:count]),
                     judge,
                     failed,
                     moves_only=action == CONSOLIDATE,
@@ -210,9 +245,15 @@ class Takeovers:
                 failed = set()
             if tried is not None:
                 return Takeover(action=action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
-            if self.trials >= self._trials_max:
+            if self.trials >= self._bound():
+                self._trials_in_vain += self.trials
                 return Nothing(f"undecided after {self.trials} trials", is_undecided=True)
+        self._trials_in_vain += self.trials
         return Nothing(reason or "no set of pods whose going makes room")
+
+    def _bound(self) -> int:
+        """How many sets may be tried for one job: a round has to end."""
+        return min(self._trials_max, max(1, TRIALS_MAX_OF_ROUND - self._trials_in_vain))
 
     def _first(
         self,
@@ -232,7 +273,7 @@ class Takeovers:
                 continue
             failed.add(key)
             self.trials += 1
-            if self.trials > self._trials_max:
+            if self.trials > self._bound():
                 return reason
             # By right the order of queues decides who is placed first. Where nobody loses anything, the job may be, if those
             # that move cannot take what it is promised when they come back.
@@ -252,11 +293,13 @@ class Takeovers:
         """More and more steps, where they could be enough; without those that touch what has to go anyway."""
         known = set(recorded)
         taken: list[Step] = []
+        lack = _Lack(self._tree, tasks, recorded)
         for step in order:
             if any(task in known for task in step.tasks):
                 continue
             taken.append(step)
-            if self._could_do(taken, recorded, tasks):
+            lack.gain(step.tasks)
+            if lack.is_none():
                 yield taken
 
     def _of_one_node(
@@ -297,16 +340,6 @@ class Takeovers:
                 room[task.node] = room.get(task.node, 0) + task.amounts.get(main, 0)
         return sorted(room, key=lambda name: room[name])
 
-    def _could_do(self, taken: Sequence[Step], recorded: Sequence[Task], tasks: Sequence[Task]) -> bool:
-        """Whether enough would be free in the whole cluster; if not, there is nothing to try."""
-        freed = asked((*recorded, *(task for step in taken for task in step.tasks)))
-        request = asked(tasks)
-        for resource, there in self._tree.total.items():
-            held = sum(queue.shares[resource].allocated for queue in self._tree.top() if resource in queue.shares)
-            if request.get(resource, 0) > there - held + freed.get(resource, 0):
-                return False
-        return True
-
     # --- trying out ---
 
     @contextmanager
@@ -318,7 +351,7 @@ class Takeovers:
         before = {task: self._place_of(task) for task in (*victims, *tasks)}
         gone = [task.pod for task in victims]
         with ExitStack() as stack:
-            stack.enter_context(self._cluster.without([*self._leaving, *gone], anew=True))
+            stack.enter_context(self._cluster.without(gone, anew=True))
             placements = stack.enter_context(self._cluster.trying())
             for task in victims:
                 task.node = ""
@@ -358,11 +391,16 @@ class Takeovers:
             queue = self._next(turns)
             if queue is None:
                 return None
-            next_, is_affected = turns[queue].pop()
+            turn, is_affected = turns[queue].pop()
+            if not is_affected:
+                # Nothing has changed, so that the next one of the same size comes up at once.
+                while turns[queue] and not turns[queue][-1][1] and turns[queue][-1][0].request == turn.request:
+                    turns[queue].pop()
             if not turns[queue]:
                 del turns[queue]
             if not is_affected:
                 continue
+            next_ = turn.job
             placed = self._place(next_, list(tasks) if next_ is job else next_.to_start(), placements)
             if placed is not None:
                 found.update(placed)
@@ -370,42 +408,33 @@ class Takeovers:
                 return None
         return found
 
-    def _turns(self, affected: Mapping[str, Job]) -> dict[str, list[tuple[Job, bool]]]:
+    def _turns(self, affected: Mapping[str, Job]) -> dict[str, list[tuple[_Turn, bool]]]:
         """The jobs of each queue in the order in which they will be served, the first one last; and whether they are concerned.
         Others that wait have their turn too, although they are not placed: they stand for their queue when it is compared. If
         they did not, what is reclaimed for one could go to another in the next moment, and be reclaimed again."""
-        found: dict[str, list[tuple[Job, bool]]] = {}
+        found: dict[str, list[tuple[_Turn, bool]]] = {}
         for queue in sorted({job.queue for job in affected.values()}):
-            mine = sorted(
-                ((job.sort_key(), job) for job in affected.values() if job.queue == queue), key=lambda entry: entry[0]
-            )
-            last = mine[-1][0]
-            before = [entry for entry in self._waiting(queue) if entry[0] < last and entry[1].key not in affected]
-            order = sorted([*mine, *before], key=lambda entry: entry[0], reverse=True)
-            found[queue] = [(job, job.key in affected) for _, job in order]
+            mine = sorted((_Turn(job.sort_key(), job) for job in affected.values() if job.queue == queue), key=_key)
+            pending = self._pending.get(queue, [])
+            before = pending[: bisect_left(pending, mine[-1].place, key=_key)]
+            order = [(turn, True) for turn in mine]
+            order += [(turn, False) for turn in before if turn.job.key not in affected]
+            order.sort(key=lambda entry: entry[0].place, reverse=True)
+            found[queue] = order
         return found
 
-    def _waiting(self, queue: str) -> list[tuple[tuple[int, int, str, str], Job]]:
-        if self._pending is None:
-            self._pending = {}
-            for job in self._jobs.values():
-                if job.is_ready() and job.to_start():
-                    self._pending.setdefault(job.queue, []).append((job.sort_key(), job))
-        return self._pending.get(queue, [])
-
-    def _next(self, turns: Mapping[str, Sequence[tuple[Job, bool]]]) -> str | None:
-        def candidate(queue: QueueShares) -> Candidate | None:
-            waiting = turns.get(queue.name)
-            return Candidate(queue, asked(waiting[-1][0].to_start())) if waiting else None
-
-        leaf = descend(self._tree.top(), candidate, self._tree.total)
-        return leaf.name if leaf is not None else None
+    def _next(self, turns: Mapping[str, Sequence[tuple[_Turn, bool]]]) -> str | None:
+        if len(turns) == 1:
+            return next(iter(turns))
+        leaves = [Candidate(self._queue(waiting[-1][0].job), waiting[-1][0].request) for waiting in turns.values()]
+        leaf = first_among(self._tree, leaves)
+        return leaf.queue.name if leaf is not None else None
 
     def _place(self, job: Job, tasks: Sequence[Task], placements: list[Placement]) -> dict[Task, Placement] | None:
         """All of these pods, or none."""
         if not tasks or excess(self._queue(job), asked(tasks), is_preemptible=job.is_preemptible) is not None:
             return None
-        found = place_all(self._cluster, job, tasks, self._settings, self._now)
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
         if found is None:
             return None
         for task, placement in found.items():
@@ -414,20 +443,88 @@ class Takeovers:
         return found
 
 
-def place_all(
-    cluster: Cluster, job: Job, tasks: Sequence[Task], settings: Callable[[Pod], Settings], now: float
-) -> dict[Task, Placement] | None:
-    """All of these pods in force on the cluster, or none."""
-    found: dict[Task, Placement] = {}
-    for task in tasks:
-        result = attempt(cluster, unplaced(task.pod), job.group, settings(task.pod), now)
-        if not isinstance(result, Placement):
-            for placement in reversed(found.values()):
-                cluster.forget(placement)
-            return None
-        cluster.assume(result)
-        found[task] = result
-    return found
+class _Turn:
+    """A job that is to be served, its place in its queue and what it asks for then."""
+
+    __slots__ = ("_request", "job", "place")
+
+    def __init__(self, place: Place, job: Job) -> None:
+        self.place = place
+        self.job = job
+        self._request: Amounts | None = None
+
+    @property
+    def request(self) -> Amounts:
+        """What its next pods ask for."""
+        if self._request is None:
+            self._request = asked(self.job.to_start())
+        return self._request
+
+
+def _key(turn: _Turn) -> Place:
+    return turn.place
+
+
+def _can_lose(job: Job) -> bool:
+    return job.is_preemptible and not job.is_fixed
+
+
+def _can_move(job: Job) -> bool:
+    return job.is_movable and _can_lose(job)
+
+
+class _Worth:
+    """Whether anything of a queue can be reclaimed: decided where its path leaves that of the taker."""
+
+    def __init__(self, reclaimer: Reclaimer, top: Iterable[QueueShares]) -> None:
+        self._reclaimer = reclaimer
+        self._top = top
+        self._above = {queue.name for queue in reclaimer.queue.path()}
+        self._known: dict[str, bool] = {}
+
+    def queues(self) -> Iterator[QueueShares]:
+        """Those that part from the taker's path and are worth trying: one for each at the level where they part."""
+        for queue in self._reclaimer.queue.path():
+            siblings = queue.parent.children if queue.parent is not None else self._top
+            yield from (each for each in siblings if each is not queue and self(each))
+
+    def __call__(self, queue: QueueShares) -> bool | None:
+        if queue.name in self._above:
+            return None if queue is not self._reclaimer.queue else False
+        if not queue.queue.is_reclaimable:
+            return False
+        parent = queue.parent
+        if parent is not None and parent.name not in self._above:
+            return True
+        known = self._known.get(queue.name)
+        if known is None:
+            known = self._known[queue.name] = is_worth_trying(self._reclaimer, queue)
+        return known
+
+
+class _Lack:
+    """What pods need beyond what is free in the whole cluster, and what others give back; if something is left, there is nothing to
+    try."""
+
+    def __init__(self, tree: QueueTree, tasks: Sequence[Task], recorded: Sequence[Task]) -> None:
+        request = asked(tasks)
+        self._missing: dict[str, int] = {}
+        for resource, there in tree.total.items():
+            held = sum(queue.shares[resource].allocated for queue in tree.top() if resource in queue.shares)
+            missing = request.get(resource, 0) - (there - held)
+            if missing > 0:
+                self._missing[resource] = missing
+        self.gain(recorded)
+
+    def gain(self, tasks: Sequence[Task]) -> None:
+        """These go."""
+        for task in tasks:
+            for resource in self._missing:
+                self._missing[resource] -= task.amounts.get(resource, 0)
+
+    def is_none(self) -> bool:
+        """Whether there could be enough."""
+        return all(missing <= 0 for missing in self._missing.values())
 
 
 def _outcome(found: Mapping[Task, Placement], job: Job, before: Mapping[Task, _Place]) -> _Tried:
@@ -458,18 +555,6 @@ def _devices(placement: Placement) -> tuple[str, ...]:
             for result in allocation.devices.results
             if not result.admin_access
         )
-    )
-
-
-def unplaced(pod: Pod) -> Pod:
-    """A pod as it would come back."""
-    if not pod.spec.node_name and not pod.metadata.deletion_timestamp:
-        return pod
-    return msgspec.structs.replace(
-        pod,
-        spec=msgspec.structs.replace(pod.spec, node_name=""),
-        metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=None),
-        status=msgspec.structs.replace(pod.status, nominated_node_name=""),
     )
 
 

@@ -35,6 +35,8 @@ class QueueTree:
         self._is_shared_out = True
         # Goes up whenever shares may have changed in a way that concerns more than one queue.
         self.epoch = 0
+        # Goes up whenever queues have come, gone or changed.
+        self.shape = 0
         # So often was everything divided anew, for tests of work.
         self.divisions = 0
 
@@ -79,6 +81,7 @@ class QueueTree:
         if self._is_shaped:
             return
         self._is_shaped, self._is_shared_out = True, False
+        self.shape += 1
         self._resources = tuple(sorted({name for queue in self._queues.values() for name in queue.quotas}))
         self._nodes = {name: QueueShares(queue) for name, queue in self._queues.items()}
         self._problems = {}
@@ -122,49 +125,55 @@ class QueueTree:
 
     def request(self, name: str, amounts: Amounts, sign: int = 1) -> None:
         """A queue's pods ask for so much more (or less), held or not."""
-        self._charge(name, amounts, sign, asks=True, holds=False, firmly=False)
+        own = self._own_of(name)
+        for resource, amount in amounts.items():
+            own.setdefault(resource, Share()).request += amount * sign
+        for queue in self._path(name):
+            queue.version += 1
+            for resource, amount in amounts.items():
+                share = queue.shares.get(resource)
+                if share is not None and amount:
+                    # Who wants more than it gets may want still more: nobody's share depends on it.
+                    if sign < 0 or share.fair_share >= share.requestable:
+                        self._is_shared_out = False
+                    share.request += amount * sign
 
     def hold(self, name: str, amounts: Amounts, sign: int = 1, *, firmly: bool = False) -> None:
         """A queue's pods hold so much more (or less) of what they ask for. firmly: they cannot be preempted."""
-        self._charge(name, amounts, sign, asks=False, holds=True, firmly=firmly)
-
-    def _charge(self, name: str, amounts: Amounts, sign: int, *, asks: bool, holds: bool, firmly: bool) -> None:
-        own = self._own.setdefault(name, {})
-        delta: dict[str, Share] = {}
-        for resource, amount in amounts.items():
-            change = amount * sign
-            part = Share(
-                request=change if asks else 0,
-                allocated=change if holds else 0,
-                allocated_firmly=change if holds and firmly else 0,
-            )
-            delta[resource] = part
-            known = own.setdefault(resource, Share())
-            known.request += part.request
-            known.allocated += part.allocated
-            known.allocated_firmly += part.allocated_firmly
-        if self._is_shaped:
-            self._add(name, delta)
-
-    def _add(self, name: str, parts: Mapping[str, Share]) -> None:
-        node = self._nodes.get(name)
-        if node is None:
-            return
-        for queue in node.path():
+        own = self._own_of(name)
+        for resource in amounts:
+            own.setdefault(resource, Share())
+        _hold(own, amounts, sign, firmly=firmly)
+        for queue in self._path(name):
             queue.version += 1
-            for resource, part in parts.items():
+            _hold(queue.shares, amounts, sign, firmly=firmly)
+
+    def _own_of(self, name: str) -> dict[str, Share]:
+        own = self._own.get(name)
+        if own is None:
+            own = self._own[name] = {}
+        return own
+
+    def _path(self, name: str) -> Iterable[QueueShares]:
+        """The queue and those above it; nothing while the tree is to be made anew, as sums are then made too."""
+        node = self._nodes.get(name) if self._is_shaped else None
+        return node.path() if node is not None else ()
+
+    def _add(self, name: str, own: Mapping[str, Share]) -> None:
+        """What a queue holds and asks for by itself, when the tree is made anew."""
+        for queue in self._path(name):
+            for resource, part in own.items():
                 share = queue.shares.get(resource)
-                if share is None:
-                    continue
-                share.allocated += part.allocated
-                share.allocated_firmly += part.allocated_firmly
-                if part.request:
-                    # Who wants more than it gets may want still more: nobody's share depends on it.
-                    is_same = part.request > 0 and share.fair_share < share.requestable
+                if share is not None:
                     share.request += part.request
-                    self._is_shared_out = self._is_shared_out and is_same
+                    share.allocated += part.allocated
+                    share.allocated_firmly += part.allocated_firmly
 
     # --- questions ---
+
+    def find(self, name: str) -> QueueShares | None:
+        """As `get`, but its fair shares may be old."""
+        return self._nodes.get(name)
 
     def get(self, name: str) -> QueueShares | None:
         """A queue at work, with its fair shares up to date; None if there is none of this name."""
@@ -217,3 +226,12 @@ class QueueTree:
         self.divisions += 1
         self.epoch += 1
         share_out(self._top, self._there, self._factor)
+
+
+def _hold(shares: Mapping[str, Share], amounts: Amounts, sign: int, *, firmly: bool) -> None:
+    for resource, amount in amounts.items():
+        share = shares.get(resource)
+        if share is not None:
+            share.allocated += amount * sign
+            if firmly:
+                share.allocated_firmly += amount * sign

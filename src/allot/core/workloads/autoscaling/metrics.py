@@ -121,6 +121,15 @@ def outer_error(metric: JSON, error: str) -> str:
         CONTAINER: f"{source.get('container')} container metric value",
         EXTERNAL: f"{(source.get('metric') or {}).get('name')} external metric value",
     }
+    name, per_pod = (
+        (source.get("metric") or {}).get("name"),
+        (source.get("target") or {}).get("averageValue") is not None,
+    )
+    # The condition has the error itself, for these alone.
+    if kind == EXTERNAL:
+        error = f"failed to get {f'{name} external metric' if per_pod else f'external metric {name}'}: {error}"
+    elif kind == OBJECT and per_pod:
+        error = f"failed to get {name} object metric: {error}"
     return f"failed to get {about[kind]}: {error}"
 
 
@@ -260,24 +269,21 @@ def _object(source: JSON, answer: JSON | Failure, on: Situation) -> Computed:
     described, name, target = source["describedObject"], source["metric"]["name"], source["target"]
     where = f"unable to get metric {name} on {described['kind']} {on.namespace}/{described['name']}"
     is_value = target["type"] == "Value"
-    try:
-        if isinstance(answer, Failure):
-            raise MetricUnavailable(f"{where}: unable to fetch metrics from custom metrics API: {answer.message}")
-        items = answer.get("items") or ()
-        if not items:
-            raise MetricUnavailable(f"{where}: unable to fetch metrics from custom metrics API: no metrics returned")
-        value = _value(items[0])
-        current: Object
-        if is_value:
-            wanted = milli(Quantity.parse(target["value"]))
-            proposal = proposals.by_value(on.spec_replicas, value, wanted, on.pods, on.tolerances)
-            current = {"value": _quantity(proposal.value)}
-        else:
-            wanted = milli(Quantity.parse(target["averageValue"]))
-            proposal = proposals.by_value_per_pod(on.status_replicas, value, wanted, on.tolerances)
-            current = {"averageValue": _quantity(proposal.value)}
-    except MetricUnavailable as error:
-        raise error if is_value else MetricUnavailable(f"failed to get {name} object metric: {error}") from error
+    if isinstance(answer, Failure):
+        raise MetricUnavailable(f"{where}: unable to fetch metrics from custom metrics API: {answer.message}")
+    items = answer.get("items") or ()
+    if not items:
+        raise MetricUnavailable(f"{where}: unable to fetch metrics from custom metrics API: no metrics returned")
+    value = _value(items[0])
+    current: Object
+    if is_value:
+        wanted = milli(Quantity.parse(target["value"]))
+        proposal = proposals.by_value(on.spec_replicas, value, wanted, on.pods, on.tolerances)
+        current = {"value": _quantity(proposal.value)}
+    else:
+        wanted = milli(Quantity.parse(target["averageValue"]))
+        proposal = proposals.by_value_per_pod(on.status_replicas, value, wanted, on.tolerances)
+        current = {"averageValue": _quantity(proposal.value)}
     status = {"describedObject": dict(described), "metric": _identifier(source), "current": current}
     # Of an average it is called external, as upstream has it.
     called = f"{described['kind']} metric {name}"
@@ -289,21 +295,16 @@ def _object(source: JSON, answer: JSON | Failure, on: Situation) -> Computed:
 def _external(source: JSON, answer: JSON | Failure, on: Situation) -> Computed:
     name, target, selector = source["metric"]["name"], source["target"], source["metric"].get("selector")
     words = selector_words(selector)
-    per_pod = target.get("averageValue") is not None
-    try:
-        value = _external_value(answer, f"unable to get external metric {on.namespace}/{name}/{words}")
-        current: Object
-        if per_pod:
-            wanted = milli(Quantity.parse(target["averageValue"]))
-            proposal = proposals.by_value_per_pod(on.status_replicas, value, wanted, on.tolerances)
-            current = {"averageValue": _quantity(proposal.value)}
-        else:
-            wanted = milli(Quantity.parse(target["value"]))
-            proposal = proposals.by_value(on.spec_replicas, value, wanted, on.pods, on.tolerances)
-            current = {"value": _quantity(proposal.value)}
-    except MetricUnavailable as error:
-        about = f"{name} external metric" if per_pod else f"external metric {name}"
-        raise MetricUnavailable(f"failed to get {about}: {error}") from error
+    value = _external_value(answer, f"unable to get external metric {on.namespace}/{name}/{words}")
+    current: Object
+    if target.get("averageValue") is not None:
+        wanted = milli(Quantity.parse(target["averageValue"]))
+        proposal = proposals.by_value_per_pod(on.status_replicas, value, wanted, on.tolerances)
+        current = {"averageValue": _quantity(proposal.value)}
+    else:
+        wanted = milli(Quantity.parse(target["value"]))
+        proposal = proposals.by_value(on.spec_replicas, value, wanted, on.pods, on.tolerances)
+        current = {"value": _quantity(proposal.value)}
     status = {"metric": _identifier(source), "current": current}
     return Computed(proposal.replicas, f"external metric {name}({words})", {"type": EXTERNAL, "external": status})
 

@@ -46,7 +46,7 @@ def unusable(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourc
     if claim is None:
         return None
     if claim.metadata.deletion_timestamp is not None:
-        return _being_deleted(claim)
+        return _being_deleted(pod, claim)
     return _full(pod, claim) if len(claim.status.reserved_for) >= api.RESERVED_FOR_MAX else None
 
 
@@ -317,7 +317,7 @@ def _of_another(
     return Diagnosis(reason=Reason.CLAIM_NOT_OWNED, text=text, advice=advice)
 
 
-def _being_deleted(claim: api.ResourceClaim) -> Diagnosis:
+def _being_deleted(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     metadata = claim.metadata
     namespace, name = metadata.namespace, metadata.name
     users = [user.name for user in claim.status.reserved_for if user.resource == "pods"]
@@ -325,11 +325,14 @@ def _being_deleted(claim: api.ResourceClaim) -> Diagnosis:
     text = f"ResourceClaim {namespace}/{name} was deleted at {metadata.deletion_timestamp}{why}"
     gone = [delete_of("Pod", user, namespace) for user in users] or [delete_of("ResourceClaim", name, namespace)]
     again = Patch(action="create", object=claim_object(namespace, name, as_json(claim).get("spec", {})))
-    first = f"delete {named('pod', users)}" if users else f"remove the finalizers {listed(metadata.finalizers)}"
+    ends = f"wait until {named('pod', users)} {'ends' if len(users) == 1 else 'end'}, or delete {'it' if len(users) == 1 else 'them'}"
+    first = ends if users else f"remove the finalizers {listed(metadata.finalizers)}"
     candidate = Candidate(
         rank=Rank.OTHERS, text=f"{first}, and create the claim again when it is gone", patches=(*gone, again)
     )
-    return Diagnosis(reason=Reason.CLAIM_BEING_DELETED, text=text, candidates=(candidate,))
+    # One that nobody uses is gone as soon as its finalizer is: then the name is free again.
+    second = second_claim(pod, claim) if users else ()
+    return Diagnosis(reason=Reason.CLAIM_BEING_DELETED, text=text, candidates=(*second, candidate))
 
 
 def _full(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:

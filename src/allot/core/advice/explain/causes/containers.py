@@ -17,23 +17,38 @@ _OOM = "OOMKilled"
 _BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
 _FORBIDDEN = re.compile(r"401|403|unauthorized|forbidden|denied|authentication", re.IGNORECASE)
 _ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
-_MESSAGE_MAX = 200
+MESSAGE_MAX = 200
 _DISRUPTION = "DisruptionTarget"
 _MISSING = re.compile(r'(?P<kind>configmap|secret|persistentvolumeclaim) "(?P<name>[^"]+)" not found', re.IGNORECASE)
 _KINDS = {"configmap": "ConfigMap", "secret": "Secret", "persistentvolumeclaim": "PersistentVolumeClaim"}
 _CDI = "unresolvable CDI devices"
+# What exit codes mean that a shell or the kernel gives.
+_EXITS = {
+    126: ("its command cannot be executed", "make the command of container {} executable, or name another one"),
+    127: ("its command is not in the image", "correct the command of container {}, or the image"),
+    139: ("it violated memory, SIGSEGV", ""),
+}
+_OTHER_CPU = "exec format error"
+_NO_FILE = re.compile(r'exec:? "(?P<command>[^"]+)"[^:]*: (?:executable file not found|no such file|permission denied)')
+_LOW_ON = re.compile(r"low on resource: (?P<resource>[\w.-]+?)\.?(?:\s|$)")
+_NETWORK = re.compile(r"network for sandbox|NetworkPlugin|cni plugin|network is not ready|networkPlugin", re.IGNORECASE)
+_PLUGIN = re.compile(r'plugin type="(?P<name>[^"]+)"')
 
 
 def container_trouble(pod: core_v1.Pod) -> Diagnosis | None:
     """What the status of a pod's containers says is wrong; None if nothing."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting if status.state is not None else None
+        ended_now = status.state.terminated if status.state is not None else None
+        if ended_now is not None and ended_now.exit_code:
+            return _crashed(pod, status, ended_now)
         if waiting is None:
             continue
         if waiting.reason in IMAGE:
             return _image(pod, status.name, waiting)
         if waiting.reason == CRASHED:
-            return _crashed(pod, status)
+            last = status.last_state.terminated if status.last_state is not None else None
+            return _crashed(pod, status, last)
         if waiting.reason in _NOT_CREATED:
             said = waiting.message or waiting.reason
             text = f"node {pod.spec.node_name} cannot start container {status.name}: {said}"
@@ -46,6 +61,17 @@ def start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
     missing = _MISSING.search(said)
     if missing is not None:
         return (f"create {_KINDS[missing['kind'].lower()]} {pod.metadata.namespace}/{missing['name']}",)
+    no_file = _NO_FILE.search(said)
+    if no_file is not None:
+        return (
+            f"correct the command of the container: {no_file['command']} is not in its image, or cannot be executed",
+        )
+    if _NETWORK.search(said):
+        plugin = _PLUGIN.search(said)
+        what = f"plugin {plugin['name']}" if plugin is not None else "the network plugin (CNI)"
+        return (
+            f"check that the pods of {what} run on node {pod.spec.node_name}: they set up the network of other pods",
+        )
     if _CDI in said:
         node = pod.spec.node_name
         return (
@@ -70,9 +96,24 @@ def ended(pod: core_v1.Pod) -> str:
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         last = status.state.terminated if status.state is not None else None
         if last is not None and last.exit_code:
-            said = one_line(last.message)[:_MESSAGE_MAX] or last.reason
+            said = one_line(last.message)[:MESSAGE_MAX] or last.reason
             return f"has failed{where}: container {status.name} ended with exit code {last.exit_code} ({said})"
     return f"has failed{where}"
+
+
+def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
+    """What can be done about a pod that has failed through no fault of its program; empty if that is not known."""
+    if pod.status.phase != "Failed":
+        return ()
+    low = _LOW_ON.search(pod.status.message)
+    if low is not None:
+        what = low["resource"]
+        return (f"ask for {what} in the pod's requests, so that it goes where there is enough, and create it again",)
+    if pod.status.reason.startswith(
+        ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown")
+    ):
+        return ("create the pod again: the scheduler looks for another node",)
+    return ()
 
 
 def unused_claims(pod: core_v1.Pod) -> list[str]:
@@ -84,7 +125,7 @@ def unused_claims(pod: core_v1.Pod) -> list[str]:
 def use_advice(pod: core_v1.Pod, claims: Sequence[str]) -> str:
     """What to write so that a container gets the devices."""
     entries = ", ".join(f"{{name: {name}}}" for name in claims)
-    return f"add claims: [{entries}] to the resources of container {pod.spec.containers[0].name}"
+    return f"add claims: [{entries}] to the resources of {f'container {pod.spec.containers[0].name}' if pod.spec.containers else 'a container'}"
 
 
 def _containers(pod: core_v1.Pod) -> list[core_v1.Container]:
@@ -96,7 +137,7 @@ def _image(pod: core_v1.Pod, name: str, waiting: core_v1.ContainerStateWaiting) 
     said = _BACK_OFF.sub("", waiting.message)
     text = f"node {pod.spec.node_name} cannot pull image {image} of container {name} ({waiting.reason})"
     if _FORBIDDEN.search(said):
-        advice = f"give the pod an imagePullSecret that may pull {image}"
+        advice = f"add an imagePullSecret that may pull {image} to the pod"
     elif _ABSENT.search(said):
         advice = f"correct the name or tag of image {image}"
     else:
@@ -104,26 +145,48 @@ def _image(pod: core_v1.Pod, name: str, waiting: core_v1.ContainerStateWaiting) 
     return Diagnosis(reason=Reason.IMAGE, text=f"{text}: {said}" if said else text, advice=(advice,))
 
 
-def _crashed(pod: core_v1.Pod, status: core_v1.ContainerStatus) -> Diagnosis:
-    last = status.last_state.terminated if status.last_state is not None else None
+def _crashed(
+    pod: core_v1.Pod, status: core_v1.ContainerStatus, last: core_v1.ContainerStateTerminated | None
+) -> Diagnosis:
     times = count(status.restart_count, "restart")
+    is_init = any(each.name == status.name for each in pod.spec.init_containers)
+    what = f"{'init ' if is_init else ''}container {status.name}"
     if last is not None and last.reason == _OOM:
         container = next((each for each in _containers(pod) if each.name == status.name), None)
         limit = container.resources.limits.get("memory") if container is not None else None
         than = f"its limit of {limit}" if limit is not None else "the node could give it"
         text = f"container {status.name} was killed on node {pod.spec.node_name} for using more memory than {than} (OOMKilled, {times})"
         return Diagnosis(
-            reason=Reason.OUT_OF_MEMORY, text=text, advice=(f"raise the memory limit of container {status.name}",)
+            reason=Reason.OUT_OF_MEMORY,
+            text=text,
+            advice=(f"give container {status.name} a memory request and limit that it can live with",)
+            if limit is None
+            else (
+                f"raise the memory limit of container {status.name}{f' above {limit}' if limit is not None else ''}",
+            ),
         )
-    how = f"exit code {last.exit_code}, {times}" if last is not None else times
-    said = one_line(last.message)[:_MESSAGE_MAX] if last is not None else ""
-    text = (
-        f"container {status.name} crashes on node {pod.spec.node_name} ({CRASHED}: {how}{f': {said}' if said else ''})"
-    )
+    again = f", {times}" if status.restart_count else ""
+    how = f"exit code {last.exit_code}{again}" if last is not None else times
+    said = one_line(last.message)[:MESSAGE_MAX] if last is not None else ""
+    told = f": {said}" if said else ""
     metadata = pod.metadata
-    log = f"see what it said: kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name} --previous"
+    if status.state is not None and status.state.waiting is not None:
+        text = f"{what} crashes on node {pod.spec.node_name} ({CRASHED}: {how}{told})"
+        previous = " --previous"
+    else:
+        text = f"{what} has ended on node {pod.spec.node_name} ({how}{told})"
+        previous = ""
+    meant, fix = _EXITS.get(last.exit_code, ("", "")) if last is not None else ("", "")
+    text += f": {meant}" if meant else ""
+    first = [fix.format(status.name)] if fix else []
+    if _OTHER_CPU in said:
+        text += ": its image is for another CPU architecture than that of the node"
+        first = [
+            f"use an image of container {status.name} that is built for the architecture of node {pod.spec.node_name}"
+        ]
+    log = f"see what it said: kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name}{previous}"
     unused = unused_claims(pod)
     if not unused:
-        return Diagnosis(reason=Reason.CRASH, text=text, advice=(log,))
+        return Diagnosis(reason=Reason.CRASH, text=text, advice=(*first, log))
     text += f", and no container uses its {named('claim', unused)}, so none has the {'device' if len(unused) == 1 else 'devices'}"
     return Diagnosis(reason=Reason.CRASH, text=text, advice=(use_advice(pod, unused), log))

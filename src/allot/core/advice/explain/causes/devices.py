@@ -13,6 +13,7 @@ from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing
 from allot.core.advice.explain.devices import Tally, Wanted, device_id, find_claim, is_in_flight
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
 from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
+from allot.core.advice.explain.nodes import selects_node
 from allot.core.advice.explain.remedies import drivers, holders, nodes, requests, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.rewrites import Rewrite, rewrites, similar_driver, unknown_driver
@@ -26,7 +27,6 @@ from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import NodeInfo
-from allot.core.selectors import matches
 
 # What stands in the way of devices that the selectors accept.
 _ON_DEVICES = {
@@ -45,11 +45,17 @@ _VALUES = re.compile(
 )
 _LACKING = re.compile(r"none of them has attribute (?P<attribute>[^,]+),")
 _COUNTER = re.compile(r"need \S+ of counter (?P<counter>\S+), and \S+ of (?P<total>\S+) are free")
+_ALLOWED = re.compile(r"allow (?P<name>\S+) (?P<allowed>.*) per claim, not \S+")
+_TOO_MANY = re.compile(
+    r"claim (?P<claim>\S+): number of requested devices (?P<asked>\d+) exceeds the claim limit of (?P<most>\d+)"
+)
+_NO_KEY = "no such key"
 _NODES_TRIED_MAX = 16
 _HOLDERS_MAX = 5
 # Of more than so many, only those that have held the longest are told about.
 _HOLDERS_LOOKED_AT_MAX = 200
 _SENTENCES_MAX = 3
+_ADVICE_MAX = 2
 _LISTS = "DRAListTypeAttributes"
 _ENOUGH = 10**9
 
@@ -59,10 +65,9 @@ def device_cause(placing: Placing) -> Diagnosis:
     if not placing.wanted:
         text = "; ".join(check.text for check in placing.checks[placing.nearest[0].name])
         return switched_off(placing.what_if, text) or Diagnosis(reason=Reason.NO_DEVICES, text=text)
-    if placing.failure.status is not None:
-        for wanted in placing.wanted:
-            if wanted.found.count(Obstacle.SELECTOR_ERROR):
-                return _selector_fails(placing, wanted)
+    ended = ended_by_selector(placing)
+    if ended is not None:
+        return ended
     for wanted in placing.wanted:
         short = _short_of_resource(placing, wanted)
         if short is not None:
@@ -75,6 +80,15 @@ def device_cause(placing: Placing) -> Diagnosis:
         if all(each in failing for each in alternatives):
             return _no_alternative(placing, alternatives)
     return _together(placing)
+
+
+def ended_by_selector(placing: Placing) -> Diagnosis | None:
+    """An attempt that a selector's error on some device has ended, whatever other nodes have."""
+    if placing.failure.status is not None and placing.survey is not None:
+        for wanted in placing.survey.wanted:
+            if wanted.found.count(Obstacle.SELECTOR_ERROR):
+                return _selector_fails(placing, wanted)
+    return None
 
 
 def _short_of_resource(placing: Placing, wanted: Wanted) -> Diagnosis | None:
@@ -139,7 +153,7 @@ def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
         return _overshadowing(placing, wanted, _nothing_in_class(placing, wanted))
     most = max((each.in_class - each.count(*SELECTING, *POOL) for each in found.nodes.values()), default=0)
     enough = most >= wanted.leaf.count and not wanted.leaf.all_devices
-    if found.count(*POOL) and not enough:
+    if found.count(*POOL) and (not enough or _would_do_with_pool(placing, wanted)):
         return _pool(placing, wanted)
     if not most:
         return _selector(placing, wanted) if found.count(Obstacle.SELECTOR) else _selector_fails(placing, wanted)
@@ -188,7 +202,8 @@ def _no_driver(
     own = [each for each in slices if not expected or each.spec.driver in expected]
     candidates: list[Candidate] = []
     advice = [f"install {driver} on the nodes that have the hardware", "add a node that has the devices"]
-    fails = next((text for each in expected if (text := driver_pods.failing(placing.what_if, each))), "")
+    failing = [each for driver_name in expected for each in driver_pods.failing(placing.what_if, driver_name)]
+    fails = driver_pods.failing_text(failing)
     if not own:
         no_slices = "there are no ResourceSlices" + (f" of {driver}" if slices or fails else "")
         absent = f"{'it' if slices else driver} runs on no node"
@@ -201,7 +216,7 @@ def _no_driver(
         text = f"{need}, but its devices are published for {named('node', names)}, which the cluster does not have"
         candidates += drivers.renamed_nodes(placing.what_if, own)
     if fails:
-        advice = [f"see what the pods of {driver} log, and fix the driver"]
+        advice = list(dict.fromkeys(each.advice for each in failing))[:_ADVICE_MAX]
     return Diagnosis(reason=Reason.NO_DRIVER, text=text, candidates=tuple(candidates), advice=tuple(advice))
 
 
@@ -276,7 +291,7 @@ def _is_on_a_node(placing: Placing, slice_: api.ResourceSlice) -> bool:
     if spec.node_name is not None:
         return spec.node_name in there
     selector = spec.node_selector
-    return selector is None or any(matches(selector, info.node) for info in there.values())
+    return selector is None or any(selects_node(selector, info) for info in there.values())
 
 
 # --- selectors ---
@@ -350,10 +365,15 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
     said = tally.reason.text.partition(" an error: ")[2] or tally.reason.text
     number = count(tally.count, "device")
     rule = "an error on one device rules out its whole node"
+    if any(each.free >= wanted.leaf.count for each in wanted.found.nodes.values()):
+        # As upstream: section 9 of its allocator's rules.
+        rule = "such an error ends the scheduler's attempt, although other nodes have devices that match"
     if problem:
         where += f" {problem}"
         said_so = "no device has" in problem or (tally.count == 1 and tally.devices[0] in problem)
         on = "" if said_so else f" (it fails on {number}: {_device_list(tally)})"
+        if _NO_KEY in said and _NO_KEY not in problem:
+            on = f' (CEL error "{said}" on {number}: {_device_list(tally)})'
         text = f"{where}{on}; {rule}"
     else:
         text = f'{where} fails on {number} ({_device_list(tally)}) with "{said}"; {rule}'
@@ -368,20 +388,51 @@ def _device_list(tally: Tally) -> str:
 # --- too few, or taken ---
 
 
+def _would_do_with_pool(placing: Placing, wanted: Wanted) -> bool:
+    """Whether a node would have enough free devices if its pools were complete and valid."""
+    held = {
+        (result.driver, result.pool, result.device)
+        for claim in placing.what_if.all(api.ResourceClaim)
+        if claim.status.allocation is not None
+        for result in claim.status.allocation.devices.results
+    }
+    for tally in wanted.found.of(*POOL):
+        id_ = device_id(tally.reason.device)
+        pool = drivers.Pool.find(placing.what_if, id_.driver, id_.pool)
+        taken = sum(
+            (id_.driver, id_.pool, device.name) in held for each in pool.current for device in each.spec.devices or ()
+        )
+        if any(
+            found.free + found.count(*POOL) - taken >= wanted.leaf.count
+            for name in tally.nodes
+            if (found := wanted.found.nodes.get(name)) is not None
+        ):
+            return True
+    return False
+
+
 def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
+    """Devices of a pool that is not complete, or not valid. That others are in use comes second: these are for nobody."""
     tally = wanted.found.of(*POOL)[0]
     id_ = device_id(tally.reason.device)
     pool = drivers.Pool.find(placing.what_if, id_.driver, id_.pool)
     lost = f"so its {count(tally.count, 'device')} cannot be used"
+    in_use = wanted.found.count(Obstacle.IN_USE)
+    freed: tuple[Candidate, ...] = ()
+    if in_use:
+        others = f"the other {in_use} {'is' if in_use == 1 else 'are'} in use by {_holders(placing, wanted)}"
+        lost = f"{lost}; {others}"
+        freed = tuple(holders.freed(placing.what_if, placing.pod, wanted))
     if tally.reason.obstacle is Obstacle.POOL_INVALID:
         said = tally.reason.text.partition(", which is invalid: ")[2]
         text = f"pool {pool.name} of driver {pool.driver} is invalid ({said}), {lost}"
         advice = (f"the pool is driver {pool.driver}'s to fix: see its log",)
-        return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=tuple(pool.once()), advice=advice)
+        candidates = (*pool.once(), *freed)
+        return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=candidates, advice=advice)
     return Diagnosis(
         reason=Reason.POOL_INCOMPLETE,
         text=f"{pool.sentence()}, {lost}",
-        candidates=tuple(pool.candidates()),
+        candidates=(*pool.candidates(), *freed),
         advice=("the driver's log on the node says why it has not published the rest",),
     )
 
@@ -433,7 +484,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     has = "has" if verb == "is" else "have"
     candidates: list[Candidate] = []
     if obstacle is Obstacle.IN_USE:
-        text = f"{subject} {verb} in use by {_holders(placing, wanted)}"
+        text = _in_use(placing, wanted)
         text += _meant_to_share(placing, wanted, candidates)
         text += drivers.published_twice(what_if, tally.devices)
     elif obstacle is Obstacle.TAINT:
@@ -448,9 +499,12 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     else:
         text = _used_up(placing, wanted, obstacle, subject, verb)
         if place is not None:
-            candidates += requests.less_capacity(place, wanted)
+            candidates += requests.less_capacity(what_if, place, wanted)
         if FRACTIONS in text:
             candidates += drivers.gate(what_if, FRACTIONS)
+    unpublished, repairs = _unpublished(placing, wanted)
+    text += unpublished
+    candidates += repairs
     candidates += holders.freed(what_if, placing.pod, wanted)
     text += _others(placing, wanted, obstacle)
     node, free = found.most_free()
@@ -474,6 +528,45 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates), advice=advice)
 
 
+def _in_use(placing: Placing, wanted: Wanted) -> str:
+    """Who has the devices; those that a gang's other pods would get are in nobody's use yet."""
+    claims = [(name, number) for tally in wanted.found.of(Obstacle.IN_USE) for name, number in tally.claims.items()]
+    own = sum(number for name, number in claims if is_in_flight(placing.what_if, name))
+    total = wanted.found.count(Obstacle.IN_USE)
+    others = f"the gang's other pods take {'it' if total == 1 else 'all of them' if own >= total else f'{own} more'}"
+    if own >= total:
+        subject, _ = _subject(placing, wanted, Obstacle.IN_USE)
+        return f"{subject} are not enough: {others}" if total > 1 else f"{subject} is not enough: {others}"
+    subject, verb = _subject(placing, wanted, Obstacle.IN_USE, fewer=own)
+    text = f"{subject} {verb} in use by {_holders(placing, wanted)}"
+    return f"{text}, and {others}" if own else text
+
+
+def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]]:
+    """Nodes that would have devices, if the driver's pod there did not fail; and as candidates: it has been fixed."""
+    found = wanted.found
+    names = {device_id(device).driver for tally in found.tallies.values() for device in tally.devices[:1]}
+    failing = [(driver, each) for driver in sorted(names) for each in driver_pods.failing(placing.what_if, driver)]
+    if not failing:
+        return "", []
+    published = {
+        (each.spec.driver, each.spec.node_name)
+        for each in placing.what_if.all(api.ResourceSlice)
+        if each.spec.devices and each.spec.node_name is not None
+    }
+    there = placing.what_if.cluster.nodes
+    bare = [each for driver, each in failing if each.node in there and (driver, each.node) not in published]
+    if not bare:
+        return "", []
+    first, like = bare[0], _largest(placing, wanted)
+    nodes_text = named("node", [each.node for each in bare])
+    text = f"; {nodes_text} {'publishes' if len(bare) == 1 else 'publish'} none: {first.text}"
+    if like is None:
+        return text, []
+    patches = nodes.slices_like(placing.what_if, like, first.node)
+    return text, [Candidate(rank=Rank.NODE, text=first.advice, patches=tuple(patches))]
+
+
 def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str, verb: str) -> str:
     """Counters, capacities and compatibility groups: what there is, what is needed, and who has the rest."""
     tallies = wanted.found.of(obstacle)
@@ -483,6 +576,10 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     if obstacle is Obstacle.COUNTER and len(tallies) == 1:
         return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
     phrases = [_numbered(wanted, tally) for tally in tallies[:_SENTENCES_MAX]]
+    if obstacle is Obstacle.CAPACITY and len(tallies) == 1 and (allowed := _ALLOWED.fullmatch(first.reason.text)):
+        most = f"at most {first.reason.actual} {allowed['name']} to one claim ({allowed['allowed']})"
+        gives = "gives" if verb == "is" else "give"
+        return f"{placing.request_name(wanted)} asks for {allowed['name']} {first.reason.needed}, but {subject} {gives} {most}"
     if obstacle is Obstacle.CAPACITY and _accepted(wanted) == 1:
         return f"{subject} {phrases[0].removeprefix('it ')}{held}"
     what = "too little to give" if obstacle is Obstacle.CAPACITY else "too little left"
@@ -539,10 +636,10 @@ def _rest_held_by(placing: Placing, tallies: Sequence[Tally]) -> str:
     return f"; {holders_text(who, len(names) - len(who))} {verb} the rest"
 
 
-def _subject(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> tuple[str, str]:
-    """`all 8 devices of class x`, and the verb for it."""
+def _subject(placing: Placing, wanted: Wanted, obstacle: Obstacle, *, fewer: int = 0) -> tuple[str, str]:
+    """`all 8 devices of class x`, and the verb for it. fewer: so many of them do not count."""
     found = wanted.found
-    number = found.count(obstacle)
+    number = found.count(obstacle) - fewer
     accepted = _accepted(wanted)
     which = ""
     if accepted == 1:
@@ -577,9 +674,6 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
     found.sort(key=lambda each: importance(each, 1, pod.metadata.namespace))
     text = holders_text(found, len(names) - len(own) - len(others))
     text += kinship(placing.what_if, placing.pod, [user for each in found for user in each.running])
-    if own:
-        mine = f"{len(own)} of the gang's own pods"
-        text = f"{text} and {mine}" if text else mine
     group = what_if.get(PodGroup, group_name(pod), pod.metadata.namespace)
     return text + priorities_text(pod, (group.spec.preemption_policy or "") if group is not None else "", found)
 
@@ -630,10 +724,26 @@ def _together(placing: Placing) -> Diagnosis:
         return Diagnosis(reason=reason, text=text, candidates=tuple(candidates))
     status = placing.failure.status
     text = "; ".join(status.reasons) if status is not None else _split(placing, info)
+    over = _TOO_MANY.search(text)
+    if over is not None:
+        return _over_limit(placing, over["claim"], int(over["asked"]), int(over["most"]))
     off = switched_off(placing.what_if, text)
     if off is not None:
         return off
     return Diagnosis(reason=Reason.TOGETHER, text=text, candidates=tuple(candidates))
+
+
+def _over_limit(placing: Placing, claim: str, asked: int, most: int) -> Diagnosis:
+    """More devices than one claim can have."""
+    text = f"claim {claim} asks for {asked} devices, and one claim can have {most} at most"
+    candidates: list[Candidate] = []
+    for wanted in placing.wanted:
+        place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
+        if place is not None and wanted.claim_name == claim:
+            candidates += requests.lower_count(place, wanted, {wanted.leaf.count - (asked - most)})
+    half = -(-asked // 2)
+    advice = (f"split the request over two claims of the pod, such as {half} and {asked - half} devices",)
+    return Diagnosis(reason=Reason.TOO_FEW, text=text, candidates=tuple(candidates), advice=advice)
 
 
 def _asked_twice(placing: Placing, node: str) -> Diagnosis | None:

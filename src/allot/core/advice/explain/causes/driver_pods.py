@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.wording import listed
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -12,16 +15,30 @@ _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
 
 
-def failing(what_if: WhatIfCluster, driver: str, node: str = "") -> str:
-    """What is wrong with the pods of a driver, to be read behind a colon; empty if nothing is known. node: only there."""
+class FailingPod(NamedTuple):
+    """A pod of a driver that does not run. text: to be read behind a colon."""
+
+    node: str
+    text: str
+    advice: str
+
+
+def failing(what_if: WhatIfCluster, driver: str, node: str = "") -> list[FailingPod]:
+    """What is wrong with the pods of a driver. node: only there."""
     found = []
     for pod in what_if.all(core_v1.Pod):
         if node and pod.spec.node_name != node:
             continue
         trouble = container_trouble(pod) if _is_plugin(pod, driver) else None
         if trouble is not None:
-            found.append(f"in pod {full_name(pod)}, {trouble.text}")
-    return listed(found, _SHOWN_MAX)
+            advice = f"fix the driver's pod {full_name(pod)} on node {pod.spec.node_name}: {trouble.advice[0]}"
+            found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", advice))
+    return found
+
+
+def failing_text(found: Sequence[FailingPod]) -> str:
+    """What is wrong with pods, to be read behind a colon; empty if nothing is."""
+    return listed([each.text for each in found], _SHOWN_MAX)
 
 
 def _is_plugin(pod: core_v1.Pod, driver: str) -> bool:

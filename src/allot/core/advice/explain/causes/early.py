@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA, unusable
+from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import known_schedulers
-from allot.core.advice.explain.wording import joined, named, one_line
+from allot.core.advice.explain.wording import joined, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json
@@ -33,15 +34,12 @@ from allot.core.scheduling import (
 # Who sets gates to keep pods in a queue, by what their names have in them. To remove one is to jump the queue.
 _GROUP_PLUGINS = frozenset((GANG_SCHEDULING, *(dialect.plugin for dialect in DIALECTS)))
 _QUEUE_MANAGERS = {
-    "kueue.x-k8s.io/": "Kueue",
+    "kueue.x-k8s.io/": KUEUE,
     "volcano.sh/": "Volcano",
     "run.ai/": "KAI Scheduler",
     "yunikorn.apache.org/": "YuniKorn",
     "codeflare.dev/": "AppWrapper",
 }
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_QUEUED_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
-_ADMISSION = ("QuotaReserved", "Admitted")
 
 
 def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -86,19 +84,7 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     queued = {name: manager for name in names for domain, manager in _QUEUE_MANAGERS.items() if domain in name}
     gates = named("scheduling gate", names)
     if queued:
-        manager = next(iter(queued.values()))
-        queue = pod.metadata.labels.get(_QUEUE_LABEL, "")
-        where = f" from queue {queue}" if queue else ""
-        text = f"{manager} has not admitted it{where} yet ({gates})"
-        advice = f"ask {manager} why: its queue has no quota left, is stopped, or does not exist"
-        workload, said = _queued(what_if, pod)
-        if said:
-            text = f"{manager} has not admitted it{where} yet: {said}"
-        if "quota" in said:
-            advice = "wait until others of the queue end, or raise the quota of its ClusterQueue"
-        elif workload:
-            advice = f"see what {manager} says: kubectl describe workloads.kueue.x-k8s.io -n {pod.metadata.namespace} {workload}"
-        return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, advice=(advice,))
+        return _in_queue(what_if, pod, next(iter(queued.values())), gates)
     them = "it" if len(names) == 1 else "them"
     text = f"it has {gates}, which whoever set {them} has not removed yet"
     remove = patch_of(
@@ -108,19 +94,17 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,))
 
 
-def _queued(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, str]:
-    """The workload that stands for a pod in Kueue's queue, and what Kueue says of it; empty if there is none."""
-    group = pod.metadata.labels.get(_QUEUED_GROUP_LABEL, "")
-    for workload in what_if.all(observed_v1.KueueWorkload):
-        metadata = workload.metadata
-        if metadata.namespace != pod.metadata.namespace:
-            continue
-        owners = {owner.uid for owner in metadata.owner_references}
-        if pod.metadata.uid not in owners and metadata.name != group:
-            continue
-        refusals = [each for each in workload.status.conditions if each.type in _ADMISSION and each.status == "False"]
-        return metadata.name, next((one_line(each.message) for each in refusals if each.message), "")
-    return "", ""
+def _in_queue(what_if: WhatIfCluster, pod: core_v1.Pod, manager: str, gates: str) -> Diagnosis:
+    """A pod that its queue manager has not let go. To remove its gate by hand is to jump the queue."""
+    if manager != KUEUE:
+        text = f"{manager} has not admitted it yet ({gates})"
+        advice = f"ask {manager} why: its queue has no quota left, is stopped, or does not exist"
+        return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, advice=(advice,))
+    queue = queue_of(pod.metadata)
+    held = held_by_kueue(what_if, "pod", pod.metadata, pod.spec.containers)
+    text = f"{manager} has not admitted it{f' from queue {queue}' if queue else ''} yet"
+    text += f": {held.text}" if held.text else f" ({gates})"
+    return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, advice=(held.advice,))
 
 
 def _has_events_of(what_if: WhatIfCluster, scheduler: str) -> bool:
@@ -154,8 +138,18 @@ def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
 def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     namespace = pod.metadata.namespace
     key = what_if.cluster.membership.key(pod)
-    name = key.partition("/")[2].rpartition(":")[2]
+    dialect = dialect_of(key)
+    name = key.partition("/")[2].split(":")[1 if ":" in key else 0]
     group = what_if.group_of(pod)
+    parts = what_if.cluster.membership.parts(namespace, f"{dialect.api_group}:{name}") if dialect is not None else ()
+    if parts:
+        closed = what_if.machine.closed(f"{namespace}/{pod.metadata.name}")
+        said = "; ".join(closed.status.reasons) if closed is not None else "its parts are not complete"
+        return Diagnosis(
+            reason=Reason.GROUP_INCOMPLETE,
+            text=f"PodGroup {namespace}/{name} starts in parts: {said}",
+            advice=("create the missing pods",),
+        )
     if group is None and dialect_of(key) is not None:
         text = (
             f"it belongs to {key.partition('/')[2].partition(':')[0]} PodGroup {namespace}/{name}, which does not exist"
@@ -192,14 +186,16 @@ def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         namespace=namespace,
         recreate=True,
     )
+    anew = () if over else tuple(_made_anew(members, minimum - there))
     return Diagnosis(
         reason=Reason.GROUP_INCOMPLETE,
         text=text,
         candidates=(
             *_made_again(over, minimum - there),
+            *anew,
             Candidate(rank=Rank.FEWER, text=f"lower {field} to {there}", patches=(lower,)),
         ),
-        advice=() if over else ("create the missing pods",),
+        advice=() if over or anew else ("create the missing pods",),
     )
 
 
@@ -238,6 +234,22 @@ def _made_again(over: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candidate
             Patch(action="create", object={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         ]
     text = f"create {named('pod', [pod.metadata.name for pod in some])} again"
+    yield Candidate(rank=Rank.CREATE, text=text, patches=tuple(patches))
+
+
+def _made_anew(members: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candidate]:
+    """More pods like one that is there: whoever makes them has made too few."""
+    like = next((pod for pod in members if pod.status.phase not in FINISHED and not pod.spec.node_name), None)
+    if like is None or any(entry.resource_claim_name for entry in like.spec.resource_claims):
+        return
+    spec = {key: value for key, value in as_json(like)["spec"].items() if key != "nodeName"}
+    kept = {"labels": dict(like.metadata.labels), "annotations": dict(like.metadata.annotations)}
+    patches = []
+    for number in range(lacking):
+        metadata = {"namespace": like.metadata.namespace, "name": f"{like.metadata.name}-new-{number}", **kept}
+        object_ = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        patches.append(Patch(action="create", object=object_))
+    text = f"create the missing {'pod' if lacking == 1 else f'{lacking} pods'}, like {like.metadata.name}"
     yield Candidate(rank=Rank.CREATE, text=text, patches=tuple(patches))
 
 

@@ -17,13 +17,13 @@ def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Po
         return ""
     if are_siblings(pod, users):
         return f", {'another pod' if len(users) == 1 else 'the other pods'} of {own.kind} {own.name}"
-    deployments = {_deployment(what_if, each) for each in users}
-    if deployments == {_deployment(what_if, pod)} and "" not in deployments:
+    deployments = {deployment_of(what_if, each) for each in users}
+    if deployments == {deployment_of(what_if, pod)} and "" not in deployments:
         return f", which the update of Deployment {deployments.pop()} replaces"
     return ""
 
 
-def _deployment(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+def deployment_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
     """The Deployment that a pod is of; empty if that is not known."""
     maker = controller_of(pod)
     made_by = what_if.get(ReplicaSet, maker.name, pod.metadata.namespace) if maker is not None else None
@@ -34,7 +34,7 @@ def _deployment(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 def kin_advice(what_if: WhatIfCluster, pod: core_v1.Pod, text: str) -> tuple[str, ...]:
     """What can be done where the pods of one's own kind have the devices."""
     own = controller_of(pod)
-    name = _deployment(what_if, pod)
+    name = deployment_of(what_if, pod)
     if own is None:
         return ()
     if "which the update of Deployment" in text:

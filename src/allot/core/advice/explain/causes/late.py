@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.compute_domains import FAILED_PREPARE, waits_for_domain
-from allot.core.advice.explain.causes.containers import container_trouble, start_advice
+from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.probes import probe_trouble
+from allot.core.advice.explain.causes.starting import starting
 from allot.core.advice.explain.devices import device_id
-from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason, UsedDevice
-from allot.core.advice.explain.wording import named, one_line
+from allot.core.advice.explain.wording import duration, listed, named, one_line
+from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _UNHEALTHY = "Unhealthy"
 _READY = ("Ready", "Healthy")
-_FAILURES = (FAILED_PREPARE, "FailedCreatePodSandBox", "Failed", "BackOff", "FailedMount", "FailedBinding")
-_PREFIXES = ("Failed to prepare dynamic resources: ", "prepare dynamic resources: ", "preparing devices: ")
+# What a kubelet and drivers say before they come to the point.
+_PREFIXES = re.compile(
+    r"^(?:Failed to prepare dynamic resources|prepare dynamic resources|preparing devices|NodePrepareResources failed for "
+    r"(?:ResourceClaim |claim )?\S+|error preparing devices for claim(?: \S+)?|failed to (?:decode|prepare) (?:config|devices)): "
+)
+_UNKNOWN_FIELD = re.compile(r'unknown field "(?P<path>[^"]+)"')
+# Fields of NVIDIA's opaque configurations, for whoever misspells one.
+_CONFIG_FIELDS = (
+    "sharing",
+    "strategy",
+    "timeSlicingConfig",
+    "interval",
+    "mpsConfig",
+    "defaultActiveThreadPercentage",
+    "defaultPinnedDeviceMemoryLimit",
+    "defaultPerDevicePinnedMemoryLimit",
+    "driver",
+    "domainID",
+    "allocationMode",
+)
 _NOT_REGISTERED = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
 # What a kubelet is told that is too old, or too new, for the API server.
 _NOT_SERVED = "the server could not find the requested resource"
@@ -30,23 +53,40 @@ _STRATEGY_GATES = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     """Why a pod that has a node does not run. What its containers are like now counts for more than what was reported once."""
-    node = pod.spec.node_name
     found = trouble(what_if, pod) or _unallocated(what_if, pod) or waits_for_domain(what_if, pod)
     if found is not None:
         return found
     prepare = events_of(what_if, pod, FAILED_PREPARE)
-    if prepare:
+    later = events_of(what_if, pod, "Pulling", "Pulled", "Created", "Started")
+    if prepare and not (later and later[0].seen_at > prepare[0].seen_at):
         return _vanished(what_if, pod) or _prepare(what_if, pod, prepare[0].message)
-    others = events_of(what_if, pod, *_FAILURES)
-    said = others[0].message if others else ""
-    info = what_if.cluster.nodes.get(node)
-    if info is None:
-        text = f"it is bound to node {node}, which the cluster does not have"
-    elif said:
-        text = f"it is bound to node {node} and does not start there: {said}"
-    else:
-        text = f"it is bound to node {node}, which has not started it yet"
-    return Diagnosis(reason=Reason.STARTING, text=text, advice=start_advice(pod, said))
+    return starting(what_if, pod)
+
+
+def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
+    """What keeps a pod that has been deleted. text: to be read behind its node."""
+    metadata = pod.metadata
+    text = f"is terminating since {metadata.deletion_timestamp}"
+    away = _node_away(what_if, pod)
+    force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, if the node is off for good"
+    if away is not None:
+        return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {away.text}", advice=(*away.advice[:1], force))
+    if metadata.finalizers:
+        finalizers = named("finalizer", metadata.finalizers)
+        advice = (
+            f"see to {finalizers}: whoever set {'it' if len(metadata.finalizers) == 1 else 'them'} has to remove it"
+        )
+        return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}, kept by {finalizers}", advice=(advice,))
+    failed = events_of(what_if, pod, "FailedKillPod")
+    if failed:
+        text += f": {one_line(failed[0].message)}"
+        advice = f"see the kubelet and the container runtime of node {pod.spec.node_name}"
+        return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(advice,))
+    grace = metadata.deletion_grace_period_seconds
+    return Diagnosis(
+        reason=Reason.BEING_DELETED,
+        text=f"{text}{f' (grace period {duration(grace)})' if grace else ''}: it is about to end",
+    )
 
 
 # --- what the pod's and the claims' status say ---
@@ -54,7 +94,14 @@ def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
 
 def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     """What is wrong with the devices or containers of a pod that has a node; None if its status says nothing of the kind."""
-    return _node_away(what_if, pod) or _unhealthy(pod) or _said_by_driver(what_if, pod) or container_trouble(pod)
+    found = _node_away(what_if, pod) or _unhealthy(pod) or _said_by_driver(what_if, pod) or container_trouble(pod)
+    if found is None or found.reason is not Reason.CRASH:
+        return found
+    killed = probe_trouble(what_if, pod, "Liveness", "Startup")
+    if killed is None:
+        return found
+    # What the kubelet kills has done nothing wrong but not to answer.
+    return replace(found, text=f"{found.text}: {killed.text}", advice=(*killed.advice, *found.advice))
 
 
 def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -72,15 +119,6 @@ def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     said = f" ({ready.message.rstrip('.')})" if ready.message else ""
     advice = (f"see the kubelet of node {name} (kubectl describe node {name})",)
     return Diagnosis(reason=Reason.NODE_NOT_READY, text=f"node {name} is not ready{said}", advice=advice)
-
-
-def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
-    """Why a pod that runs is not ready; empty if it is, or if it is not known."""
-    ready = next((each for each in pod.status.conditions if each.type == "Ready"), None)
-    if ready is None or ready.status != "False":
-        return ""
-    probes = events_of(what_if, pod, "Unhealthy")
-    return one_line(probes[0].message if probes else ready.message or ready.reason or "no container is")
 
 
 def _unhealthy(pod: core_v1.Pod) -> Diagnosis | None:
@@ -137,21 +175,25 @@ def _unallocated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
 
 def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosis:
     node = pod.spec.node_name
-    said = message
-    for prefix in _PREFIXES:
-        said = said.removeprefix(prefix)
+    said = one_line(message)
+    while (shorter := _PREFIXES.sub("", said)) != said:
+        said = shorter
     advice: tuple[str, ...]
     missing = _NOT_REGISTERED.search(message)
     if missing is not None:
         driver = missing["driver"]
+        failing = driver_pods.failing(what_if, driver, node)
         text = (
             f"DRA driver {driver} is not registered with the kubelet of node {node}, so the pod's devices cannot be prepared: "
-            f"{driver_pods.failing(what_if, driver, node) or 'its plugin does not run there'}"
+            f"{driver_pods.failing_text(failing) or 'its plugin does not run there'}"
         )
-        advice = (
+        advice = tuple(each.advice for each in failing) or (
             f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin folder",
         )
-        return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
+        return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
+    wrong = _UNKNOWN_FIELD.search(message)
+    if wrong is not None:
+        return _misspelt(what_if, pod, said, wrong["path"])
     unknown = _STRATEGY.search(message)
     if unknown is not None:
         strategy = unknown["strategy"]
@@ -179,6 +221,25 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
     drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
     advice = (f"see the log of {named('driver', drivers)} on node {node}",) if drivers else ()
     return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(what_if, pod), advice=advice)
+
+
+def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) -> Diagnosis:
+    """A field that a driver does not know in the configuration of a claim."""
+    field = path.rpartition(".")[2]
+    meant = nearest(field, _CONFIG_FIELDS)
+    places = [
+        place.spoken
+        for namespace, name in what_if.claims.claims_of(pod)
+        if (claim := what_if.get(api.ResourceClaim, name, namespace)) is not None
+        and claim.spec.devices.config
+        and (place := place_of_claim(what_if, pod, claim)) is not None
+    ]
+    where = f" in the configuration of {listed(places)}" if places else ""
+    hint = f" (did you mean {meant}?)" if meant is not None and meant != field else ""
+    text = f"node {pod.spec.node_name} cannot prepare its devices: {said}{hint}"
+    fix = f"write {meant} instead of {field}" if hint else f"correct or remove field {path}"
+    advice = (f"{fix}{where}, and create the pod again",)
+    return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 
 
 def _vanished(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:

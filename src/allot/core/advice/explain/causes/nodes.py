@@ -17,9 +17,12 @@ from allot.core.advice.explain.wording import count, joined, listed, named, of_s
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import full_name
 from allot.core.model import resource_v1 as api
-from allot.core.scheduling import Held, NodeInfo
+from allot.core.quantity import Quantity
+from allot.core.scheduling import HOSTNAME, Held, NodeInfo
+from allot.core.workloads.ownership import selector_of
 
 _GROUPS_MAX = 3
+_UNSOUND = frozenset((Reason.CORDONED, Reason.NODE_TAINT, Reason.NODE_NOT_READY))
 
 
 def no_nodes(placing: Placing) -> Diagnosis:
@@ -46,6 +49,9 @@ def node_cause(placing: Placing) -> Diagnosis:
     unknown = _unknown_resource(placing)
     if unknown is not None:
         return unknown
+    lost = volumes.on_lost_nodes(placing.what_if, placing.pod)
+    if lost is not None:
+        return lost
     groups: dict[tuple[Check, ...], list[NodeInfo]] = {}
     for info in placing.nearest:
         groups.setdefault(placing.checks[info.name], []).append(info)
@@ -61,17 +67,19 @@ def node_cause(placing: Placing) -> Diagnosis:
         ]
         text = f"{_these(placing)}: {'; '.join(parts)}" + (f"; and {more} more for other reasons" if more else "")
     if Reason.AFFINITY in reasons:
-        text += _matching(placing)
+        text += _matching(placing) or _gone_host(placing)
     candidates = [
         each
         for found, infos in groups.items()
-        for each in nodes.for_node(placing.what_if, placing.pod, infos[0], found)
+        for each in nodes.for_node(placing.what_if, placing.pod, _roomiest(placing, infos, found), found)
     ]
     if Reason.VOLUME in reasons:
         rivals = volumes.other_users(placing.what_if, placing.pod)
         near = rivals or [each for info in placing.nearest for each in info.pods.values() if each.profile.volume_claims]
         candidates += nodes.gone(placing.pod, near)
-    candidates += nodes.another_node(placing.what_if, placing.nearest[0])
+    # One like a node that the pod cannot have for its taints would not help, and one like a broken one says little.
+    sound = [info for info in placing.nearest if not _UNSOUND & {check.reason for check in placing.checks[info.name]}]
+    candidates += nodes.another_node(placing.what_if, sound[0] if sound else None)
     reason = next(iter(reasons)) if len(reasons) == 1 else Reason.SEVERAL
     if not placing.wanted and len(placing.what_if.cluster.nodes) > 1 and _pinning(placing):
         reason = Reason.PINNED
@@ -112,6 +120,13 @@ def _matching(placing: Placing) -> str:
     return f"; {named('node', names)}, which {verb}, {has} no devices of {named('class', lacking)}"
 
 
+def _gone_host(placing: Placing) -> str:
+    """A node that the pod asks for by its name, and that is not there."""
+    host = placing.pod.spec.node_selector.get(HOSTNAME)
+    there = {info.labels.get(HOSTNAME, info.name) for info in placing.what_if.cluster.nodes.values()}
+    return f"; the cluster no longer has node {host}" if host is not None and host not in there else ""
+
+
 def ruled_out(placing: Placing) -> str:
     """Nodes with free devices that do not matter because the pod itself rules them out."""
     infos = placing.elsewhere
@@ -145,6 +160,11 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
     return f"{named('node', names)}, nearest of {total} nodes,"
 
 
+def _are_all(placing: Placing, infos: Sequence[NodeInfo]) -> bool:
+    """Whether these are spoken of as `each of the 3 nodes`."""
+    return len(infos) == len(placing.what_if.cluster.nodes) == len(placing.nearest) and not _pinning(placing)
+
+
 def _pinning(placing: Placing) -> list[api.ResourceClaim]:
     """Claims that have their devices, and with them a node."""
     return [held.claim for held in placing.fit.held if nodes_of(held.claim)] if placing.fit is not None else []
@@ -159,23 +179,68 @@ def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check
         if check.reason is Reason.AFFINITY:
             text = f"does not match {nodes.node_terms(placing.pod, infos)}"
         elif check.reason is Reason.RESOURCES:
-            lacking = shortages(placing.node_checks.profile, info)
-            text = joined([_shortage(placing, info, each) for each in lacking]) or text
+            roomiest = _roomiest(placing, infos, checks)
+            lacking = shortages(placing.node_checks.profile, roomiest)
+            alike = len({_room(placing, each) for each in infos}) == 1
+            text = joined([_shortage(placing, roomiest, each, at_most=not alike) for each in lacking]) or text
         elif check.reason is Reason.PORTS:
             users = [full_name(each.pod) for each in nodes.port_users(placing.what_if, placing.pod, info)]
             text = f"{text} by {named('pod', users)}"
         elif check.reason is Reason.NEIGHBOURS and "anti-affinity" in text:
-            apart = [full_name(each.pod) for each in nodes.kept_apart(placing.what_if, placing.pod, info)]
+            apart = [
+                full_name(each.pod)
+                for one in infos[:_GROUPS_MAX]
+                for each in nodes.kept_apart(placing.what_if, placing.pod, one)
+            ]
             text += f" ({named('pod', apart)} {'is' if len(apart) == 1 else 'are'} there)" if apart else ""
+        elif check.reason is Reason.NEIGHBOURS and "affinity requires" in text:
+            text += _wanted_neighbours(placing)
         elif check.reason is Reason.VOLUME:
             text = volumes.node_text(placing.what_if, placing.pod, info) or text
-        phrases.append(of_several(text) if len(infos) > 1 else text)
+        phrases.append(
+            text if len(infos) == 1 or (not placing.wanted and _are_all(placing, infos)) else of_several(text)
+        )
     return phrases
 
 
-def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
+def _wanted_neighbours(placing: Placing) -> str:
+    """Which pods a pod is to be beside, and whether there are any."""
+    affinity = placing.pod.spec.affinity
+    found = affinity.pod_affinity if affinity is not None else None
+    terms = found.required_during_scheduling_ignored_during_execution if found is not None else ()
+    texts = []
+    for term in terms:
+        selector = term.label_selector
+        if selector is None:
+            continue
+        requirements = selector_of(selector)
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
+        there = [
+            full_name(info.pod)
+            for info in placing.what_if.cluster.pods.values()
+            if requirements is not None and requirements.matches(info.pod.metadata.labels)
+        ]
+        what = labels or "such labels"
+        texts.append(f"{what}: {named('pod', there)}" if there else f"no pod with {what} has a node")
+    return f" ({listed(texts)})" if texts else ""
+
+
+def _roomiest(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check]) -> NodeInfo:
+    """Of nodes that are alike, the one that has most of what they have too little of."""
+    if all(check.reason is not Reason.RESOURCES for check in checks):
+        return infos[0]
+    return max(infos, key=lambda each: _room(placing, each))
+
+
+def _room(placing: Placing, info: NodeInfo) -> tuple[int, ...]:
+    """What is free of that which a node has too little of."""
+    return tuple(Quantity.parse(each.free).nano for each in shortages(placing.node_checks.profile, info))
+
+
+def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: bool = False) -> str:
     total = f" (of {lacking.allocatable})" if lacking.never else ""
-    text = f"has {lacking.free} {lacking.resource} free{total}, but the pod needs {lacking.wanted}"
+    most = "at most " if at_most else ""
+    text = f"has {most}{lacking.free} {lacking.resource} free{total}, but the pod needs {lacking.wanted}"
     devices, held = placing.what_if.claims.totals(lacking.resource, info)
     if devices > held and lacking.allocatable != "0":
         free = count(devices - held, "free device")
@@ -232,12 +297,22 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
         parts.append(f"claim {full_name(claim)} is allocated{used} and can only be used on {named('node', homes)}")
         for name in homes[:_GROUPS_MAX]:
             parts += _at_home(placing, name, candidates)
+        candidates = [_not_first(each, users) for each in candidates]
         candidates += holders.released(placing.what_if, placing.pod, claim)
     if here is not None:
         parts.append(here.text)
         candidates += here.candidates
     text = "; ".join(dict.fromkeys(parts))
     return Diagnosis(reason=Reason.PINNED, text=text, candidates=tuple(candidates))
+
+
+def _not_first(candidate: Candidate, users: Collection[str]) -> Candidate:
+    """The deletion of a pod that shares the claim comes last: they are to run together."""
+    shared = any(
+        patch.action == "delete" and patch.kind == "Pod" and f"{patch.namespace}/{patch.name}" in users
+        for patch in candidate.patches
+    )
+    return replace(candidate, rank=max(candidate.rank, Rank.ADMIN)) if shared else candidate
 
 
 def _never_ready(claim: api.ResourceClaim) -> Diagnosis:

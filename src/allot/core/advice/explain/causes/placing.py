@@ -177,7 +177,7 @@ class Placing:
         for wanted in self.decisive(name):
             found = wanted.found.nodes.get(name)
             if found is None or not found.in_class:
-                parts.append(f"has no devices of class {wanted.class_name}")
+                parts.append(f"publishes no devices of class {wanted.class_name}")
                 continue
             if found.free >= max(wanted.leaf.count, 1) and not wanted.leaf.all_devices:
                 continue
@@ -192,7 +192,9 @@ class Placing:
         if not self.nearest:
             return None
         info = self.nearest[0]
-        return NearestMiss(node=info.name, reasons=tuple(self._values(info)), device=self._nearest_device(info))
+        on_devices = any(check.reason in DEVICE_REASONS for check in self.checks[info.name])
+        device = self._nearest_device(info) if on_devices else ""
+        return NearestMiss(node=info.name, reasons=tuple(self._values(info)), device=device)
 
     def _nearest_device(self, info: NodeInfo) -> str:
         for wanted in self.decisive(info.name):
@@ -221,7 +223,8 @@ class Placing:
         if self.survey is None:
             return ()
         reasons = self.survey.on_node(self.nearest[0]) if self.nearest else ()
-        reports = self.survey.reports(next((reason.together for reason in reasons if reason.together), ""))
+        together = {each.request: each.together for each in reasons if each.together}
+        reports = self.survey.reports(together)
         found: dict[str, RequestReport] = {}
         for wanted, report in zip(self.survey.wanted, reports, strict=True):
             resource = self.resource_of(wanted)

@@ -12,15 +12,16 @@ from allot.core.advice.explain.causes.volumes import volume_cause
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import listed
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PREEMPT_NEVER
-from allot.core.scheduling import DEFAULT_SETTINGS, Failure, Status, preempt
+from allot.core.scheduling import DEFAULT_SETTINGS, DYNAMIC_RESOURCES, ClaimFit, Failure, Status, Verdict, preempt
 
 _PREEMPTION_NODES_MAX = 500
+_RUNTIME_ERROR = "CEL runtime error"
 _CLASS = re.compile(r"request (?P<request>\S+): device class (?P<name>\S+) does not exist")
 
 
@@ -30,10 +31,22 @@ def refused(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple
         return _early(what_if, pod, failure.status), None
     placing = Placing(what_if, pod, failure)
     diagnosis = _cause(placing)
-    return replace(diagnosis, details=(*diagnosis.details, *_preemption(what_if, pod, failure))), placing
+    return replace(diagnosis, details=(*diagnosis.details, *_preemption(what_if, pod, failure, placing))), placing
 
 
-def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple[str, ...]:
+def failed_before(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis | None:
+    """An error of a selector that ended the attempt of the cluster's own scheduler, which looks at nodes in another order, where
+    the pod could be placed here; None if no device gives an error now."""
+    if _RUNTIME_ERROR not in said:
+        return None
+    fit = what_if.claims.fit(pod, None, what_if.now)
+    if not isinstance(fit, ClaimFit):
+        return None
+    status = Status(verdict=Verdict.ERROR, plugin=DYNAMIC_RESOURCES, reasons=(said,))
+    return devices.ended_by_selector(Placing(what_if, pod, Failure(status=status, fit=fit)))
+
+
+def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure, placing: Placing) -> tuple[str, ...]:
     """Who of lower priority could be asked to go. Not asked of large clusters, where it takes long."""
     if failure.status is not None or len(what_if.cluster.nodes) > _PREEMPTION_NODES_MAX:
         return ()
@@ -46,9 +59,12 @@ def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> t
     found = preempt(what_if.cluster, pod, failure, DEFAULT_SETTINGS, what_if.now)
     if not found.victims:
         return ()
-    names = named("pod", [full_name(victim.pod) for victim in found.victims])
+    if not placing.wanted:
+        return (
+            f"pods of lower priority than its own, {own}, are in its way: the scheduler makes them go by itself when it tries next",
+        )
     return (
-        f"its priority {own} is higher than that of {names} on node {found.node}: allot's scheduler preempts for devices, too; "
+        f"pods of lower priority than its own, {own}, have what it needs: allot's scheduler preempts for devices, too, "
         "kube-scheduler only for cpu, memory and the like",
     )
 
@@ -56,6 +72,9 @@ def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> t
 def _cause(placing: Placing) -> Diagnosis:
     if not placing.what_if.cluster.nodes:
         return nodes.no_nodes(placing)
+    ended = devices.ended_by_selector(placing)
+    if ended is not None:
+        return ended
     checks = placing.checks[placing.nearest[0].name]
     on_devices = any(check.reason in DEVICE_REASONS for check in checks)
     if placing.fit is not None and placing.fit.held and _is_pinned(placing):

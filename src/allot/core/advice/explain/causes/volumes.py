@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from allot.core.advice.explain.nodes import selects_node
 from allot.core.advice.explain.remedies.nodes import selector_text
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, joined, listed, named
@@ -12,8 +13,7 @@ from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, storage_v1
-from allot.core.scheduling import NodeInfo, PodInfo, volume_matching
-from allot.core.selectors import matches
+from allot.core.scheduling import HOSTNAME, NodeInfo, PodInfo, volume_matching
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _SOME_STORAGE = "100Gi"
@@ -34,6 +34,7 @@ def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnos
         elif not claim.spec.volume_name:
             texts.append(f"PersistentVolumeClaim {full} is not bound{_why_unbound(what_if, claim)}")
             candidates += _other_classes(what_if, claim)
+            advice += _class_advice(what_if, claim)
         elif not volume_matching.is_bound(claim):
             texts.append(
                 f"PersistentVolumeClaim {full} names volume {claim.spec.volume_name}, but is not bound to it yet"
@@ -43,8 +44,18 @@ def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnos
         reason=Reason.VOLUME,
         text=listed(texts) or said,
         candidates=tuple(candidates),
-        advice=() if candidates else tuple(advice),
+        advice=tuple(advice),
     )
+
+
+def _class_advice(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> Iterator[str]:
+    """For a claim whose class does not exist, or has made nothing."""
+    full, name = full_name(claim), claim.spec.storage_class_name or ""
+    known = sorted(class_.metadata.name for class_ in what_if.all(storage_v1.StorageClass))
+    if name in known:
+        yield f"see why there is no volume: allot explain pvc/{claim.metadata.name} -n {claim.metadata.namespace}"
+    elif known:
+        yield f"make PersistentVolumeClaim {full} again with storageClassName: {nearest(name, known) or known[0]}"
 
 
 def _new_claim(what_if: WhatIfCluster, namespace: str, name: str) -> Iterator[Candidate]:
@@ -79,7 +90,7 @@ def node_text(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> str:
     for claim, volume in _bound(what_if, pod):
         affinity = volume.spec.node_affinity
         required = affinity.required if affinity is not None else None
-        if required is not None and not matches(required, info.node):
+        if required is not None and not selects_node(required, info):
             texts.append(
                 f"does not reach volume {volume.metadata.name} of PersistentVolumeClaim {claim.metadata.name}, which is only for "
                 f"nodes with {selector_text(required)}"
@@ -94,6 +105,35 @@ def node_text(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> str:
             )
     texts += _exclusive(what_if, pod)
     return joined(texts) or _too_many(what_if, pod, info)
+
+
+def on_lost_nodes(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A volume on nodes that the cluster does not have any more: nothing in it helps."""
+    for claim, volume in _bound(what_if, pod):
+        affinity = volume.spec.node_affinity
+        gone = _gone_nodes(what_if, affinity.required if affinity is not None else None)
+        if not gone:
+            continue
+        name, nodes = claim.metadata.name, named("node", gone)
+        text = f"volume {volume.metadata.name} of its PersistentVolumeClaim {name} is on {nodes}, which the cluster no longer has"
+        advice = (
+            f"bring {nodes} back, with the data of PersistentVolumeClaim {name}",
+            f"give up that data: delete PersistentVolumeClaim {name}, let it be made again, and restore it from a backup",
+        )
+        return Diagnosis(reason=Reason.VOLUME, text=text, advice=advice)
+    return None
+
+
+def _gone_nodes(what_if: WhatIfCluster, required: core_v1.NodeSelector | None) -> list[str]:
+    """The nodes that a volume is on, if it is on nodes by name and none of them is there."""
+    names: list[str] = []
+    for term in required.node_selector_terms if required is not None else ():
+        found = [each for each in term.match_expressions if each.key == HOSTNAME and each.operator == "In"]
+        if not found:
+            return []
+        names += found[0].values
+    there = {info.labels.get(HOSTNAME, info.name) for info in what_if.cluster.nodes.values()}
+    return [] if there & set(names) else sorted(set(names))
 
 
 def _made_where(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> str:
@@ -153,7 +193,7 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
         for claim, volume in _bound(what_if, pod)
         if (affinity := volume.spec.node_affinity) is not None
         and (required := affinity.required) is not None
-        and not any(matches(required, info.node) for info in near)
+        and not any(selects_node(required, info) for info in near)
     ]
     for full in what_if.cluster.profiles.of(pod).volume_claims:
         namespace, _, name = full.partition("/")
@@ -161,7 +201,8 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
         if waiting is not None and _made_where(what_if, waiting):
             yield f"give PersistentVolumeClaim {name} a StorageClass that makes volumes on {named('node', [info.name for info in near])}"
     if names:
-        yield f"copy {named('PersistentVolumeClaim', names)} to where the devices are, or use a volume that every node reaches"
+        where = "to where the devices are" if pod.spec.resource_claims else "to where the pod may run"
+        yield f"copy {named('PersistentVolumeClaim', names)} {where}, or use a volume that every node reaches"
 
 
 def _why_unbound(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> str:

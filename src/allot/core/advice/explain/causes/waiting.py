@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.trial import Subject, unready, would_help
-from allot.core.advice.explain.wording import named
+from allot.core.advice.explain.trial import Subject, pod_subject, unready, would_help
+from allot.core.advice.explain.wording import duration, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.allocation.devices import DeviceID
 from allot.core.features import GATES
-from allot.core.lifecycle.times import time_of
+from allot.core.lifecycle.times import seconds_of, time_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
@@ -30,10 +30,12 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     conditions = named("binding condition", {name for result in results for name in result.binding_conditions})
     text = (
         f"{devices} of claim {full_name(claim)} {'is' if len(results) == 1 else 'are'} allocated, but driver {first.driver} has not "
-        f"set {conditions} to True yet{_said_of(claim)}"
+        f"set {conditions} to True yet{_said_of(claim)}{_since(what_if, claim)}"
     )
     patch = _set_by_driver(what_if, claim, results)
-    done = f"have driver {first.driver} set {conditions}: see what its controller says of {devices}"
+    done = (
+        f"wait until driver {first.driver} has made {devices} ready; if that takes long, see what its controller says"
+    )
     return Diagnosis(
         reason=Reason.BINDING_CONDITIONS,
         text=text,
@@ -46,8 +48,18 @@ def _said_of(claim: api.ResourceClaim) -> str:
     for device in claim.status.devices:
         for condition in device.conditions:
             if condition.status != "True" and condition.message:
-                return f" ({condition.type}: {condition.message})"
+                return f" ({condition.message})"
     return ""
+
+
+def _since(what_if: WhatIfCluster, claim: api.ResourceClaim) -> str:
+    """For how long the devices have been allocated."""
+    allocation = claim.status.allocation
+    since = allocation.allocation_timestamp if allocation is not None else None
+    if not since or what_if.taken_at is None:
+        return ""
+    seconds = int(what_if.taken_at - seconds_of(since))
+    return f", for {duration(seconds)}" if seconds > 0 else ""
 
 
 def _set_by_driver(
@@ -80,6 +92,34 @@ def _set_by_driver(
     ]
     operation = {"op": "add", "path": "/status/devices", "value": [*kept, *ready]}
     return patch_of("ResourceClaim", claim.metadata.name, operation, namespace=claim.metadata.namespace)
+
+
+def room_is_made(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """Pods that leave the node that has been promised to a pod, which fits when they are gone: it has preempted them. None if they
+    are not all that it waits for."""
+    node = pod.status.nominated_node_name
+    info = what_if.cluster.nodes.get(node)
+    if info is None:
+        return None
+    leaving = [each.pod for each in info.pods.values() if each.pod.metadata.deletion_timestamp is not None]
+    if not leaving:
+        return None
+    gone = tuple(delete_of("Pod", each.metadata.name, each.metadata.namespace) for each in leaving)
+    outcome = would_help(what_if, pod_subject(pod), gone)
+    if outcome is None or not outcome.schedulable:
+        return None
+    names = named("pod", [full_name(each) for each in leaving])
+    them, are = ("it is", "is") if len(leaving) == 1 else ("they are", "are")
+    kept = sorted({name for each in leaving for name in each.metadata.finalizers})
+    held = f", kept by {named('finalizer', kept)}" if kept else ""
+    text = f"waits for {names} on node {node}, which {are} terminating to make room for it{held}: it starts there when {them} gone"
+    how = (
+        f"see to {named('finalizer', kept)}"
+        if kept
+        else f"force the deletion if {'it hangs' if len(leaving) == 1 else 'they hang'}"
+    )
+    candidate = Candidate(rank=Rank.FIX, text=f"wait until {names} {are} gone, or {how}", patches=gone)
+    return Diagnosis(reason=Reason.WAITS_FOR_ROOM, text=text, candidates=(candidate,))
 
 
 def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnosis | None:

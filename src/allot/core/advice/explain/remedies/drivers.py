@@ -171,12 +171,12 @@ class Pool(msgspec.Struct, frozen=True):
         """What may help."""
         number = len(self.current)
         operation = {"op": "replace", "path": "/spec/pool/resourceSliceCount", "value": number}
+        nodes = sorted({each.spec.node_name for each in self.current if each.spec.node_name})
+        where = f" on {named('node', nodes)}" if nodes else ""
         yield Candidate(
-            rank=Rank.ADMIN,
-            text=(
-                f"find out why driver {self.driver} has not published the whole pool; until then resourceSliceCount {number} makes "
-                "usable what is there"
-            ),
+            # Nobody loses anything by it.
+            rank=Rank.NODE,
+            text=f"wait until driver {self.driver}{where} has published all of pool {self.name}, or restart it there if it hangs",
             patches=tuple(patch_of("ResourceSlice", each.metadata.name, operation) for each in self.current),
         )
         if self.old:

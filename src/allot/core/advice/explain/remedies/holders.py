@@ -27,7 +27,7 @@ Held = tuple[Possessor, int]
 class _Option(NamedTuple):
     """Claims on a node that are enough if they give their devices back. cost: how much that matters."""
 
-    cost: tuple[int, int, int, int]
+    cost: tuple[int, int, int, int, int]
     node: str
     chosen: tuple[Held, ...]
 
@@ -93,7 +93,15 @@ def _enough(held: Sequence[Held], lacking: int) -> list[Held]:
 def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
     foreign = sum(who.claim.metadata.namespace != pod.metadata.namespace for who, _ in chosen)
     priority = max(who.priority for who, _ in chosen)
-    return _Option((priority, foreign, len(chosen), sum(devices for _, devices in chosen)), node, tuple(chosen))
+    devices = sum(number for _, number in chosen)
+    return _Option((priority, foreign, len(chosen), devices, sum(map(_share, chosen))), node, tuple(chosen))
+
+
+def _share(held: Held) -> int:
+    """How much of shared capacities a claim has, in nano units."""
+    allocation = held[0].claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return sum(amount.nano for result in results for amount in result.consumed_capacity.values())
 
 
 def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str, int]]:
@@ -157,9 +165,9 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
     name = full_name(claim)
     if users:
         # Pods that name one claim are to share its devices: to get theirs where they are comes first.
-        yield from second_claim(pod, claim, Rank.OTHERS)
+        yield from second_claim(pod, claim, Rank.OTHERS - 1)
         yield Candidate(
-            rank=Rank.OTHERS,
+            rank=Rank.ADMIN,
             text=f"delete {named('pod', map(full_name, users))}, or wait until claim {name} is free",
             patches=tuple(delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in users),
         )

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
+from allot.core.advice.explain.holding import are_siblings
 from allot.core.advice.explain.nodes import (
     CORDON_TAINT,
     NOT_READY,
     TROUBLE,
     Check,
+    Shortage,
     hard_spreads,
     shortages,
     taint_text,
@@ -23,6 +25,7 @@ from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.quantity import Quantity
 from allot.core.scheduling import SCHEDULE_ANYWAY, NodeInfo, PodInfo, PodTerm
 
 _NEW_NODE = "new-node"
@@ -76,7 +79,7 @@ def _for_check(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, check: 
     if check.reason in (Reason.NODE_TAINT, Reason.NODE_NOT_READY):
         return _taint(what_if, pod, info, check, untolerated(what_if.cluster.profiles.of(pod), info))
     if check.reason is Reason.AFFINITY:
-        return _affinity(pod, info)
+        return _affinity(what_if, pod, info)
     if check.reason is Reason.RESOURCES:
         return _resources(what_if, pod, info)
     if check.reason is Reason.PORTS:
@@ -124,11 +127,10 @@ def _taint(
     if check.reason is Reason.NODE_NOT_READY:
         gone = set(NOT_READY)
         remove = patch_of("Node", info.name, _without_taints(info, gone))
-        return [
-            _Part(
-                Rank.NODE, f"bring node {info.name} back: see its kubelet (kubectl describe node {info.name})", remove
-            )
-        ]
+        text = f"bring node {info.name} back: see its kubelet (kubectl describe node {info.name})"
+        if "network" in check.text.lower():
+            text = f"bring node {info.name} back: check that the pods of its network plugin (CNI) run"
+        return [_Part(Rank.NODE, text, remove)]
     for key, (what, remedy) in TROUBLE.items():
         if check.text.startswith(f"has {what} "):
             return [
@@ -209,10 +211,14 @@ def _required(pod: core_v1.Pod) -> Sequence[core_v1.NodeSelectorTerm]:
     return required.node_selector_terms if required is not None else ()
 
 
-def _affinity(pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
+def _affinity(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     wrong = _wrong_labels(pod, info)
     if wrong:
-        return _node_selector(pod, info, wrong)
+        # A value that other nodes have is no mistake.
+        meant = _HOSTNAME in wrong or any(
+            wrong.items() <= other.labels.items() for other in what_if.cluster.nodes.values()
+        )
+        return sorted(_node_selector(pod, info, wrong, meant=meant), key=lambda part: part.rank)
     path = f"/spec/affinity/nodeAffinity/{_REQUIRED}"
     patch = _pod_patch(pod, path, None, recreate=True)
     return [*_wider(pod, info), _Part(Rank.RELAX, "drop the required node affinity from the pod", patch)]
@@ -238,14 +244,16 @@ def _wider(pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
     yield _Part(Rank.RELAX, f"allow {each.key} {value}, too, in the pod's node affinity", patch)
 
 
-def _node_selector(pod: core_v1.Pod, info: NodeInfo, wrong: Mapping[str, str]) -> list[_Part]:
+def _node_selector(pod: core_v1.Pod, info: NodeInfo, wrong: Mapping[str, str], *, meant: bool) -> list[_Part]:
+    """meant: there are nodes with the labels that are asked for."""
     selector = pod.spec.node_selector
     shown = _labels_text(wrong)
     found = []
     if all(key in info.labels for key in wrong):
         right = {key: info.labels[key] for key in selector}
         text = f"select {_labels_text({key: right[key] for key in wrong})} instead of {shown} in the pod's nodeSelector"
-        found.append(_Part(Rank.FIX, text, _pod_patch(pod, "/spec/nodeSelector", right, recreate=True)))
+        rank = Rank.RELAX + 1 if meant else Rank.FIX
+        found.append(_Part(rank, text, _pod_patch(pod, "/spec/nodeSelector", right, recreate=True)))
     renamed = _renamed_keys(selector, wrong, info)
     if renamed is not None:
         text = f"select {_labels_text(renamed)} in the pod's nodeSelector"
@@ -253,7 +261,8 @@ def _node_selector(pod: core_v1.Pod, info: NodeInfo, wrong: Mapping[str, str]) -
     rest = {key: value for key, value in selector.items() if key not in wrong}
     patch = _pod_patch(pod, "/spec/nodeSelector", rest or None, recreate=True)
     found.append(_Part(Rank.RELAX, f"drop {shown} from the pod's nodeSelector", patch))
-    if not any(is_given(key) for key in wrong):
+    # A label with another value says what the node is.
+    if not any(is_given(key) or key in info.labels for key in wrong):
         labels = {"op": "add", "path": "/metadata/labels", "value": {**info.labels, **wrong}}
         found.append(_Part(Rank.ADMIN, f"label node {info.name} with {shown}", patch_of("Node", info.name, labels)))
     return found
@@ -370,6 +379,8 @@ def _neighbours(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> lis
             text = (
                 f"prefer the {word} instead of requiring it, in this pod and in {named('pod', map(full_name, alike))}"
             )
+            if are_siblings(pod, alike):
+                text = f"prefer the {word} instead of requiring it in the pod"
             found.append(_Part(Rank.RELAX, text, patch, more))
     return found + _others_go(pod, info.name, others)
 
@@ -410,16 +421,40 @@ def _lower_requests(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) ->
     """What a pod with one container asks for, lowered to what is free."""
     lacking = shortages(what_if.cluster.profiles.of(pod), info)
     amounts = {each.resource: each.free for each in lacking if each.free != "0"}
-    if not lacking or len(amounts) < len(lacking) or len(pod.spec.containers) != 1 or pod.spec.init_containers:
+    if not lacking or len(amounts) < len(lacking) or pod.spec.init_containers or not pod.spec.containers:
         return []
+    if len(pod.spec.containers) > 1:
+        return _lower_largest(pod, lacking[0]) if len(lacking) == 1 else []
     resources = as_json(pod)["spec"]["containers"][0].get("resources", {})
     changed = {**resources, "requests": {**resources.get("requests", {}), **amounts}}
     if any(name in resources.get("limits", {}) for name in amounts):
         changed["limits"] = {**resources["limits"], **amounts}
     shown = listed(f"{value} {name}" for name, value in amounts.items())
     patch = _pod_patch(pod, "/spec/containers/0/resources", changed, recreate=True)
-    rank = Rank.DROP if any(each.much and not each.never for each in lacking) else Rank.FEWER
+    # What an administrator has switched off is switched on again before anybody asks for less.
+    rank = Rank.DROP if any(each.much and not each.never for each in lacking) else Rank.NODE + 2
     return [_Part(rank, f"ask for at most {shown} in the pod", patch)]
+
+
+def _lower_largest(pod: core_v1.Pod, lacking: Shortage) -> list[_Part]:
+    """Of several containers, the one that asks for most asks for so much less that the pod fits."""
+    name = lacking.resource
+    asked = [
+        each.resources.requests[name].nano if name in each.resources.requests else 0 for each in pod.spec.containers
+    ]
+    index = max(range(len(asked)), key=lambda each: asked[each])
+    left = asked[index] - (Quantity.parse(lacking.wanted).nano - Quantity.parse(lacking.free).nano)
+    if left <= 0:
+        return []
+    container = pod.spec.containers[index]
+    amount = str(Quantity.from_nano(left, container.resources.requests[name].format))
+    resources = as_json(pod)["spec"]["containers"][index].get("resources", {})
+    changed = {**resources, "requests": {**resources.get("requests", {}), name: amount}}
+    if name in resources.get("limits", {}):
+        changed["limits"] = {**resources["limits"], name: amount}
+    patch = _pod_patch(pod, f"/spec/containers/{index}/resources", changed, recreate=True)
+    rank = Rank.NODE + 2 if 2 * left >= asked[index] else Rank.DROP
+    return [_Part(rank, f"ask for at most {amount} {name} in container {container.name} of the pod", patch)]
 
 
 # --- more nodes ---
@@ -435,18 +470,22 @@ def another_node(what_if: WhatIfCluster, like: NodeInfo | None) -> list[Candidat
         labels[_HOSTNAME] = _NEW_NODE
     spec = {key: value for key, value in node.get("spec", {}).items() if key not in ("unschedulable", "taints")}
     new = {**node, "metadata": {"name": _NEW_NODE, "labels": labels}, "spec": spec}
-    patches = [Patch(action="create", object=new)]
-    for slice_ in what_if.all(api.ResourceSlice):
-        if slice_.spec.node_name == like.name:
-            patches.append(Patch(action="create", object=_for_new_node(as_json(slice_))))
+    patches = [Patch(action="create", object=new), *slices_like(what_if, like, _NEW_NODE)]
     return [Candidate(rank=Rank.ADD_NODE, text=f"add one node like {like.name}", patches=tuple(patches))]
 
 
-def _for_new_node(slice_: dict[str, Any]) -> dict[str, Any]:
+def slices_like(what_if: WhatIfCluster, like: NodeInfo, node: str) -> Iterator[Patch]:
+    """The slices of a node, made for another one."""
+    for slice_ in what_if.all(api.ResourceSlice):
+        if slice_.spec.node_name == like.name:
+            yield Patch(action="create", object=_for_node(as_json(slice_), node))
+
+
+def _for_node(slice_: dict[str, Any], node: str) -> dict[str, Any]:
     spec = slice_["spec"]
     # Dumps that people have edited may have lost the names.
-    pool = {**spec["pool"], "name": f"{spec['pool'].get('name', '')}-{_NEW_NODE}"}
-    name = f"{_NEW_NODE}-{slice_['metadata'].get('name', '')}"
+    pool = {**spec["pool"], "name": f"{spec['pool'].get('name', '')}-{node}"}
+    name = f"{node}-{slice_['metadata'].get('name', '')}"
     devices = [{key: part for key, part in each.items() if key != "taints"} for each in spec.get("devices", [])]
-    new = {**spec, "nodeName": _NEW_NODE, "pool": pool, **({"devices": devices} if devices else {})}
+    new = {**spec, "nodeName": node, "pool": pool, **({"devices": devices} if devices else {})}
     return {**slice_, "metadata": {"name": name}, "spec": new}

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from allot.core.advice.explain.devices import Wanted
+from allot.core.advice.explain.devices import Wanted, device_id
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, pointer, request_path
 from allot.core.advice.explain.wording import count
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.explain import DeviceReason, Obstacle
 from allot.core.model import resource_v1 as api
 from allot.core.quantity import Quantity
@@ -78,7 +79,23 @@ def _underived(
                 yield {"op": "remove", "path": path if len(names) == 1 else f"{path}/{names.index(attribute)}"}
 
 
-def less_capacity(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
+def _valid_below(what_if: WhatIfCluster, reasons: Sequence[DeviceReason], name: str) -> Iterator[str]:
+    """Smaller amounts that the policies of devices allow, where one was rounded up to more than is left."""
+    for reason in reasons:
+        for entry in what_if.claims.inventory.devices_named(device_id(reason.device)):
+            capacity = entry.device.capacity.get(name)
+            policy = capacity.request_policy if capacity is not None else None
+            if policy is None or reason.actual == "":
+                continue
+            left = Quantity.parse(reason.actual).nano
+            yield from (str(value) for value in policy.valid_values if value.nano <= left)
+            range_ = policy.valid_range
+            if range_ is not None and range_.min is not None and range_.step is not None and left >= range_.min.nano:
+                steps = (left - range_.min.nano) // range_.step.nano
+                yield str(Quantity.from_nano(range_.min.nano + steps * range_.step.nano, range_.step.format))
+
+
+def less_capacity(what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
     """Less of a shared capacity: what devices have left or allow; or none of one that no device has."""
     base = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/capacity/requests"
     where = f"in request {wanted.leaf.full_name} of {place.spoken}"
@@ -90,6 +107,7 @@ def less_capacity(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
         path = f"{base}/{pointer(name)}"
         offered = [actual for actual, needed in amounts if needed == str(amount)]
         # Where fractions are rounded up, the next whole number below.
+        offered += _valid_below(what_if, reasons, name)
         fractions = [nano for each in offered if (nano := Quantity.parse(each).nano) % _WHOLE and nano > _WHOLE]
         offered += [str(nano // _WHOLE) for nano in fractions]
         for actual in _largest_first({each for each in offered if Quantity.parse(each).nano < amount.nano}):

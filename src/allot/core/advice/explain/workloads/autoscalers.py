@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, not_as_wanted
@@ -10,6 +12,7 @@ from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
 from allot.core.model.meta import APIStruct
 from allot.core.model.observed_v1 import HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
 
+_NO_REQUEST = re.compile(r"missing request for (?P<resource>\S+)(?: in container (?P<container>\S+))?")
 _TARGETS: dict[str, type[APIStruct]] = {"Deployment": Deployment, "ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet}
 
 
@@ -21,11 +24,9 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
     if missing is not None:
         return missing
     if not status.conditions:
-        advice = (
-            "check that horizontal-pod-autoscaler-controller runs: allot controllers, or a kube-controller-manager",
-        )
+        check = "check that horizontal-pod-autoscaler-controller runs: allot controllers, or a kube-controller-manager"
         text = "has not been looked at by any controller since it was created"
-        return not_as_wanted(kind, found, Reason.NOT_OBSERVED, text, advice=advice)
+        return not_as_wanted(kind, found, Reason.NOT_OBSERVED, text, advice=(check,))
     able, active = _condition(found, "AbleToScale"), _condition(found, "ScalingActive")
     if able is not None and able.status == "False":
         text = f"cannot scale {target.kind} {target.name} ({able.reason}): {able.message}"
@@ -34,7 +35,12 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
         if active.reason == "ScalingDisabled":
             return as_wanted(kind, found, f"rests: {target.kind} {target.name} is scaled to 0")
         text = f"does not scale {target.kind} {target.name} ({active.reason}): {active.message}"
-        return not_as_wanted(kind, found, Reason.METRIC_MISSING, text, advice=_advice(active.reason))
+        lacking = _NO_REQUEST.search(active.message)
+        advice: tuple[str, ...] = _advice(active.reason)
+        if lacking is not None:
+            where = f" container {lacking['container']} of" if lacking["container"] else ""
+            advice = (f"set resources.requests.{lacking['resource']} in{where} {target.kind} {target.name}",)
+        return not_as_wanted(kind, found, Reason.METRIC_MISSING, text, advice=advice)
     limited = _condition(found, "ScalingLimited")
     if limited is not None and limited.status == "True" and status.current_replicas >= spec.max_replicas:
         text = f"is at its maximum of {count(spec.max_replicas, 'replica')}, and its metrics ask for more"
@@ -61,7 +67,8 @@ def _missing_target(scene: Scene, found: HorizontalPodAutoscaler) -> Explanation
     meant = nearest(target.name, names)
     there = f"did you mean {meant}?" if meant is not None else f"there is {listed(names)}" if names else "there is none"
     text = f"has nothing to scale: {target.kind} {namespace}/{target.name} does not exist ({there})"
-    return not_as_wanted("HorizontalPodAutoscaler", found, Reason.TARGET_MISSING, text)
+    advice = (f"set spec.scaleTargetRef.name: {meant or names[0]}",) if names else ()
+    return not_as_wanted("HorizontalPodAutoscaler", found, Reason.TARGET_MISSING, text, advice=advice)
 
 
 def _advice(reason: str) -> tuple[str, ...]:

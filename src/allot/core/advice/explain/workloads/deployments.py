@@ -14,6 +14,7 @@ from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.explain.workloads.scene import (
     HeldBack,
     Scene,
+    all_ready,
     as_wanted,
     budgets,
     held_back,
@@ -26,7 +27,7 @@ from allot.core.advice.explain.workloads.scene import (
     unobserved,
 )
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster
+from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import Deployment, DeploymentSpec, ReplicaSet
 from allot.core.workloads.pod_states import is_ready
@@ -59,7 +60,7 @@ def explain_replica_set(scene: Scene, found: ReplicaSet, *, briefly: bool) -> Ex
         return of_pod(not_as_wanted(kind, found, held.explanation.reason, text), held.explanation, budgets(scene, pods))
     if status.ready_replicas < wanted:
         return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work")
-    return as_wanted(kind, found, f"has all of {count(wanted, 'pod')} ready")
+    return as_wanted(kind, found, all_ready(wanted))
 
 
 def _failure(found: ReplicaSet) -> str:
@@ -84,7 +85,7 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
     pods = [pod for each in sets for pod in scene.owned_by(core_v1.Pod, each)]
     details = _conditions(found)
     if _is_complete(found, old):
-        return as_wanted(kind, found, f"has all of {count(wanted, 'pod')} ready")
+        return as_wanted(kind, found, all_ready(wanted))
     if spec.paused:
         text = f"{ready} and is paused: nothing is rolled out until it is resumed"
         resume = f"kubectl rollout resume deployment {found.metadata.name} -n {found.metadata.namespace}"
@@ -102,13 +103,33 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
     held = held_back(scene, pods, briefly=briefly)
     if held is not None:
         text = f"{ready}: {held.text}"
-        return of_pod(
+        serving = _serving(scene, sets, held)
+        explained = of_pod(
             not_as_wanted(kind, found, held.explanation.reason, text),
             held.explanation,
             [*details, *budgets(scene, pods)],
         )
+        if not serving or status.ready_replicas < wanted:
+            return explained
+        still = f"{count(len(serving), 'old pod')} still {'serves' if len(serving) == 1 else 'serve'}"
+        cause = f"{kind} {full_name(found)} cannot finish its rollout: {held.text}; {still}"
+        undo = f"go back to what ran before: kubectl rollout undo deployment {found.metadata.name} -n {found.metadata.namespace}"
+        return replace(explained, cause=cause, changes=(*explained.changes, Change(text=undo)))
     text = f"{ready} and {status.updated_replicas} of them up to date: its rollout goes on"
     return not_as_wanted(kind, found, Reason.PROGRESSING, text, details=details)
+
+
+def _serving(scene: Scene, sets: Sequence[ReplicaSet], held: HeldBack) -> list[core_v1.Pod]:
+    """Pods of other templates than those that are held back, which are ready."""
+    owned = [scene.owned_by(core_v1.Pod, each) for each in sets]
+    stuck = {pod.metadata.uid for pod in held.pods}
+    return [
+        pod
+        for pods in owned
+        if not stuck & {pod.metadata.uid for pod in pods}
+        for pod in live_pods(pods)
+        if is_ready(pod)
+    ]
 
 
 def _is_complete(found: Deployment, old: Sequence[ReplicaSet]) -> bool:
@@ -121,9 +142,8 @@ def _conditions(found: Deployment) -> list[str]:
     return [
         f"condition {each.type} is {each.status}, {each.reason}: {each.message}"
         for each in found.status.conditions
-        if (each.type == "Progressing" and each.status == "False")
-        or (each.type == "Available" and each.status == "False")
-        or (each.type == "ReplicaFailure" and each.status == "True")
+        # That pods are missing is what the first line says.
+        if each.type == "Progressing" and each.status == "False"
     ]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from allot.core.advice.explain.causes.containers import MESSAGE_MAX
+from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
 from allot.core.advice.explain.report import Explanation, Reason, State
-from allot.core.advice.explain.wording import count, duration
+from allot.core.advice.explain.wording import count, duration, one_line
 from allot.core.advice.explain.workloads.scene import (
     Scene,
     as_wanted,
@@ -20,7 +22,9 @@ from allot.core.cron import Schedule, ScheduleError, time_zone
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model.batch_v1 import CronJob, Job, JobCondition
+from allot.core.model.codec import DecodeError, decode_served
 from allot.core.workloads.cron_job import latest_due, schedule_of
+from allot.core.workloads.pod_templates import template_value
 
 _CONTROLLER = "kubernetes.io/job-controller"
 _BACKOFF_LIMIT = 6
@@ -42,6 +46,8 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
         return _failed(scene, found, failed)
     if spec.managed_by is not None and spec.managed_by != _CONTROLLER:
         return as_wanted(kind, found, f"is left to {spec.managed_by} (spec.managedBy)")
+    if spec.suspend and _is_queued(scene, found):
+        return _in_queue(scene, found)
     if spec.suspend:
         resume = f'kubectl patch job {found.metadata.name} -n {found.metadata.namespace} -p \'{{"spec":{{"suspend":false}}}}\''
         return not_as_wanted(
@@ -69,6 +75,29 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
     return not_as_wanted(kind, found, Reason.PROGRESSING, f"{progress}: its controller is at work")
 
 
+def _is_queued(scene: Scene, found: Job) -> bool:
+    """Whether Kueue has suspended a Job, and resumes it."""
+    return bool(queue_of(found.metadata)) or workload_of(scene.what_if, found.metadata) is not None
+
+
+def _in_queue(scene: Scene, found: Job) -> Explanation:
+    held = held_by_kueue(scene.what_if, "Job", found.metadata, _containers(found))
+    queue = queue_of(found.metadata)
+    text = f"is suspended until Kueue admits it{f' from queue {queue}' if queue else ''}"
+    text += f": {held.text}" if held.text else ", which it has not done yet"
+    return not_as_wanted("Job", found, Reason.SUSPENDED, text, advice=(held.advice,))
+
+
+def _containers(found: Job) -> list[core_v1.Container]:
+    """The containers of all pods that run at once, as far as the template can be read."""
+    template = template_value(found.spec.template) if found.spec.template is not None else {}
+    try:
+        spec = decode_served(template.get("spec") or {}, core_v1.PodSpec)
+    except DecodeError:
+        return []
+    return list(spec.containers) * (1 if found.spec.parallelism is None else found.spec.parallelism)
+
+
 def _completions(found: Job) -> int:
     if found.spec.completions is not None:
         return found.spec.completions
@@ -86,11 +115,18 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
     if failed.reason == "BackoffLimitExceeded":
         limit = _BACKOFF_LIMIT if found.spec.backoff_limit is None else found.spec.backoff_limit
         details.append(f"{count(status.failed, 'pod')} failed; backoffLimit is {limit}")
+    advice: tuple[str, ...] = ()
     if failed.reason == "DeadlineExceeded":
-        details.append(f"activeDeadlineSeconds is {found.spec.active_deadline_seconds}")
+        text += f" (activeDeadlineSeconds: {found.spec.active_deadline_seconds})"
+        advice = (
+            f"raise activeDeadlineSeconds of Job {found.metadata.name}, or see why it takes so long, and create it again",
+        )
     if status.failed_indexes:
         details.append(f"failed indexes: {status.failed_indexes}")
-    return not_as_wanted("Job", found, Reason.JOB_FAILED, text, details=details, advice=_logs(scene, found))
+    logs = _logs(scene, found)
+    again = "create the Job again when that is fixed: a Job that has failed does not start again"
+    advice = (*advice, *logs) if advice else (*logs, again)
+    return not_as_wanted("Job", found, Reason.JOB_FAILED, text, details=details, advice=advice)
 
 
 def _failed_pods(scene: Scene, found: Job) -> list[core_v1.Pod]:
@@ -108,7 +144,9 @@ def _last_end(scene: Scene, found: Job) -> str:
         ended = status.state.terminated if status.state is not None else None
         if ended is not None and ended.exit_code:
             why = f", {ended.reason}" if ended.reason and ended.reason != "Error" else ""
-            return f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}"
+            said = one_line(ended.message)[:MESSAGE_MAX]
+            told = f": {said}" if said else ""
+            return f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}{told}"
     said = pod.status.message or pod.status.reason
     return f"; pod {pod.metadata.name} failed{f': {said}' if said else ''}"
 

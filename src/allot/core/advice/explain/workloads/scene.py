@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.causes.claims import QUOTA
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
-from allot.core.advice.explain.wording import count, listed, plural
+from allot.core.advice.explain.wording import count, joined, listed, plural
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1, policy_v1
 from allot.core.model.meta import APIStruct, LabelSelector, ObjectMeta, RawJSON
+from allot.core.quantity import Quantity
 from allot.core.workloads.ownership import controller_reference, selector_of
 from allot.core.workloads.pod_states import is_ready
 from allot.core.workloads.pod_templates import template_value
 
 # Pods of one workload are alike: so many are asked why they wait.
 _ASKED_MAX = 12
+_NO_ACCOUNT = re.compile(r'serviceaccount "(?P<name>[^"]+)" not found')
+_WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]+)"')
+_WEBHOOK_SERVICE = re.compile(r"https://(?P<name>[\w-]+)\.(?P<namespace>[\w-]+)\.svc")
+_LIMIT_RANGE = re.compile(r"(?:maximum|minimum) \S+ usage per|limit to request ratio")
 _PLURALS = (("is ", "are "), ("waits ", "wait "), ("runs ", "run "), ("has ", "have "))
 
 
@@ -163,12 +170,18 @@ def held_back(scene: Scene, pods: Iterable[core_v1.Pod], *, briefly: bool) -> He
         explanation = scene.explain_pod(pod, True)
         line = explanation.cause.removeprefix(f"{pod.metadata.namespace}/{pod.metadata.name} ")
         if explanation.state is State.PLACED and explanation.reason is Reason.PLACED:
-            line = f"runs on node {pod.spec.node_name} and is not ready{_condition(pod)}"
+            line = f"runs on node {pod.spec.node_name} and is not ready"
             explanation = replace(explanation, reason=Reason.NOT_READY)
         causes.setdefault(line, []).append(pod)
         found.setdefault(line, explanation)
     # What waits for devices says more than what is about to start.
-    line = max(causes, key=lambda each: (found[each].reason not in (Reason.STARTING, Reason.FITS), len(causes[each])))
+    line = max(
+        causes,
+        key=lambda each: (
+            found[each].reason not in (Reason.STARTING, Reason.PROGRESSING, Reason.FITS),
+            len(causes[each]),
+        ),
+    )
     members = causes[line]
     others = len(unready) - len(members) if len(causes) > 1 else 0
     number = len(unready) - others
@@ -179,13 +192,6 @@ def held_back(scene: Scene, pods: Iterable[core_v1.Pod], *, briefly: bool) -> He
     if not briefly and explanation.reason is not Reason.NOT_READY:
         explanation = replace(scene.explain_pod(members[0], False), reason=explanation.reason)
     return HeldBack(members, f"{who} {_of_many(line) if number > 1 else line}{more}", explanation)
-
-
-def _condition(pod: core_v1.Pod) -> str:
-    for condition in pod.status.conditions:
-        if condition.type == "Ready" and condition.status != "True" and condition.message:
-            return f": {condition.message}"
-    return ""
 
 
 def _of_many(line: str) -> str:
@@ -237,9 +243,70 @@ def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said:
     if not said:
         return None
     said = said.removeprefix("Error creating: ")
+    over = QUOTA.search(said)
+    if over is not None:
+        return _over_quota(scene, kind, object_, ready, over.groupdict())
     text = f"{ready} because its pods cannot be created: {said}"
-    advice = ("raise the quota, or ask for less",) if "exceeded quota" in said else ()
+    advice = _creation_advice(kind, object_, said)
     return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
+
+
+def _creation_advice(kind: str, object_: HasMetadata, said: str) -> tuple[str, ...]:
+    """What can be done about pods that the API server does not take."""
+    metadata = object_.metadata
+    template = f"the template of {kind} {metadata.name}"
+    account = _NO_ACCOUNT.search(said)
+    if account is not None:
+        return (f"create ServiceAccount {metadata.namespace}/{account['name']}, or name another one in {template}",)
+    if "violates PodSecurity" in said:
+        return (
+            f"set what it asks for in {template}",
+            f"allow more in namespace {metadata.namespace}: label pod-security.kubernetes.io/enforce",
+        )
+    hook = _WEBHOOK.search(said)
+    if hook is not None:
+        service = _WEBHOOK_SERVICE.search(said)
+        answers = (
+            f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
+        )
+        return (f"{answers}: webhook {hook['name']} has to approve of every pod",)
+    if _LIMIT_RANGE.search(said):
+        return (
+            f"ask for what the LimitRange of namespace {metadata.namespace} allows, in {template}",
+            "change the LimitRange",
+        )
+    return ()
+
+
+def _over_quota(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: Mapping[str, str]) -> Explanation:
+    """A quota that has no room for another pod."""
+    namespace, name = object_.metadata.namespace, said["quota"]
+    asked, used, limits = (amounts_in(said[part]) for part in ("requested", "used", "limited"))
+    short = [each for each in asked if each in used and each in limits]
+    facts = [f"{each}={asked[each]}, and {used[each]} of {limits[each]} are in use" for each in short]
+    text = f"{ready} because ResourceQuota {namespace}/{name} does not allow another pod: it asks for {joined(facts)}"
+    enough = [f"{each}={Quantity.from_nano(used[each].nano + asked[each].nano, limits[each].format)}" for each in short]
+    advice: tuple[str, ...] = (
+        f"raise ResourceQuota {namespace}/{name} to {listed(enough)}",
+        f"ask for less in {kind} {object_.metadata.name}, or run fewer pods in namespace {namespace}",
+    )
+    quota = scene.what_if.get(observed_v1.ResourceQuota, name, namespace)
+    has_room = quota is not None and all(
+        each in quota.spec.hard
+        and each in quota.status.used
+        and quota.status.used[each].nano + asked[each].nano <= quota.spec.hard[each].nano
+        for each in short
+    )
+    if has_room:
+        text = f"{ready}: ResourceQuota {namespace}/{name} did not allow another pod, but has room for it by now"
+        advice = ("wait a moment: its controller tries again by itself",)
+    return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
+
+
+def amounts_in(text: str) -> dict[str, Quantity]:
+    """`requests.cpu=4,pods=1`, as the API server writes amounts."""
+    pairs = (part.split("=", 1) for part in text.split(",") if "=" in part)
+    return {name.strip(): Quantity.parse(amount) for name, amount in pairs}
 
 
 def budgets(scene: Scene, pods: Iterable[core_v1.Pod]) -> list[str]:
@@ -256,6 +323,11 @@ def budgets(scene: Scene, pods: Iterable[core_v1.Pod]) -> list[str]:
         ):
             found.append(f"PodDisruptionBudget {budget.metadata.name} lets none of its pods be evicted now")
     return found
+
+
+def all_ready(wanted: int) -> str:
+    """That all pods are there: `has 2 of 2 pods ready`."""
+    return ready_text(wanted, wanted) if wanted else "is scaled to 0: it has no pods, as wanted"
 
 
 def ready_text(ready: int, wanted: int, word: str = "pod") -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from allot.core.advice.explain.causes.selecting import selects_nobody
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, held_back, live_pods, not_as_wanted, of_pod
+from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import as_json
 from allot.core.model import core_v1
 from allot.core.workloads.pod_states import is_ready
@@ -40,26 +42,15 @@ def explain_service(scene: Scene, found: core_v1.Service, *, briefly: bool) -> E
 
 def _nobody(found: core_v1.Service, here: list[core_v1.Pod], everybody: list[core_v1.Pod]) -> Explanation:
     selector = found.spec.selector
-    shown = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
-    text = f"has no endpoints: no pod of its namespace has {'label' if len(selector) == 1 else 'labels'} {shown}"
-    details = []
-    near = [pod for pod in live_pods(here) if set(selector.items()) & set(pod.metadata.labels.items())]
-    keys = [pod for pod in live_pods(here) if set(selector) & set(pod.metadata.labels)]
-    if near:
-        details.append(f"some of these labels: {listed(sorted(pod.metadata.name for pod in near))}")
-    elif keys:
-        values = sorted(
-            {f"{key}={pod.metadata.labels[key]}" for pod in keys for key in selector if key in pod.metadata.labels}
-        )
-        details.append(f"pods of the namespace have {listed(values)}")
+    text, fix = selects_nobody(found, live_pods(here))
     elsewhere = sorted(
         {pod.metadata.namespace for pod in live_pods(everybody) if selects(selector, pod.metadata.labels)}
     )
     if elsewhere:
-        details.append(
-            f"pods with these labels are in namespace {listed(elsewhere)}; a Service selects in its own only"
-        )
-    return not_as_wanted("Service", found, Reason.NO_POD_SELECTED, text, details=details)
+        text += f"; there are such in namespace {listed(elsewhere)}, but a Service selects only in its own"
+        fix = fix or f"create Service {found.metadata.name} in namespace {elsewhere[0]}"
+    advice = [fix] if fix else []
+    return not_as_wanted("Service", found, Reason.NO_POD_SELECTED, text, advice=advice)
 
 
 def _no_port(found: core_v1.Service, ready: list[core_v1.Pod]) -> Explanation:
@@ -69,5 +60,9 @@ def _no_port(found: core_v1.Service, ready: list[core_v1.Pod]) -> Explanation:
         f"leads to port {listed(named)} (targetPort), which no container of its pods has: they have "
         f"{listed(has) if has else 'no named ports'}"
     )
-    advice = ("name the port in the containers of the pods, or give its number as targetPort",)
+    advice = ["name the port in the containers of the pods, or give its number as targetPort"]
+    meant = [nearest(each, has) or (has[0] if len(has) == 1 else None) for each in named]
+    if all(meant):
+        shown = listed(f"targetPort: {each}" for each in meant if each is not None)
+        advice.insert(0, f"set {shown} in Service {found.metadata.name}")
     return not_as_wanted("Service", found, Reason.PORT_MISSING, text, advice=advice)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from allot.core.advice.explain.nodes import taint_text
 from allot.core.advice.explain.report import Explanation, Reason
-from allot.core.advice.explain.wording import count, joined, listed
+from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.explain.workloads.scene import (
     Scene,
+    all_ready,
     as_wanted,
     budgets,
     held_back,
@@ -19,6 +21,7 @@ from allot.core.advice.explain.workloads.scene import (
     ready_text,
     unobserved,
 )
+from allot.core.advice.nearest import nearest
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet, StatefulSet
 from allot.core.model.codec import DecodeError
@@ -51,7 +54,7 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
             )
         old = [pod for pod in pods if status.update_revision and _is_old(pod, found)]
         if not old:
-            return as_wanted(kind, found, f"has all of {count(wanted, 'pod')} ready")
+            return as_wanted(kind, found, all_ready(wanted))
         return _outdated(found, [pod.metadata.name for pod in old])
     ordered = spec.pod_management_policy != _PARALLEL
     held = held_back(scene, [first] if ordered else pods, briefly=briefly)
@@ -59,7 +62,8 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
     advice: list[str] = []
     text = f"{ready}: {held.text}"
     if ordered and len(pods) < wanted:
-        text += f"; pods come one after the other (OrderedReady), so that {count(wanted - len(pods), 'pod')} after it are not made"
+        verb = "is" if wanted - len(pods) == 1 else "are"
+        text += f"; pods come one after the other (OrderedReady), so that {count(wanted - len(pods), 'pod')} after it {verb} not made"
     if ordered and _is_old(first, found):
         text += (
             "; its template has been changed since, and a StatefulSet does not replace a pod that never became ready"
@@ -119,7 +123,7 @@ def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Expl
         return of_pod(made, held.explanation, budgets(scene, pods))
     if status.number_ready < wanted or status.updated_number_scheduled < wanted:
         return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work")
-    return as_wanted(kind, found, f"runs on all of {count(wanted, 'node')}")
+    return as_wanted(kind, found, f"runs on {wanted} of {count(wanted, 'node')}")
 
 
 def _nowhere(scene: Scene, found: DaemonSet) -> Explanation:
@@ -137,8 +141,31 @@ def _nowhere(scene: Scene, found: DaemonSet) -> Explanation:
         for reason in _reasons(placement, node) if placement is not None else ():
             reasons.setdefault(reason, []).append(node.metadata.name)
     told = [f"{count(len(names), 'node')} ({listed(sorted(names))}) {reason}" for reason, names in reasons.items()]
+    advice = list(_let_on(found.metadata.name, placement, nodes)) if placement is not None else []
     text = f"runs on no node: none of {count(len(nodes), 'node')} matches its template{f': {joined(told)}' if told else ''}"
-    return not_as_wanted("DaemonSet", found, Reason.NO_NODE_MATCHES, text)
+    return not_as_wanted("DaemonSet", found, Reason.NO_NODE_MATCHES, text, advice=advice)
+
+
+def _let_on(name: str, placement: Placement, nodes: Sequence[core_v1.Node]) -> Iterator[str]:
+    """What would let a DaemonSet on nodes: those that it selects, without their taints; or what it could select instead."""
+    labels = dict(placement.node_selector)
+    chosen = [node for node in nodes if labels.items() <= node.metadata.labels.items()]
+    tainted = [node for node in chosen if placement.has_untolerated(node)]
+    if tainted:
+        taints = placement.untolerated(tainted[0])
+        yield f"tolerate {named('taint', map(taint_text, taints))} in the template of DaemonSet {name}"
+    if chosen or not labels:
+        return
+    for key, value in sorted(labels.items()):
+        there = sorted({node.metadata.labels[key] for node in nodes if key in node.metadata.labels})
+        meant = nearest(value, there) or (there[0] if len(there) == 1 else None)
+        similar = nearest(key, {other for node in nodes for other in node.metadata.labels})
+        if meant is not None and meant != value:
+            yield f"select {key}={meant} instead of {key}={value} in the nodeSelector of DaemonSet {name}"
+        elif not there and similar is not None:
+            yield f"select {similar} instead of {key} in the nodeSelector of DaemonSet {name}"
+        elif not there:
+            yield f"label the nodes that it is for with {key}={value}, or drop that from the nodeSelector of DaemonSet {name}"
 
 
 def _reasons(placement: Placement, node: core_v1.Node) -> Iterator[str]:
@@ -154,5 +181,4 @@ def _reasons(placement: Placement, node: core_v1.Node) -> Iterator[str]:
     elif not placement.has_untolerated(node):
         yield "not what its node affinity asks for"
     else:
-        taints = [taint.key for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
-        yield f"with taint {listed(taints)} that it does not tolerate"
+        yield f"with {named('taint', map(taint_text, placement.untolerated(node)))} that it does not tolerate"

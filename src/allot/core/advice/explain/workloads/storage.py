@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from allot.core.advice.explain.report import Explanation, Reason
-from allot.core.advice.explain.wording import count, listed
+from allot.core.advice.explain.wording import count, listed, one_line
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted, of_pod
 from allot.core.advice.nearest import nearest
 from allot.core.model import core_v1
@@ -34,9 +36,14 @@ def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, 
         return _waits(scene, found, briefly=briefly)
     if storage_class is None or storage_class.provisioner == _NO_PROVISIONER:
         return _no_volume(scene, found, name, said)
-    text = f"is not bound: provisioner {storage_class.provisioner} of StorageClass {name} has made no volume for it yet"
-    advice = (f"check that {storage_class.provisioner} runs, and what it says",)
-    return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, details=said, advice=advice)
+    provisioner = f"provisioner {storage_class.provisioner} of StorageClass {name}"
+    text = f"is not bound: {provisioner} has made no volume for it yet"
+    advice = f"check that {storage_class.provisioner} runs, and what it says"
+    if said:
+        why = one_line(said[0]).removeprefix(f'failed to provision volume with StorageClass "{name}": ')
+        text = f"is not bound: {provisioner} cannot make a volume for it: {why}"
+        advice = f"fix what {storage_class.provisioner} complains about: it tries again by itself"
+    return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=(advice,))
 
 
 def _offered(scene: Scene, name: str) -> bool:
@@ -87,7 +94,7 @@ def _no_volume(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, sa
         return not_as_wanted(kind, found, Reason.PROGRESSING, text, details=said)
     reasons: dict[str, list[str]] = {}
     for volume in volumes:
-        why = volume_matching.mismatch(volume, found) or "is bound to another claim"
+        why = _why_not(volume, found)
         reasons.setdefault(why, []).append(volume.metadata.name)
     told = "; ".join(f"{listed(names)}: {why}" for why, names in reasons.items())
     text = (
@@ -95,4 +102,38 @@ def _no_volume(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, sa
         if volumes
         else (f"is not bound: there is no PersistentVolume {of_class}")
     )
-    return not_as_wanted(kind, found, Reason.NO_VOLUME, text, details=said)
+    advice = list(_volume_advice(volumes, found))
+    return not_as_wanted(kind, found, Reason.NO_VOLUME, text, details=said, advice=advice)
+
+
+def _why_not(volume: core_v1.PersistentVolume, found: core_v1.PersistentVolumeClaim) -> str:
+    if volume_matching.capacity(volume) < volume_matching.size(found):
+        has, asked = volume.spec.capacity.get("storage"), found.spec.resources.requests.get("storage")
+        return f"has {has}, and {asked} is asked for"
+    wrong = volume_matching.mismatch(volume, found)
+    if wrong:
+        return wrong
+    user = volume.spec.claim_ref
+    if user is None:
+        return f"is {volume.status.phase or 'not free'}"
+    whose = f"claim {user.namespace}/{user.name}"
+    return (
+        f"was released by {whose}, and is kept for it" if volume.status.phase == "Released" else f"is bound to {whose}"
+    )
+
+
+def _volume_advice(volumes: Sequence[core_v1.PersistentVolume], found: core_v1.PersistentVolumeClaim) -> Iterator[str]:
+    """What would give a claim one of the volumes that are there, or another one."""
+    name = found.metadata.name
+    for volume in volumes:
+        released = volume.status.phase == "Released" and not volume_matching.mismatch(volume, found)
+        if released and volume_matching.capacity(volume) >= volume_matching.size(found):
+            yield f"if its data may be used again: remove spec.claimRef of PersistentVolume {volume.metadata.name}"
+            return
+    free = [each for each in volumes if each.spec.claim_ref is None]
+    largest = max(free, key=volume_matching.capacity, default=None)
+    if largest is not None and volume_matching.capacity(largest) < volume_matching.size(found):
+        amount = largest.spec.capacity.get("storage")
+        yield f"make PersistentVolumeClaim {name} again for at most {amount}, or add a larger PersistentVolume"
+        return
+    yield f"add a PersistentVolume that suits PersistentVolumeClaim {name}, or name a StorageClass that makes volumes"

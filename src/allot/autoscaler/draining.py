@@ -1,0 +1,141 @@
+"""A node goes: marked so that nothing new comes, emptied through the eviction API, which keeps budgets, and given back.
+
+What goes wrong on the way is undone: the node is as it was. A process that is killed in between leaves a mark; the next one takes it away
+(`clean_up`) and begins again with a new proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from allot.autoscaler.groups import name_of
+from allot.autoscaler.options import AutoscalerOptions
+from allot.autoscaler.provider import Provider, ProviderError
+from allot.client.api import Client, PatchType
+from allot.client.errors import ApiError, Conflict, NotFound, TooManyRequests
+from allot.client.events import EventRecorder
+from allot.core.autoscaling.templates import DELETION_CANDIDATE, TO_BE_DELETED
+from allot.core.model.core_v1 import Node, Pod
+from allot.process.clock import Clock
+
+_log = logging.getLogger("allot.autoscaler")
+
+_RETRY_S = 0.5
+_TRIES = 5
+
+
+class CannotDrain(Exception):
+    """A node stays; why."""
+
+
+class Draining:
+    """Empties nodes and gives them back."""
+
+    def __init__(
+        self, client: Client, clock: Clock, events: EventRecorder, provider: Provider, options: AutoscalerOptions
+    ) -> None:
+        self._nodes = client.resource("", "v1", "nodes", namespaced=False)
+        self._pods = client.resource("", "v1", "pods", namespaced=True)
+        self._clock = clock
+        self._events = events
+        self._provider = provider
+        self._options = options
+
+    async def clean_up(self, nodes: Sequence[Node]) -> None:
+        """Take away the marks that another process has left."""
+        for node in nodes:
+            if any(taint.key in (TO_BE_DELETED, DELETION_CANDIDATE) for taint in node.spec.taints):
+                _log.info("node %s: its mark is taken away: nobody removes it now", node.metadata.name)
+                await self._unmark(node.metadata.name)
+
+    async def remove(self, group: str, node: Node, pods: Sequence[Pod]) -> None:
+        """Empty a node of these pods, in their order, and give it back. CannotDrain; then it is as it was."""
+        name = node.metadata.name
+        try:
+            await self._mark(name)
+            self._events.record(
+                node, "Normal", "ScaleDown", "ScaleDown", "marked the node as toBeDeleted/unschedulable"
+            )
+            for pod in pods:
+                await self._evict(pod)
+            await self._wait_for(pods)
+            await self._provider.delete(group, [name_of(node)])
+        except (ApiError, ProviderError, CannotDrain) as error:
+            self._events.record(node, "Warning", "ScaleDownFailed", "ScaleDown", f"failed to delete the node: {error}")
+            await self._unmark(name)
+            raise CannotDrain(str(error)) from error
+        except asyncio.CancelledError:
+            # Whoever comes next takes the mark away, should there be no time for it now.
+            raise
+
+    async def _mark(self, name: str) -> None:
+        stamp = str(int(self._clock.seconds()))
+        taint = {"key": TO_BE_DELETED, "value": stamp, "effect": "NoSchedule"}
+        await self._retaint(name, lambda taints: [*taints, taint], unschedulable=True)
+
+    async def _unmark(self, name: str) -> None:
+        marks = (TO_BE_DELETED, DELETION_CANDIDATE)
+        try:
+            await self._retaint(
+                name, lambda taints: [each for each in taints if each["key"] not in marks], unschedulable=False
+            )
+        except NotFound:
+            return
+        except ApiError as error:
+            _log.warning("node %s: its mark stays: %s", name, error)
+
+    async def _retaint(self, name: str, change: object, *, unschedulable: bool) -> None:
+        for attempt in range(_TRIES):
+            node = await self._nodes.get(name)
+            spec = node.get("spec") or {}
+            before = [each for each in spec.get("taints") or () if each["key"] != TO_BE_DELETED]
+            taints = change(before)  # type: ignore[operator]
+            body = {
+                "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+                "spec": {"taints": taints, "unschedulable": unschedulable or None},
+            }
+            try:
+                await self._nodes.patch(name, body, PatchType.MERGE)
+                return
+            except Conflict:
+                if attempt == _TRIES - 1:
+                    raise
+
+    async def _evict(self, pod: Pod) -> None:
+        """As long as a budget may come to allow it."""
+        metadata = pod.metadata
+        until = self._clock.monotonic() + self._options.max_pod_eviction_time_s
+        self._events.record(pod, "Normal", "ScaleDown", "ScaleDown", "deleting pod for node scale down")
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+            "deleteOptions": {"preconditions": {"uid": metadata.uid}},
+        }
+        while True:
+            try:
+                await self._pods.create(body, metadata.namespace, name=metadata.name, subresource="eviction")
+                return
+            except NotFound:
+                return
+            except TooManyRequests as error:
+                if self._clock.monotonic() > until:
+                    raise CannotDrain(f"pod {metadata.namespace}/{metadata.name} cannot be evicted: {error}") from None
+            await self._clock.sleep(_RETRY_S)
+
+    async def _wait_for(self, pods: Sequence[Pod]) -> None:
+        until = self._clock.monotonic() + self._options.max_graceful_termination_s
+        for pod in pods:
+            while await self._is_there(pod):
+                if self._clock.monotonic() > until:
+                    raise CannotDrain(f"pod {pod.metadata.namespace}/{pod.metadata.name} does not end")
+                await self._clock.sleep(_RETRY_S / 5)
+
+    async def _is_there(self, pod: Pod) -> bool:
+        try:
+            found = await self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            return False
+        return bool(found["metadata"]["uid"] == pod.metadata.uid)

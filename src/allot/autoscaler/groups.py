@@ -1,0 +1,232 @@
+"""What the provider and the cluster say about pools, put together: which nodes are of which, which are coming, which never came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from allot.autoscaler.backoff import Backoff
+from allot.autoscaler.options import AutoscalerOptions
+from allot.autoscaler.provider import PROFILE_LABEL, Group, Instance, NodeName, Provider, ProviderError, State
+from allot.core.autoscaling.daemons import with_daemons
+from allot.core.autoscaling.pools import MILLION, Pool, price_text
+from allot.core.autoscaling.scale_up import Upcoming
+from allot.core.autoscaling.templates import Template, like_node
+from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.core_v1 import Node
+from allot.core.model.resource_v1 import ResourceSlice
+from allot.process.clock import Clock, rfc3339
+
+_HOUR_S = 3600.0
+# Taints of nodes that have come and are not for pods yet.
+_STARTING_TAINTS = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized")
+_NO_TEMPLATE = "the provider does not say what a node of it is, and there is none yet"
+# What a node of a hardware profile is, under a name; None if there is no such profile.
+ProfileTemplate = Callable[[str], Template | None]
+
+
+class GroupState(msgspec.Struct, kw_only=True):
+    """A pool as it is now. ready: nodes with all their devices; starting: nodes that are not; pending: machines without a node;
+    missing: machines that were asked for and are not even there."""
+
+    group: Group
+    target: int
+    pool: Pool | None
+    ready: list[Node] = []
+    starting: list[Node] = []
+    pending: list[Instance] = []
+    broken: list[Instance] = []
+    missing: int = 0
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the pool."""
+        return self.group.id
+
+
+def name_of(node: Node) -> NodeName:
+    """A node, as providers know it."""
+    metadata = node.metadata
+    return NodeName(
+        provider_id=node.spec.provider_id,
+        name=metadata.name,
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+    )
+
+
+def instance_name(instance: Instance) -> NodeName:
+    """A machine that has no node, as providers know it."""
+    return NodeName(provider_id=instance.id, name=instance.id.rpartition("/")[2])
+
+
+def is_ready(node: Node) -> bool:
+    """Whether a node says that it is, and those who watch it have noticed."""
+    if any(taint.key in _STARTING_TAINTS for taint in node.spec.taints):
+        return False
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+class Groups:
+    """Asks the provider. profile_template: for groups of which only a profile is known."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        clock: Clock,
+        options: AutoscalerOptions,
+        backoff: Backoff,
+        profile_template: ProfileTemplate,
+    ) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._options = options
+        self._backoff = backoff
+        self._profile_template = profile_template
+        # By providerID and uid; a node does not change its group.
+        self._group_of: dict[tuple[str, str], str] = {}
+        self._templates: dict[str, Template] = {}
+        self._prices: dict[str, int] = {}
+        self._daemons: Sequence[DaemonSet] = ()
+
+    async def look(
+        self, nodes: Iterable[Node], slices: Iterable[ResourceSlice], daemons: Sequence[DaemonSet] = ()
+    ) -> list[GroupState]:
+        """All pools. ProviderError if the provider does not answer at all."""
+        self._daemons = daemons
+        await self._provider.refresh()
+        groups = await self._provider.groups()
+        by_group: dict[str, list[Node]] = {}
+        known = set()
+        for node in nodes:
+            key = (node.spec.provider_id or node.metadata.name, node.metadata.uid)
+            known.add(key)
+            if key not in self._group_of:
+                self._group_of[key] = await self._provider.group_of(name_of(node))
+            by_group.setdefault(self._group_of[key], []).append(node)
+        self._group_of = {key: group for key, group in self._group_of.items() if key in known}
+        slices_of: dict[str, list[ResourceSlice]] = {}
+        for slice_ in slices:
+            if slice_.spec.node_name:
+                slices_of.setdefault(slice_.spec.node_name, []).append(slice_)
+        return [await self._state(group, by_group.get(group.id, []), slices_of) for group in groups]
+
+    async def _state(
+        self, group: Group, nodes: Sequence[Node], slices_of: Mapping[str, Sequence[ResourceSlice]]
+    ) -> GroupState:
+        try:
+            target = await self._provider.target_size(group.id)
+            instances = await self._provider.instances(group.id)
+            pool = await self._pool(group, target, nodes, slices_of)
+        except ProviderError as error:
+            self._backoff.failed(group.id, "providerError", str(error), self._clock.seconds())
+            return GroupState(group=group, target=len(nodes), pool=None, ready=list(nodes), problem=str(error))
+        state = GroupState(group=group, target=target, pool=pool)
+        drivers = pool.template.drivers if pool is not None else ()
+        for node in nodes:
+            published = {slice_.spec.driver for slice_ in slices_of.get(node.metadata.name, ())}
+            whole = is_ready(node) and all(driver in published for driver in drivers)
+            (state.ready if whole else state.starting).append(node)
+        ids = {node.spec.provider_id for node in nodes}
+        for instance in instances:
+            if instance.error_code:
+                state.broken.append(instance)
+            elif instance.id not in ids and instance.state is not State.DELETING:
+                state.pending.append(instance)
+        alive = len(nodes) + len(state.pending) + len(state.broken)
+        state.missing = max(target - alive, 0)
+        return state
+
+    async def _pool(
+        self, group: Group, target: int, nodes: Sequence[Node], slices_of: Mapping[str, Sequence[ResourceSlice]]
+    ) -> Pool | None:
+        template = await self._template(group, nodes, slices_of)
+        if template is None:
+            return None
+        now = self._clock.seconds()
+        pause = self._backoff.of(group.id, now)
+        closed = f"{pause.reason}; it is asked again after {rfc3339(int(pause.until))}" if pause is not None else ""
+        return Pool(
+            name=group.id,
+            template=with_daemons(template, self._daemons),
+            size=target,
+            min_size=group.min_size,
+            max_size=group.max_size,
+            price=await self._price(group, template),
+            closed=closed,
+        )
+
+    async def _template(
+        self, group: Group, nodes: Sequence[Node], slices_of: Mapping[str, Sequence[ResourceSlice]]
+    ) -> Template | None:
+        """What a node would be: the provider says it, devices included; or a profile does; or a live node with all its devices."""
+        found = self._templates.get(group.id)
+        if found is None:
+            told = await self._provider.template(group.id)
+            if told is not None:
+                found = Template(node=told.node, slices=told.slices or (), source="the provider" if told.slices else "")
+            profile = self._options.profiles.get(group.id, "")
+            if not profile and found is not None and not found.slices:
+                profile = found.node.metadata.labels.get(PROFILE_LABEL, "")
+            by_profile = self._profile_template(profile) if profile else None
+            if by_profile is not None:
+                found = _joined(found, by_profile)
+            if found is not None:
+                self._templates[group.id] = found
+        if found is not None and found.source:
+            return found
+        ready = sorted((node for node in nodes if is_ready(node)), key=lambda node: node.metadata.name)
+        if ready:
+            return like_node(ready[0], slices_of.get(ready[0].metadata.name, ()))
+        return found
+
+    async def _price(self, group: Group, template: Template) -> int:
+        if group.id in self._options.prices:
+            return self._options.prices[group.id]
+        if group.id not in self._prices:
+            now = self._clock.seconds()
+            price = await self._provider.price(name_of(template.node), now, now + _HOUR_S)
+            self._prices[group.id] = round(max(price or 0.0, 0.0) * MILLION)
+        return self._prices[group.id]
+
+
+def _joined(told: Template | None, profile: Template) -> Template:
+    """The node as the provider tells it, if it does, with the devices of a profile."""
+    if told is None:
+        return profile
+    name = told.node.metadata.name or profile.node.metadata.name
+    renamed = profile.named(name)
+    node = replace(told.node, metadata=replace(told.node.metadata, name=name))
+    return Template(node=node, slices=renamed.slices, source=profile.source)
+
+
+def upcoming_of(states: Iterable[GroupState], slices: Iterable[ResourceSlice]) -> list[Upcoming]:
+    """Nodes that are coming, as they will be. One that is there and not ready is taken for what it will be."""
+    published: dict[str, set[str]] = {}
+    for slice_ in slices:
+        published.setdefault(slice_.spec.node_name or "", set()).add(slice_.spec.driver)
+    found = []
+    for state in states:
+        if state.pool is None:
+            continue
+        template = state.pool.template
+        for node in state.starting:
+            made = template.named(node.metadata.name)
+            there = published.get(node.metadata.name, set())
+            rest = tuple(each for each in made.slices if each.spec.driver not in there)
+            labels = {**made.node.metadata.labels, **node.metadata.labels}
+            metadata = replace(made.node.metadata, labels=labels)
+            node_then = replace(made.node, metadata=metadata)
+            # Its daemons' pods are there by themselves.
+            found.append(Upcoming(state.name, replace(made, slices=rest, pods=(), node=node_then)))
+        for number in range(len(state.pending) + state.missing):
+            found.append(Upcoming(state.name, template.named(f"coming-{state.name}-{number}")))
+    return found
+
+
+def described(pool: Pool) -> str:
+    """A pool for people."""
+    return f"{pool.name} ({pool.size} of {pool.min_size} to {pool.max_size}, {price_text(pool.price)} per hour)"

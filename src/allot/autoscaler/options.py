@@ -1,0 +1,40 @@
+"""What the autoscaler was told: the options of Cluster Autoscaler, by its names and with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import msgspec
+
+from allot.core.autoscaling.evictable import Rules
+
+
+class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are seconds. profiles: the hardware profile of a group's nodes, by group, for providers that do not tell."""
+
+    scan_interval_s: float = 10.0
+    expander: tuple[str, ...] = ("price",)
+    max_nodes_total: int = 0
+    max_nodes_per_scaleup: int = 1000
+    new_pod_scale_up_delay_s: float = 0.0
+    max_node_provision_time_s: float = 900.0
+    backoff_initial_s: float = 300.0
+    backoff_max_s: float = 1800.0
+    backoff_reset_s: float = 10_800.0
+    scale_down_enabled: bool = True
+    scale_down_unneeded_time_s: float = 600.0
+    scale_down_delay_after_add_s: float = 600.0
+    scale_down_delay_after_delete_s: float = 0.0
+    scale_down_delay_after_failure_s: float = 180.0
+    scale_down_utilization_threshold: Fraction = Fraction(1, 2)
+    max_scale_down_parallelism: int = 10
+    max_drain_parallelism: int = 1
+    max_graceful_termination_s: float = 600.0
+    max_pod_eviction_time_s: float = 120.0
+    rules: Rules = Rules()
+    status_namespace: str = "kube-system"
+    status_name: str = "cluster-autoscaler-status"
+    profiles: Mapping[str, str] = {}
+    prices: Mapping[str, int] = {}
+    seed: int = 0

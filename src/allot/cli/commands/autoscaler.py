@@ -1,0 +1,321 @@
+"""`allot autoscaler`: nodes that come and go, against any Kubernetes API server and any provider of Cluster Autoscaler's gRPC protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from allot.autoscaler.external_grpc import CALL_TIMEOUT_S, Credentials, ExternalProvider
+from allot.autoscaler.loop import Autoscaler
+from allot.autoscaler.options import AutoscalerOptions
+from allot.cli.component import Component, component_options, duration_option, options_of, run_component
+from allot.cli.errors import Unreadable
+from allot.cli.expanders import parse_expanders
+from allot.cli.output import talk
+from allot.client.informers import Informers
+from allot.core.advice.nearest import did_you_mean
+from allot.core.autoscaling.evictable import Rules
+from allot.core.autoscaling.expanders import EXPANDERS
+from allot.core.autoscaling.pools import PriceError, parse_price
+from allot.core.autoscaling.templates import Template
+from allot.core.features import FeatureGates
+from allot.devices.catalogue import UnknownProfile
+from allot.devices.node_files import hint_for
+from allot.devices.pool_files import PoolSpec, seconds_of, template_of
+from allot.reading.documents import parse_documents
+from allot.scheduler.sources import Sources
+
+_PROVIDERS = ("externalgrpc",)
+# Addresses of providers on the same machine.
+_OWN_MACHINE = ("unix:", "127.", "localhost:", "[::1]:")
+
+
+class CloudConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file of --cloud-config, as Cluster Autoscaler's provider of this name reads it."""
+
+    address: str
+    key: str = ""
+    cert: str = ""
+    cacert: str = ""
+    grpc_timeout: str = ""
+
+
+def _fraction(_context: click.Context, _parameter: click.Parameter, text: str) -> Fraction:
+    try:
+        found = Fraction(Decimal(text))
+    except (InvalidOperation, ValueError, OverflowError):
+        found = Fraction(-1)
+    if not 0 <= found <= 1:
+        raise click.BadParameter(f"{text!r} is not a part from 0 to 1 such as 0.5.")
+    return found
+
+
+def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        group, equals, value = text.partition("=")
+        if not equals or not group or not value:
+            raise click.BadParameter(f"{text!r} is not GROUP=VALUE.")
+        found[group] = value
+    return found
+
+
+@click.command()
+@click.option(
+    "--cloud-provider", default=_PROVIDERS[0], show_default=True, metavar="NAME", help="Who has nodes: externalgrpc."
+)
+@click.option(
+    "--cloud-config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="Where the provider answers (YAML): address (host:port or unix:/path), and for mTLS cacert, cert and key, files in PEM; "
+    "grpc_timeout.",
+)
+@click.option(
+    "--expander",
+    default="price",
+    show_default=True,
+    metavar="NAMES",
+    callback=parse_expanders,
+    help=f"Which set of nodes is bought, if several help: {', '.join(EXPANDERS)}; several in a row with commas.",
+)
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="GROUP=PROFILE",
+    callback=_pairs,
+    help="The hardware of a group's nodes (h100x8, a2-ultragpu-1g), where neither the provider nor a live node tells their devices.",
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="GROUP=PRICE",
+    callback=_pairs,
+    help="What a node of a group costs per hour, where the provider does not tell.",
+)
+@duration_option("--scan-interval", default="10s", help_="How often everything is looked at, at least.")
+@click.option("--max-nodes-total", type=click.IntRange(0), default=0, show_default=True, help="Of the cluster; 0: any number.")  # fmt: skip
+@click.option("--max-nodes-per-scaleup", type=click.IntRange(1), default=1000, show_default=True, help="New nodes at once.")  # fmt: skip
+@duration_option(
+    "--new-pod-scale-up-delay", default="0s", help_="How old a pod must be before nodes are bought for it."
+)
+@duration_option(
+    "--max-node-provision-time", default="15m", help_="How long a node may take to be ready, devices included."
+)
+@duration_option(
+    "--initial-node-group-backoff-duration", default="5m", help_="How long a group that failed is left alone."
+)
+@duration_option("--max-node-group-backoff-duration", default="30m", help_="The longest of such pauses.")
+@duration_option(
+    "--node-group-backoff-reset-timeout", default="3h", help_="After that without a failure they are short again."
+)
+@click.option("--scale-down-enabled/--no-scale-down-enabled", default=True, show_default=True, help="Whether nodes go.")
+@duration_option("--scale-down-unneeded-time", default="10m", help_="How long a node must be unneeded before it goes.")
+@duration_option(
+    "--scale-down-delay-after-add", default="10m", help_="How long no node goes after one has been bought."
+)
+@duration_option("--scale-down-delay-after-delete", default="0s", help_="The same after one went.")
+@duration_option("--scale-down-delay-after-failure", default="3m", help_="The same after one could not go.")
+@click.option(
+    "--scale-down-utilization-threshold",
+    default="0.5",
+    show_default=True,
+    metavar="PART",
+    callback=_fraction,
+    help="Nodes go of which less than this part is used: of their devices, or if they have none of processors and memory.",
+)
+@click.option("--max-scale-down-parallelism", type=click.IntRange(1), default=10, show_default=True, help="Nodes that go at once.")  # fmt: skip
+@click.option("--max-drain-parallelism", type=click.IntRange(1), default=1, show_default=True, help="Of them, with pods that move.")  # fmt: skip
+@duration_option("--max-graceful-termination-sec", default="600s", help_="How long pods may take to end.")
+@duration_option("--max-pod-eviction-time", default="2m", help_="How long an eviction is tried that a budget refuses.")
+@click.option("--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods", default=True, show_default=True,
+              help="Keep nodes with pods of kube-system that have no budget.")  # fmt: skip
+@click.option("--skip-nodes-with-local-storage/--no-skip-nodes-with-local-storage", default=True, show_default=True,
+              help="Keep nodes with pods that have emptyDir or hostPath volumes.")  # fmt: skip
+@click.option("--skip-nodes-with-custom-controller-pods/--no-skip-nodes-with-custom-controller-pods", default=True,
+              show_default=True, help="Keep nodes with pods that nobody would make again.")  # fmt: skip
+@click.option(
+    "--namespace", "status_namespace", default="kube-system", show_default=True, help="Of the status config map."
+)
+@click.option("--status-config-map-name", default="cluster-autoscaler-status", show_default=True, metavar="NAME",
+              help="The name of that config map.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the expander random.")
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning")),
+    default="info",
+    show_default=True,
+    help="What is logged.",
+)
+@component_options("cluster-autoscaler", 8085)
+def autoscaler(
+    cloud_provider: str,
+    cloud_config: Path,
+    profiles: dict[str, str],
+    prices: dict[str, str],
+    log_level: str,
+    **given: Any,
+) -> None:
+    """Run the autoscaler: buys the cheapest nodes that let the most important pods run, and gives back what nobody needs.
+
+    Whether a pod fits is asked of the scheduler itself, on the cluster plus nodes of each group with their devices, so that scaling from
+    zero is exact: partitions, capacity, constraints, prioritized lists; gangs only whole. A node goes only if every pod on it has another
+    place, claims included. Annotations, events, metrics, the status config map and most options are Cluster Autoscaler's.
+
+    Devices of a group's nodes are known from the provider, from a profile (--profile), or from a live node; with neither, none are
+    assumed, and the events of pods say so.
+
+    \b
+    Examples:
+      allot autoscaler --kubeconfig ./kubeconfig --cloud-config cloud.yaml
+      allot autoscaler --cloud-config cloud.yaml --expander priority,price --profile a100=a2-ultragpu-1g --price a100=5.07
+      allot autoscaler --cloud-config cloud.yaml --scale-down-unneeded-time 2m --max-nodes-total 50
+
+    \b
+    cloud.yaml:
+      address: provider.kube-system:8086
+      cacert: /etc/ca.crt
+      cert: /etc/client.crt
+      key: /etc/client.key
+    """
+    if cloud_provider not in _PROVIDERS:
+        raise click.UsageError(
+            f"--cloud-provider {cloud_provider!r} is none: {did_you_mean(cloud_provider, _PROVIDERS)}"
+        )
+    component = options_of(given)
+    options = _options(given, profiles, prices)
+    config = _read_config(cloud_config)
+    logging.getLogger("allot.autoscaler").setLevel(log_level.upper())
+    run_component("autoscaler", component, partial(_work, options, config, component.gates))
+
+
+def _options(given: dict[str, Any], profiles: dict[str, str], prices: dict[str, str]) -> AutoscalerOptions:
+    for group, profile in profiles.items():
+        try:
+            PoolSpec(name=group, machine=profile).nodes(group).resolved()
+        except UnknownProfile as error:
+            raise Unreadable(f"--profile {group}={profile}: {error}", hint_for(error)) from None
+    try:
+        millionths = {group: parse_price(text) for group, text in prices.items()}
+    except PriceError as error:
+        raise Unreadable(f"--price: {error}") from None
+    rules = Rules(
+        skips_system_pods=given.pop("skip_nodes_with_system_pods"),
+        skips_local_storage=given.pop("skip_nodes_with_local_storage"),
+        skips_uncontrolled_pods=given.pop("skip_nodes_with_custom_controller_pods"),
+    )
+    return AutoscalerOptions(
+        scan_interval_s=given["scan_interval"],
+        expander=given["expander"],
+        max_nodes_total=given["max_nodes_total"],
+        max_nodes_per_scaleup=given["max_nodes_per_scaleup"],
+        new_pod_scale_up_delay_s=given["new_pod_scale_up_delay"],
+        max_node_provision_time_s=given["max_node_provision_time"],
+        backoff_initial_s=given["initial_node_group_backoff_duration"],
+        backoff_max_s=given["max_node_group_backoff_duration"],
+        backoff_reset_s=given["node_group_backoff_reset_timeout"],
+        scale_down_enabled=given["scale_down_enabled"],
+        scale_down_unneeded_time_s=given["scale_down_unneeded_time"],
+        scale_down_delay_after_add_s=given["scale_down_delay_after_add"],
+        scale_down_delay_after_delete_s=given["scale_down_delay_after_delete"],
+        scale_down_delay_after_failure_s=given["scale_down_delay_after_failure"],
+        scale_down_utilization_threshold=given["scale_down_utilization_threshold"],
+        max_scale_down_parallelism=given["max_scale_down_parallelism"],
+        max_drain_parallelism=given["max_drain_parallelism"],
+        max_graceful_termination_s=given["max_graceful_termination_sec"],
+        max_pod_eviction_time_s=given["max_pod_eviction_time"],
+        rules=rules,
+        status_namespace=given["status_namespace"],
+        status_name=given["status_config_map_name"],
+        profiles=profiles,
+        prices=millionths,
+        seed=given["seed"],
+    )
+
+
+def _read_config(path: Path) -> tuple[CloudConfig, Credentials | None, float]:
+    """What is in the file, the certificates that it names, and the deadline of calls."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    documents = parse_documents(data, str(path))
+    try:
+        config = msgspec.convert(documents[0].value if documents else {}, CloudConfig)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"{path}: {error}", "expected address, and for mTLS cacert, cert and key") from None
+    given = [name for name in ("cacert", "cert", "key") if getattr(config, name)]
+    if given and len(given) < 3:
+        raise Unreadable(f"{path}: only {' and '.join(given)}: mTLS needs cacert, cert and key")
+    try:
+        timeout = seconds_of(config.grpc_timeout) if config.grpc_timeout else CALL_TIMEOUT_S
+    except ValueError as error:
+        raise Unreadable(f"{path}: grpc_timeout: {error}") from None
+    if not given:
+        return config, None, timeout
+    try:
+        return config, Credentials.read(Path(config.cacert), Path(config.cert), Path(config.key)), timeout
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.filename}: {(error.strerror or str(error)).lower()}") from None
+
+
+def profile_template(profile: str) -> Template | None:
+    """What a node of a profile is; None if there is no such profile."""
+    pool = PoolSpec(name="profile", machine=profile)
+    try:
+        return template_of(pool)[0]
+    except UnknownProfile:
+        return None
+
+
+async def _work(
+    options: AutoscalerOptions,
+    found: tuple[CloudConfig, Credentials | None, float],
+    gates: FeatureGates,
+    component: Component,
+) -> None:
+    config, credentials, timeout = found
+    provider = ExternalProvider(config.address, credentials, timeout_s=timeout)
+    informers = Informers(component.client, component.clock, component.ids)
+    made = Autoscaler(
+        component.client,
+        component.clock,
+        component.ids,
+        provider,
+        options,
+        profile_template,
+        component.registry,
+        gates,
+        instance=component.identity.partition("_")[0],
+    )
+    sources = Sources(informers, await component.client.discovery())
+    sources.connect(made.changed, made.machine.serve)
+    daemons = informers.dynamic("apps", "v1", "daemonsets", namespaced=True)
+    daemons.add_handler(made.daemons_changed)
+
+    async def ready() -> None:
+        await sources.wait_synced()
+        await daemons.wait_synced()
+
+    if credentials is None and not config.address.startswith(_OWN_MACHINE):
+        talk(f"note: nothing protects the connection to {config.address}: cacert, cert and key in --cloud-config would")
+    talk(f"provider: {config.address}, expander {','.join(options.expander)}")
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(informers.run())
+            tasks.create_task(made.run(ready))
+            await ready()
+            talk("ready")
+    finally:
+        await provider.close()

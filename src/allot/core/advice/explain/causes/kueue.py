@@ -1,0 +1,150 @@
+"""Pods and Jobs that Kueue keeps back. It lifts its gates and suspensions itself: to do so by hand is to jump the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from allot.core.advice.explain.wording import listed, one_line
+from allot.core.advice.nearest import nearest
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model import core_v1, observed_v1
+from allot.core.model.meta import ObjectMeta
+from allot.core.quantity import Quantity
+
+KUEUE = "Kueue"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_QUEUED_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+_ADMISSION = ("QuotaReserved", "Admitted")
+
+
+class Held(NamedTuple):
+    """Why a queue manager keeps something back. text: to be read behind a colon; empty if it has not said."""
+
+    text: str
+    advice: str
+
+
+def queue_of(metadata: ObjectMeta) -> str:
+    """The LocalQueue that a pod or Job names; empty if none."""
+    return metadata.labels.get(QUEUE_LABEL, "")
+
+
+def workload_of(what_if: WhatIfCluster, metadata: ObjectMeta) -> observed_v1.KueueWorkload | None:
+    """What stands for a pod or Job in Kueue's queue."""
+    group = metadata.labels.get(_QUEUED_GROUP_LABEL, "")
+    for workload in what_if.all(observed_v1.KueueWorkload):
+        owners = {owner.uid for owner in workload.metadata.owner_references}
+        if workload.metadata.namespace == metadata.namespace and (
+            metadata.uid in owners or (group and workload.metadata.name == group)
+        ):
+            return workload
+    return None
+
+
+def held_by_kueue(
+    what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, containers: Iterable[core_v1.Container]
+) -> Held:
+    """Why Kueue has not admitted a pod or Job: its queue is missing or stopped, or what Kueue itself says."""
+    workload = workload_of(what_if, metadata)
+    name = queue_of(metadata) or (workload.spec.queue_name if workload is not None else "")
+    return (
+        _no_queue(what_if, kind, metadata, name)
+        or _stopped(what_if, metadata.namespace, name)
+        or _said(workload)
+        or _too_much(what_if, metadata.namespace, name, containers)
+        or Held("", _ask(metadata.namespace, workload))
+    )
+
+
+def _ask(namespace: str, workload: observed_v1.KueueWorkload | None) -> str:
+    if workload is None:
+        return "ask Kueue why: its queue has no quota left, is stopped, or does not exist"
+    return f"see what Kueue says: kubectl describe workloads.kueue.x-k8s.io -n {namespace} {workload.metadata.name}"
+
+
+def _no_queue(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, name: str) -> Held | None:
+    namespace = metadata.namespace
+    queues = what_if.all(observed_v1.LocalQueue)
+    known = sorted(each.metadata.name for each in queues if each.metadata.namespace == namespace)
+    # A dump without a single queue was made by somebody who left them out.
+    if not name or name in known or not queues or observed_v1.LocalQueue in what_if.unread:
+        return None
+    meant = nearest(name, known) or (known[0] if len(known) == 1 else None)
+    there = f" (did you mean {meant}?)" if meant is not None else f" (there is {listed(known)})" if known else ""
+    advice = f"create LocalQueue {namespace}/{name}"
+    if meant is not None:
+        advice = f"kubectl label {kind.lower()} {metadata.name} -n {namespace} --overwrite {QUEUE_LABEL}={meant}"
+    return Held(f"LocalQueue {namespace}/{name} does not exist{there}", advice)
+
+
+def _stopped(what_if: WhatIfCluster, namespace: str, name: str) -> Held | None:
+    local = what_if.get(observed_v1.LocalQueue, name, namespace)
+    if local is None:
+        return None
+    of = local.spec.cluster_queue
+    found = what_if.get(observed_v1.ClusterQueue, of)
+    queues = what_if.all(observed_v1.ClusterQueue)
+    if found is None and queues and observed_v1.ClusterQueue not in what_if.unread:
+        meant = nearest(of, [each.metadata.name for each in queues])
+        there = f" (did you mean {meant}?)" if meant is not None else ""
+        advice = f"set clusterQueue: {meant} in LocalQueue {namespace}/{name}" if meant else f"create ClusterQueue {of}"
+        return Held(f"LocalQueue {namespace}/{name} leads to ClusterQueue {of}, which does not exist{there}", advice)
+    for what, queue in ((f"ClusterQueue {of}", found), (f"LocalQueue {namespace}/{name}", local)):
+        if queue is None:
+            continue
+        policy = queue.spec.stop_policy
+        if policy not in ("", "None"):
+            return Held(f"{what} is stopped (stopPolicy: {policy})", f"set stopPolicy: None in {what}")
+        for condition in queue.status.conditions:
+            if condition.type == "Active" and condition.status == "False":
+                said = one_line(condition.message) or condition.reason
+                return Held(f"{what} is not active: {said}", f"make {what} active: {said}")
+    return None
+
+
+def _said(workload: observed_v1.KueueWorkload | None) -> Held | None:
+    if workload is None:
+        return None
+    for condition in workload.status.conditions:
+        if condition.type in _ADMISSION and condition.status == "False" and condition.message:
+            said = one_line(condition.message)
+            advice = _ask(workload.metadata.namespace, workload)
+            if "quota" in said:
+                advice = "wait until others of the queue end, or raise the quota of its ClusterQueue"
+            return Held(said, advice)
+    return None
+
+
+def _too_much(
+    what_if: WhatIfCluster, namespace: str, name: str, containers: Iterable[core_v1.Container]
+) -> Held | None:
+    """More than the ClusterQueue could ever admit by itself."""
+    local = what_if.get(observed_v1.LocalQueue, name, namespace)
+    found = what_if.get(observed_v1.ClusterQueue, local.spec.cluster_queue) if local is not None else None
+    if found is None or found.spec.cohort or found.spec.cohort_name:
+        return None
+    quotas: dict[str, int] = {}
+    for group in found.spec.resource_groups:
+        for flavor in group.flavors:
+            for row in flavor.resources:
+                quotas[row.name] = max(quotas.get(row.name, 0), row.nominal_quota.nano)
+    for resource, asked in _requests(containers).items():
+        queue = f"ClusterQueue {found.metadata.name}"
+        if resource not in quotas:
+            return Held(f"{queue} has no quota for {resource}", f"give {queue} a nominalQuota for {resource}")
+        if asked > quotas[resource]:
+            most = Quantity.from_nano(quotas[resource])
+            return Held(
+                f"it asks for {Quantity.from_nano(asked)} {resource}, and {queue} may admit {most}",
+                f"ask for at most {most} {resource}, or raise the nominalQuota of {queue}",
+            )
+    return None
+
+
+def _requests(containers: Iterable[core_v1.Container]) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for container in containers:
+        for name, amount in container.resources.requests.items():
+            found[name] = found.get(name, 0) + amount.nano
+    return found

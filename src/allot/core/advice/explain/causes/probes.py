@@ -1,0 +1,88 @@
+"""Probes that fail: what they ask, and what the container offers."""
+
+from __future__ import annotations
+
+import re
+
+from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.wording import listed, named, one_line
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model import core_v1, observed_v1
+
+_FAILED = re.compile(
+    r"(?P<kind>Readiness|Liveness|Startup) probe (?:failed|errored(?: and resulted in \S+ state)?): (?P<said>.*)"
+)
+_PORT = re.compile(r"[\d\])]:(?P<port>\d{2,5})\b")
+_PATH = re.compile(r'"?https?://[^/"\s]+(?P<path>/[^"\s]*)')
+_CONTAINER = re.compile(r"\{(?P<name>[^}]+)\}")
+_UNREADY = re.compile(r"containers with (?:unready|incomplete) status: \[(?P<names>[^]]*)\]")
+_KINDS = {"Readiness": "readiness", "Liveness": "liveness", "Startup": "startup"}
+
+
+def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """Why a pod that runs is not ready; None if it is, or if that is not known. text: to be read behind "is not ready: "."""
+    ready = next((each for each in pod.status.conditions if each.type == "Ready"), None)
+    if ready is None or ready.status != "False":
+        return None
+    found = probe_trouble(what_if, pod, "Readiness", "Startup")
+    if found is not None:
+        return found
+    said = one_line(ready.message or ready.reason or "")
+    unready = _UNREADY.search(said)
+    if unready is not None:
+        names = unready["names"].split()
+        said = f"{named('container', names)} {'is' if len(names) == 1 else 'are'} not ready"
+    log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
+    advice = f"see what it logs ({log}), and whether its readiness probe is right"
+    return Diagnosis(reason=Reason.NOT_READY, text=said or "no container is ready", advice=(advice,))
+
+
+def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diagnosis | None:
+    """What the newest failure of a probe says; None if none of these kinds failed."""
+    for event in events_of(what_if, pod, "Unhealthy"):
+        found = _FAILED.match(one_line(event.message))
+        if found is not None and found["kind"] in kinds:
+            return _failed(pod, event, _KINDS[found["kind"]], found["said"])
+    return None
+
+
+def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) -> Diagnosis:
+    container = _container(pod, event)
+    where = f" of container {container.name}" if container is not None and len(pod.spec.containers) > 1 else ""
+    port = _PORT.search(said)
+    path = _PATH.search(said)
+    declared = {each.container_port: each.name for each in container.ports} if container is not None else {}
+    refused = "refused" in said
+    log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
+    if port is not None and refused:
+        asked = int(port["port"])
+        text = f"its {kind} probe{where} asks port {asked}, where nothing listens (connection refused)"
+        if declared and asked not in declared and container is not None:
+            shown = listed(f"{number} ({name})" if name else str(number) for number, name in declared.items())
+            text += f"; container {container.name} declares port {shown}"
+            first = next(iter(declared))
+            return Diagnosis(
+                reason=Reason.NOT_READY, text=text, advice=(f"set the port of the {kind} probe to {first} in the pod",)
+            )
+        advice = f"see whether it has started, and on which port it listens: {log}"
+        return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
+    text = f"its {kind} probe{where} fails: {said}"
+    advice = f"see what it logs ({log}), and whether its {kind} probe is right"
+    if "statuscode: 404" in said and path is not None:
+        advice = f"give the {kind} probe a path that the container serves, instead of {path['path']}"
+    elif "statuscode: 401" in said or "statuscode: 403" in said:
+        advice = f"let the {kind} probe ask a path that needs no login"
+    elif "deadline exceeded" in said or "Timeout exceeded" in said or "timed out" in said:
+        advice = f"raise timeoutSeconds of the {kind} probe, or see why the container is slow: {log}"
+    return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
+
+
+def _container(pod: core_v1.Pod, event: observed_v1.Event) -> core_v1.Container | None:
+    """The container that an event is about."""
+    found = _CONTAINER.search(event.involved_object.field_path)
+    containers = [*pod.spec.containers, *pod.spec.init_containers]
+    if found is not None:
+        return next((each for each in containers if each.name == found["name"]), None)
+    return pod.spec.containers[0] if len(pod.spec.containers) == 1 else None

@@ -1,0 +1,48 @@
+"""Whether a node is coming for a pod that waits: what the autoscaler has told it, or what one would do with given pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from allot.core.advice.explain.events import events_of
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.autoscaling.expanders import PRICE, Expander
+from allot.core.autoscaling.pools import Pool, price_text
+from allot.core.autoscaling.scale_up import Expectation, plan_scale_up
+from allot.core.model import core_v1
+
+TRIGGERED, NOT_TRIGGERED = "TriggeredScaleUp", "NotTriggerScaleUp"
+_BOUGHT = "pod triggered scale-up: "
+_NONE = "pod didn't trigger scale-up: "
+
+
+def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
+    """What the cluster's autoscaler said last; nothing if there is none."""
+    events = events_of(what_if, pod, TRIGGERED, NOT_TRIGGERED)
+    if not events:
+        return ()
+    last = events[0]
+    at = f" (said at {last.seen_at})" if last.seen_at else ""
+    if last.reason == TRIGGERED:
+        return (f"a node is coming: it was asked for {last.message.removeprefix(_BOUGHT)}{at}",)
+    return (f"no node is coming: {last.message.removeprefix(_NONE)}{at}",)
+
+
+def expected_of_pools(what_if: WhatIfCluster, pools: Sequence[Pool], pod: core_v1.Pod) -> tuple[str, ...]:
+    """What an autoscaler that buys by price would do with these pools, all pods that wait considered."""
+    by_name = {pool.name: pool for pool in pools}
+    plan = plan_scale_up(what_if.machine, pools, Expander((PRICE,), by_name), seconds=what_if.now)
+    expectation = plan.of(f"{pod.metadata.namespace}/{pod.metadata.name}")
+    return tuple(expectation_lines(expectation, by_name)) if expectation is not None else ()
+
+
+def expectation_lines(expectation: Expectation, pools: dict[str, Pool]) -> Iterator[str]:
+    """What a unit can expect, for people."""
+    for name, count in expectation.bought.items():
+        nodes = "a node" if count == 1 else f"{count} nodes"
+        yield f"{nodes} of pool {name} would be bought for it, at {price_text(pools[name].price)} per hour each"
+    for reason in expectation.reasons:
+        detail = f": {reason.detail}" if reason.detail else ""
+        yield f"pool {reason.pool} does not help: {', '.join(reason.reasons) or 'it does not fit'}{detail}"
+    if not expectation.nodes and not expectation.reasons:
+        yield "there are no pools"

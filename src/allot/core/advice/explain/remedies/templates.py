@@ -1,0 +1,40 @@
+"""Changes to a pod that a workload has made: they belong into the workload's template, as the pod itself cannot be changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from allot.core.advice.explain.causes.kinship import deployment_of
+from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.report import Change
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model import core_v1
+
+_IN_THE_POD = re.compile(r"\b(?P<word>in|from|to|of) (?:the|this) pod\b(?!')")
+_OF_THE_POD = re.compile(r"\bthe pod's\b")
+
+
+def workload_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """`Deployment web`: who makes pods like this one; empty if nobody does."""
+    maker = controller_of(pod)
+    if maker is None:
+        return ""
+    deployment = deployment_of(what_if, pod)
+    return f"Deployment {deployment}" if deployment else f"{maker.kind} {maker.name}"
+
+
+def in_template(what_if: WhatIfCluster, pod: core_v1.Pod, changes: Iterable[Change]) -> tuple[Change, ...]:
+    """Changes with the workload in place of its pod."""
+    owner = workload_of(what_if, pod)
+    if not owner:
+        return tuple(changes)
+    again = ", and create it again" if owner.startswith("Job ") else ""
+    return tuple(_of_workload(each, owner, again) for each in changes)
+
+
+def _of_workload(change: Change, owner: str, again: str) -> Change:
+    text = _OF_THE_POD.sub(f"{owner}'s", _IN_THE_POD.sub(rf"\g<word> {owner}", change.text))
+    return replace(change, text=f"{text}{again}") if text != change.text else change

@@ -1,0 +1,107 @@
+"""What units ask for and nodes have, as far as it can be added up: processors, memory, places for pods, devices.
+
+Never decides whether something fits; that is asked of the machine. It says what cannot fit, what shares of a node a pod takes at
+least, and so what the best could cost.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import msgspec
+
+from allot.core.autoscaling.templates import Template
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling import Claims, Cluster, NodeInfo, Unit
+
+
+class Amounts(msgspec.Struct, frozen=True):
+    """Thousandths of processors, bytes, pods, whole devices. devices: of a node, None if a device can serve several claims or be
+    divided, so that their number says nothing."""
+
+    cpu: int = 0
+    memory: int = 0
+    pods: int = 0
+    devices: int | None = 0
+
+    def exceeds(self, there: Amounts) -> bool:
+        """Whether these cannot be had from those."""
+        return (
+            self.cpu > there.cpu
+            or self.memory > there.memory
+            or self.pods > there.pods
+            or (there.devices is not None and (self.devices or 0) > there.devices)
+        )
+
+    def share_of(self, there: Amounts) -> Fraction:
+        """The largest part of any of these that is asked for; more than one if it is not there."""
+        parts = [
+            _part(self.cpu, there.cpu),
+            _part(self.memory, there.memory),
+            _part(self.pods, there.pods),
+        ]
+        if there.devices is not None:
+            parts.append(_part(self.devices or 0, there.devices))
+        return max(parts)
+
+    def less(self, other: Amounts) -> Amounts:
+        """What is left."""
+        devices = None if self.devices is None else self.devices - (other.devices or 0)
+        return Amounts(self.cpu - other.cpu, self.memory - other.memory, self.pods - other.pods, devices)
+
+    def plus(self, other: Amounts) -> Amounts:
+        """Both."""
+        return Amounts(
+            self.cpu + other.cpu,
+            self.memory + other.memory,
+            self.pods + other.pods,
+            (self.devices or 0) + (other.devices or 0),
+        )
+
+
+_TOO_MUCH = Fraction(10**9)
+
+
+def _part(wanted: int, there: int) -> Fraction:
+    if wanted <= 0:
+        return Fraction(0)
+    return Fraction(wanted, there) if there > 0 else _TOO_MUCH
+
+
+def demand(cluster: Cluster, claims: Claims, unit: Unit) -> Amounts:
+    """What a unit takes at least, whatever it is given."""
+    total = Amounts()
+    for pod in unit.pods:
+        profile = cluster.profile(pod)
+        found = (claims.claim(*id_) for id_ in claims.claims_of(pod))
+        devices = sum(_devices(claim) for claim in found if claim is not None and claim.metadata.owner_references)
+        total = total.plus(Amounts(profile.cpu, profile.memory, 1, devices))
+    return total
+
+
+def _devices(claim: api.ResourceClaim) -> int:
+    """How many devices a claim needs at least. One that has been allocated needs no more."""
+    if claim.status.allocation is not None:
+        return 0
+    least = 0
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            one = request.exactly
+            least += 0 if one.admin_access else one.count or 1 if one.allocation_mode != api.ALL else 1
+        else:
+            counts = [alternative.count or 1 for alternative in request.first_available or ()]
+            least += min(counts, default=0)
+    return least
+
+
+def supply(template: Template) -> Amounts:
+    """What a new node has for pods."""
+    info = NodeInfo(template.node)
+    devices: int | None = 0
+    for slice_ in template.slices:
+        for device in slice_.spec.devices or ():
+            if device.consumes_counters or device.allow_multiple_allocations:
+                devices = None
+            elif devices is not None:
+                devices += 1
+    return Amounts(info.allocatable_cpu, info.allocatable_memory, info.allocatable_pods, devices)

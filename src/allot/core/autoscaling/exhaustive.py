@@ -1,0 +1,90 @@
+"""Every set of nodes that could be worth buying, tried out one after the other: exact, for few pods and few pools.
+
+A set is judged by what the scheduler would do with it, not by how well somebody could pack it: each unit in the order of
+importance, on the cluster with the nodes of the set. A set with a node that nobody would use is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import comb
+
+from allot.core.autoscaling.expanders import Expander, Key, Option
+from allot.core.autoscaling.pools import Counts, Pool
+from allot.core.autoscaling.trying import NewNode, Trying
+from allot.core.autoscaling.usage import used_parts
+from allot.core.scheduling import Placement, Unit
+
+# Six pods and three pools are 84 sets.
+SETS_MAX = 256
+PODS_MAX = 6
+
+
+class Tried:
+    """A set, and what became of the units."""
+
+    def __init__(self, counts: Counts, nodes: tuple[NewNode, ...], placements: list[tuple[Placement, ...]]) -> None:
+        self.counts = counts
+        self.nodes = nodes
+        self.placements = placements
+
+
+def is_small(units: Sequence[Unit], pools: Sequence[Pool]) -> bool:
+    """Whether all sets can be tried."""
+    pods = sum(len(unit.pods) for unit in units)
+    return pods <= PODS_MAX and comb(pods + len(pools), len(pools)) <= SETS_MAX
+
+
+def cheapest(
+    trying: Trying, units: Sequence[Unit], pools: Sequence[Pool], nodes_max: int, expander: Expander
+) -> Tried | None:
+    """The best set: it lets the most important units run, then it is what the expander likes best. None if none lets any run."""
+    pods = sum(len(unit.pods) for unit in units)
+    sets = list(_sets(pools, min(pods, nodes_max)))
+    if expander.is_price:
+        sets.sort(key=lambda counts: expander.key(Option(counts=counts)))
+    best: tuple[tuple[bool, ...], Key] | None = None
+    found: Tried | None = None
+    for counts in sets:
+        tried, option = _try(trying, units, pools, counts)
+        if tried is None or option is None:
+            continue
+        # What runs comes first: False sorts before True, so it is turned round.
+        missing = tuple(not placements for placements in tried.placements)
+        key = (missing, expander.key(option))
+        if best is None or key < best:
+            best, found = key, tried
+        if expander.is_price and not any(missing):
+            # Those that follow cost as much or more.
+            break
+    return found
+
+
+def _sets(pools: Sequence[Pool], nodes_max: int) -> Iterator[dict[str, int]]:
+    """All sets but the empty one, of at most so many nodes."""
+
+    def beyond(index: int, left: int) -> Iterator[dict[str, int]]:
+        if index == len(pools):
+            yield {}
+            return
+        for count in range(min(pools[index].room, left) + 1):
+            for rest in beyond(index + 1, left - count):
+                yield {pools[index].name: count, **rest} if count else rest
+
+    return (counts for counts in beyond(0, nodes_max) if counts)
+
+
+def _try(
+    trying: Trying, units: Sequence[Unit], pools: Sequence[Pool], counts: Counts
+) -> tuple[Tried | None, Option | None]:
+    mark = trying.supposing.mark
+    try:
+        nodes = tuple(trying.add(pool, number) for pool in pools for number in range(counts.get(pool.name, 0)))
+        placements = trying.place_all(units)
+        used = {placement.node for each in placements for placement in each}
+        if any(node.name not in used for node in nodes):
+            return None, None
+        parts = used_parts(trying, nodes)
+        return Tried(counts, nodes, placements), Option(counts=counts, used=parts)
+    finally:
+        trying.supposing.undo(mark)

@@ -1,0 +1,73 @@
+"""Pools of nodes that can be had, as a decision sees them: what a node is, what it costs, and how many more there may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import msgspec
+
+from allot.core.autoscaling.templates import Template
+
+# Prices are whole millionths of a currency unit per hour, so that sums of them are exact.
+MILLION = 10**6
+_DECIMALS = 6
+
+
+class PriceError(ValueError):
+    """A text that is no price."""
+
+
+def parse_price(text: str) -> int:
+    """Millionths per hour of a text such as 5.07. PriceError."""
+    whole, _, rest = text.strip().partition(".")
+    if not (whole or rest) or not (whole + rest).isascii() or not (whole + rest).isdigit() or len(rest) > _DECIMALS:
+        raise PriceError(f"price {text!r}: expected an amount per hour with at most {_DECIMALS} decimals such as 5.07")
+    return int(whole or "0") * MILLION + int(rest.ljust(_DECIMALS, "0") or "0")
+
+
+def price_text(price: int | Fraction) -> str:
+    """An amount for people: 5.07."""
+    whole, millionths = divmod(int(price), MILLION)
+    text = f"{whole}.{millionths:06d}".rstrip("0")
+    places = len(text) - text.index(".") - 1
+    return text + "0" * (2 - places) if places < 2 else text
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that are alike. size: those that are there and those that have been asked for; price: see `MILLION`;
+    priority: of the expander of that name, the highest is taken first; closed: why none can be had now, empty if they can."""
+
+    name: str
+    template: Template
+    size: int = 0
+    min_size: int = 0
+    max_size: int = 0
+    price: int = 0
+    priority: int = 0
+    closed: str = ""
+
+    @property
+    def room(self) -> int:
+        """How many more nodes can be asked for."""
+        return 0 if self.closed else max(self.max_size - self.size, 0)
+
+    def instance_name(self, number: int) -> str:
+        """What the so-manieth new node is called while it is tried out."""
+        return f"template-{self.name}-{number}"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all pools together. nodes_total_max: of the whole cluster, 0 for none; per_round_max: new ones at once."""
+
+    nodes_total_max: int = 0
+    per_round_max: int = 1000
+
+    def room(self, nodes: int) -> int:
+        """How many nodes may be added to so many."""
+        room = self.per_round_max
+        return min(room, max(self.nodes_total_max - nodes, 0)) if self.nodes_total_max else room
+
+
+# So many nodes of each pool, by name.
+Counts = Mapping[str, int]

@@ -1,0 +1,195 @@
+"""Which nodes can go, with proof: every pod that has to leave has another place, claims included, found by the scheduler's machine.
+
+The places of those that leave one node are taken for the next, so that two removals never count on the same device; so are the places
+of pods that wait and will find one. A node is a candidate if little of it is used; the proof is what decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+import msgspec
+from msgspec.structs import replace
+
+from allot.core.autoscaling.evictable import SCALE_DOWN_DISABLED, Leaving, Rules, stays
+from allot.core.autoscaling.pools import Pool
+from allot.core.autoscaling.templates import Template
+from allot.core.autoscaling.trying import Memory, Trying
+from allot.core.autoscaling.utilization import held_on, node_utilization
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling import Machine, NodeInfo, Placement, Unit
+
+DEFAULT_THRESHOLD = Fraction(1, 2)
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A node, and the pool that it is of."""
+
+    node: str
+    pool: str
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that leaves, and a place that it could have."""
+
+    pod: str
+    to: str
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node that can go. moves: in the order in which its pods leave; empty if nobody has to."""
+
+    node: str
+    pool: str
+    moves: tuple[Move, ...] = ()
+    utilization: float = 0.0
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node that stays, and why."""
+
+    node: str
+    pool: str
+    reason: str
+
+
+class ScaleDown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What can go now, all of it together; and why the rest stays."""
+
+    removals: tuple[Removal, ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+
+def plan_scale_down(
+    machine: Machine,
+    candidates: Sequence[Candidate],
+    pools: Sequence[Pool],
+    slices: Iterable[api.ResourceSlice],
+    *,
+    seconds: float,
+    rules: Rules | None = None,
+    threshold: Fraction = DEFAULT_THRESHOLD,
+    upcoming: Sequence[Template] = (),
+    removals_max: int = 0,
+    memory: Memory | None = None,
+) -> ScaleDown:
+    """Nodes that can go. The machine is as it was afterwards. upcoming: nodes that will be there, on which nobody counts but those who wait;
+    removals_max: no more than that at once, 0 for any number; memory: of plans for the same machine before."""
+    trying = Trying(machine, seconds, memory)
+    with trying.open():
+        for template in upcoming:
+            trying.add_template(template)
+        trying.place_there(machine.waiting())
+        for template in upcoming:
+            # What is not there yet is no place for those that run.
+            node = replace(template.node, spec=replace(template.node.spec, unschedulable=True))
+            trying.supposing.add_node(node)
+        planner = _Planner(trying, pools, slices, rules or Rules(), threshold)
+        return planner.plan(candidates, removals_max)
+
+
+class _Planner:
+    def __init__(
+        self,
+        trying: Trying,
+        pools: Sequence[Pool],
+        slices: Iterable[api.ResourceSlice],
+        rules: Rules,
+        threshold: Fraction,
+    ) -> None:
+        self._trying = trying
+        self._cluster = trying.cluster
+        self._pools: Mapping[str, Pool] = {pool.name: pool for pool in pools}
+        self._slices: dict[str, tuple[api.ResourceSlice, ...]] = {}
+        for slice_ in slices:
+            node = slice_.spec.node_name or ""
+            self._slices[node] = (*self._slices.get(node, ()), slice_)
+        self._leaving = Leaving(trying.cluster, rules)
+        self._threshold = threshold
+        self._left = {pool.name: pool.size - pool.min_size for pool in pools}
+        # Nodes that others are to move to stay.
+        self._needed: set[str] = set()
+
+    def plan(self, candidates: Sequence[Candidate], removals_max: int) -> ScaleDown:
+        removals: list[Removal] = []
+        kept: list[Kept] = []
+        for candidate in sorted(candidates, key=self._order):
+            if removals_max and len(removals) >= removals_max:
+                kept.append(Kept(node=candidate.node, pool=candidate.pool, reason="others go first"))
+                continue
+            found = self._judged(candidate)
+            if isinstance(found, Removal):
+                removals.append(found)
+                self._left[candidate.pool] -= 1
+                self._needed |= {move.to for move in found.moves}
+            else:
+                kept.append(Kept(node=candidate.node, pool=candidate.pool, reason=found))
+        return ScaleDown(removals=tuple(removals), kept=tuple(kept))
+
+    def _order(self, candidate: Candidate) -> tuple[int, int, str]:
+        """The dearest first, then those with the fewest pods to move."""
+        info = self._cluster.nodes.get(candidate.node)
+        pods = sum(not stays(pod.pod) for pod in info.pods.values()) if info is not None else 0
+        return -self._pools[candidate.pool].price, pods, candidate.node
+
+    def _judged(self, candidate: Candidate) -> Removal | str:
+        info = self._cluster.nodes.get(candidate.node)
+        if info is None:
+            return "is not in the cluster"
+        if info.node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
+            return f"has annotation {SCALE_DOWN_DISABLED}: true"
+        if self._left[candidate.pool] <= 0:
+            return "min node group size reached"
+        if candidate.node in self._needed:
+            return "pods of other nodes are to move here"
+        pods = [pod.pod for pod in info.pods.values() if not stays(pod.pod)]
+        arriving = next((pod for pod in pods if self._cluster.is_assumed(pod)), None)
+        if arriving is not None:
+            return f"pod {arriving.metadata.namespace}/{arriving.metadata.name} is about to run here"
+        part = self._utilization(info)
+        if part >= self._threshold and pods:
+            return f"{float(part):.0%} of it are used, which is not below {float(self._threshold):.0%}"
+        objection = self._leaving.objection(pods)
+        if objection:
+            return objection
+        moved = self._moved(info, pods)
+        if isinstance(moved, str):
+            return moved
+        self._leaving.left(pods)
+        return Removal(node=candidate.node, pool=candidate.pool, moves=moved, utilization=float(part))
+
+    def _utilization(self, info: NodeInfo) -> Fraction:
+        held = held_on(info, self._trying.machine.claims)
+        return node_utilization(info, self._slices.get(info.name, ()), held)
+
+    def _moved(self, info: NodeInfo, pods: Sequence[core_v1.Pod]) -> tuple[Move, ...] | str:
+        """Where pods go if the node does; it is gone then. Or who has no place; then all is as it was."""
+        supposing = self._trying.supposing
+        mark = supposing.mark
+        supposing.without(pods)
+        supposing.remove_node(info.node, self._slices.get(info.name, ()))
+        moves = []
+        for pod in sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.namespace, pod.metadata.name)):
+            placement = self._place(pod)
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            if placement is None:
+                supposing.undo(mark)
+                return f"pod {name} has no place elsewhere"
+            supposing.place(placement)
+            moves.append(Move(pod=name, to=placement.node))
+        return tuple(moves)
+
+    def _place(self, pod: core_v1.Pod) -> Placement | None:
+        """The place of a pod that has left its node; one of a group need not wait for others that run."""
+        status = replace(pod.status, nominated_node_name="")
+        free = replace(pod, spec=replace(pod.spec, node_name=""), status=status)
+        key = self._cluster.membership.of(free)
+        group = self._cluster.groups.get(key) if key is not None else None
+        machine = self._trying.machine
+        if group is not None:
+            found = machine.consider_member(free, group, self._trying.seconds)
+            return found if isinstance(found, Placement) else None
+        placements = self._trying.ask(Unit(pods=(free,))).placements
+        return placements[0] if placements else None

@@ -1,0 +1,347 @@
+"""Which nodes to ask for, so that the most important pods run for the least money; and for each pod that waits, what it can expect.
+
+What runs is decided first, in the order of importance, and what it costs after that. First all units are placed on what there is and what is
+coming, as the scheduler would: nobody buys for them. The rest is helped exactly (`exhaustive`) or by filling nodes (`filling`); in
+both cases the answer is a set of nodes on which the scheduler itself has placed the units, one after the other, on its own choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
+
+import msgspec
+
+from allot.core.autoscaling import exhaustive
+from allot.core.autoscaling.bounds import Wanted, lower_bound
+from allot.core.autoscaling.demands import Amounts, demand, supply
+from allot.core.autoscaling.expanders import Expander
+from allot.core.autoscaling.filling import Filling
+from allot.core.autoscaling.pools import Limits, Pool
+from allot.core.autoscaling.templates import Template
+from allot.core.autoscaling.trying import Memory, NewNode, Trying, unit_name
+from allot.core.scheduling import Machine, Placement, Unit, explanation
+
+MAX_REACHED = "max node group size reached"
+TOTAL_REACHED = "max cluster size reached"
+# How often nodes are bought for those whom the scheduler's own choice has left without a place.
+_STAGES_MAX = 8
+# Units for which the scheduler's own choice is asked again on all new nodes.
+_FREELY_MAX = 100
+# Questions that trying to do with fewer nodes may cost.
+_IMPROVING_MAX = 1000
+
+
+class Upcoming(msgspec.Struct, frozen=True):
+    """A node that has been asked for and is not ready yet, as it will be."""
+
+    pool: str
+    template: Template
+
+
+class PoolReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why a node of a pool would not help. reasons: as they are counted; detail: a sentence, if there is more to say."""
+
+    pool: str
+    reasons: tuple[str, ...]
+    detail: str = ""
+
+
+class Expectation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a unit that waits can expect. nodes: where its pods would go, new ones by names that stand for them; pools: those of these nodes
+    that are bought or coming, by pool; reasons: why nothing helps."""
+
+    unit: str
+    pods: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+    bought: Mapping[str, int] = {}
+    coming: Mapping[str, int] = {}
+    reasons: tuple[PoolReason, ...] = ()
+
+    @property
+    def is_helped(self) -> bool:
+        """Whether it will run."""
+        return bool(self.nodes)
+
+
+class Purchase(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """So many nodes of a pool, which then has `size` of `max_size`."""
+
+    pool: str
+    count: int
+    size: int
+    max_size: int
+    price: int
+
+    @property
+    def text(self) -> str:
+        """As Cluster Autoscaler's event has it: {a100 1->2 (max: 3)}."""
+        return f"{{{self.pool} {self.size - self.count}->{self.size} (max: {self.max_size})}}"
+
+
+class ScaleUp(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What to buy. cost: per hour, see `pools.MILLION`; bound: no set that helps the same units costs less; is_exact: all sets have been
+    tried, so that none is better."""
+
+    purchases: tuple[Purchase, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+    cost: int = 0
+    bound: int = 0
+    is_exact: bool = True
+    questions: int = 0
+
+    def of(self, pod: str) -> Expectation | None:
+        """What a pod (namespace/name) can expect."""
+        return next((each for each in self.expectations if pod in each.pods), None)
+
+
+def plan_scale_up(
+    machine: Machine,
+    pools: Sequence[Pool],
+    expander: Expander,
+    *,
+    seconds: float,
+    limits: Limits | None = None,
+    upcoming: Sequence[Upcoming] = (),
+    units: Sequence[Unit] | None = None,
+    memory: Memory | None = None,
+) -> ScaleUp:
+    """What to buy for the units that wait in a machine, or for these of them. The machine is as it was afterwards. memory: of plans for the
+    same machine before."""
+    trying = Trying(machine, seconds, memory)
+    waiting = machine.waiting() if units is None else list(units)
+    nodes = len(machine.cluster.nodes) + len(upcoming)
+    with trying.open():
+        for each in upcoming:
+            trying.add_template(each.template)
+        names = {each.template.node.metadata.name: each.pool for each in upcoming}
+        return _Planner(trying, pools, expander, (limits or Limits()).room(nodes), names).plan(waiting)
+
+
+class _Planner:
+    def __init__(
+        self, trying: Trying, pools: Sequence[Pool], expander: Expander, nodes_max: int, upcoming: Mapping[str, str]
+    ) -> None:
+        self._trying = trying
+        self._pools = pools
+        self._by_name = {pool.name: pool for pool in pools}
+        self._expander = expander
+        self._nodes_max = nodes_max
+        self._upcoming = upcoming
+        self._supplies = {pool.name: _supply(trying, pool) for pool in pools}
+        self._refused: set[tuple[Hashable, str]] = set()
+        self._reasons: dict[Hashable, tuple[PoolReason, ...]] = {}
+        self._counts: dict[str, int] = {}
+
+    def plan(self, units: Sequence[Unit]) -> ScaleUp:
+        trying = self._trying
+        found = trying.place_there(units)
+        rest = [unit for unit, placements in zip(units, found, strict=True) if not placements]
+        there = {unit_name(unit): placements for unit, placements in zip(units, found, strict=True) if placements}
+        bought, nodes, is_exact = self._bought(rest)
+        placements = {**there, **bought}
+        counts = self._counts = _counted(node.pool for node in nodes)
+        pool_of = {node.name: node.pool for node in nodes}
+        expectations = tuple(self._expectation(unit, placements.get(unit_name(unit), ()), pool_of) for unit in units)
+        cost = self._expander.cost(counts)
+        return ScaleUp(
+            purchases=tuple(self._purchase(pool, counts[pool.name]) for pool in self._pools if pool.name in counts),
+            expectations=expectations,
+            cost=cost,
+            bound=cost if is_exact and self._expander.is_price else min(int(self._bound(rest, bought)), cost),
+            is_exact=is_exact,
+            questions=trying.questions,
+        )
+
+    def _purchase(self, pool: Pool, count: int) -> Purchase:
+        size = pool.size + count
+        return Purchase(pool=pool.name, count=count, size=size, max_size=pool.max_size, price=pool.price)
+
+    # --- what is bought ---
+
+    def _bought(self, units: Sequence[Unit]) -> tuple[dict[str, tuple[Placement, ...]], Sequence[NewNode], bool]:
+        """Placements of units that get new nodes, these nodes, and whether nothing could be better."""
+        open_pools = [pool for pool in self._pools if pool.room]
+        if not units or not open_pools or self._nodes_max <= 0:
+            return {}, (), True
+        is_few = sum(len(unit.pods) for unit in units) <= exhaustive.PODS_MAX
+        useful = self._useful(units, open_pools) if is_few else open_pools
+        if not useful:
+            return {}, (), True
+        if exhaustive.is_small(units, useful):
+            tried = exhaustive.cheapest(self._trying, units, useful, self._nodes_max, self._expander)
+            if tried is None:
+                return {}, (), True
+            pairs = zip(units, tried.placements, strict=True)
+            return {unit_name(unit): each for unit, each in pairs if each}, tried.nodes, True
+        return self._by_filling(units, open_pools)
+
+    def _useful(self, units: Sequence[Unit], pools: Sequence[Pool]) -> list[Pool]:
+        """Pools of which a node has room for some pod; gangs may need several, so they are not asked."""
+        if not all(unit.is_lone for unit in units):
+            return list(pools)
+        return [pool for pool in pools if any(self._suits(pool, unit) for unit in units)]
+
+    def _suits(self, pool: Pool, unit: Unit) -> bool:
+        mark = self._trying.supposing.mark
+        try:
+            node = self._trying.probe(pool)
+            return bool(self._trying.ask(unit, (node.name,)).placements) or self._trying.shape(unit) is None
+        finally:
+            self._trying.supposing.undo(mark)
+
+    def _by_filling(
+        self, units: Sequence[Unit], pools: Sequence[Pool]
+    ) -> tuple[dict[str, tuple[Placement, ...]], Sequence[NewNode], bool]:
+        """Bought in stages: what the scheduler, by its own choice, leaves without a place on the nodes so far gets nodes of its own. To
+        begin again with all nodes would buy more: the more there are, the wider the scheduler spreads what it has not placed yet. Of very
+        many, the places that were found when nodes were filled are taken; who finds none in the end is helped in the next round."""
+        placements: dict[str, tuple[Placement, ...]] = {}
+        nodes: list[NewNode] = []
+        wanting = list(units)
+        for _ in range(_STAGES_MAX):
+            base = self._trying.supposing.mark
+            filling = Filling(self._trying, pools, self._supplies, self._nodes_max, self._expander, self._refused)
+            filling.begin_after(nodes)
+            filling.buy(wanting)
+            if len(wanting) > _FREELY_MAX:
+                new, found = filling.nodes, filling.placements
+            else:
+                new, found = self._with_fewer(wanting, filling.nodes, base)
+            nodes += new
+            pairs = zip(wanting, found, strict=True)
+            placements |= {unit_name(unit): each for unit, each in pairs if each}
+            left = [unit for unit in wanting if unit_name(unit) not in placements]
+            if not new or not left:
+                break
+            wanting = left
+        return placements, nodes, False
+
+    def _freely(self, units: Sequence[Unit], new: Sequence[NewNode], base: int) -> list[tuple[Placement, ...]]:
+        """Where the scheduler puts units by its own choice if these nodes were there. They are, afterwards."""
+        self._trying.supposing.undo(base)
+        for node in new:
+            self._trying.add_again(node)
+        return self._trying.place_all(units)
+
+    def _with_fewer(
+        self, units: Sequence[Unit], new: list[NewNode], base: int
+    ) -> tuple[list[NewNode], list[tuple[Placement, ...]]]:
+        """Placements by the scheduler's own choice, without nodes that nobody uses or that are not needed, as far as looking for them is
+        worth it. They are in force afterwards."""
+        found = self._freely(units, new, base)
+        used = {placement.node for each in found for placement in each}
+        dearest = sorted(new, key=lambda node: (-self._by_name[node.pool].price, node.name))
+        if len(new) * len(units) > _IMPROVING_MAX:
+            dearest = [node for node in new if node.name not in used]
+        for node in dearest:
+            fewer = [each for each in new if each != node]
+            tried = self._freely(units, fewer, base)
+            if _keeps(found, tried):
+                new, found = fewer, tried
+        return new, self._freely(units, new, base)
+
+    # --- what is told ---
+
+    def _bound(self, rest: Sequence[Unit], bought: Mapping[str, tuple[Placement, ...]]) -> Fraction:
+        cluster, claims = self._trying.cluster, self._trying.machine.claims
+        wanted: dict[Hashable, Wanted] = {}
+        found = []
+        for unit in rest:
+            if not unit.is_lone or not bought.get(unit_name(unit)):
+                continue
+            shape = self._trying.shape(unit)
+            if shape is None or shape not in wanted:
+                amounts = demand(cluster, claims, unit)
+                pools = tuple(
+                    pool.name
+                    for pool in self._pools
+                    if pool.room
+                    and (shape, pool.name) not in self._refused
+                    and not amounts.exceeds(self._supplies[pool.name])
+                )
+                each = Wanted(amounts, pools)
+                if shape is None:
+                    found.append(each)
+                    continue
+                wanted[shape] = each
+            found.append(wanted[shape])
+        return lower_bound(found, self._by_name, self._supplies)
+
+    def _expectation(self, unit: Unit, placements: Sequence[Placement], pool_of: Mapping[str, str]) -> Expectation:
+        nodes = tuple(dict.fromkeys(placement.node for placement in placements))
+        return Expectation(
+            unit=unit_name(unit),
+            pods=tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in unit.pods),
+            nodes=nodes,
+            bought=_counted(pool_of[node] for node in nodes if node in pool_of),
+            coming=_counted(self._upcoming[node] for node in nodes if node in self._upcoming),
+            reasons=() if placements else self._why_not(unit),
+        )
+
+    def _why_not(self, unit: Unit) -> tuple[PoolReason, ...]:
+        shape = self._trying.shape(unit)
+        if shape is None:
+            return tuple(self._why_not_of(pool, unit) for pool in self._pools)
+        if shape not in self._reasons:
+            self._reasons[shape] = tuple(self._why_not_of(pool, unit) for pool in self._pools)
+        return self._reasons[shape]
+
+    def _why_not_of(self, pool: Pool, unit: Unit) -> PoolReason:
+        if pool.closed:
+            return PoolReason(pool=pool.name, reasons=("in backoff after failed scale-up",), detail=pool.closed)
+        mark = self._trying.supposing.mark
+        try:
+            # As if there were nothing else to be bought: then the pool itself is what is in the way.
+            node = self._trying.probe(pool)
+            outcome = self._trying.ask(unit, (node.name,) if unit.is_lone else None)
+            failure = outcome.failure
+            if outcome.placements:
+                is_full = self._counts.get(pool.name, 0) >= pool.room
+                reason = MAX_REACHED if is_full else TOTAL_REACHED
+                return PoolReason(pool=pool.name, reasons=(reason,))
+            if failure is None:
+                refusals = outcome.decision.refusals if outcome.decision is not None else ()
+                said = refusals[0].message if refusals else "the group does not fit"
+                return PoolReason(pool=pool.name, reasons=("not enough for the group",), detail=said)
+            status = failure.status or failure.refusals.get(node.name)
+            reasons = status.reasons if status is not None else ()
+            profile = self._trying.cluster.profile(unit.pods[0])
+            detail = explanation(self._trying.cluster, profile, failure)
+            if not pool.template.source and not pool.template.slices:
+                detail = "; ".join(filter(None, (detail, _UNKNOWN_DEVICES)))
+            return PoolReason(pool=pool.name, reasons=reasons, detail=_in_words(detail, node.name, pool.name))
+        finally:
+            self._trying.supposing.undo(mark)
+
+
+_UNKNOWN_DEVICES = "no devices are assumed: the provider does not say which a node of it has, there is none yet, and no profile is named for it"
+
+
+def _in_words(text: str, node: str, pool: str) -> str:
+    return text.replace(f"node {node} comes closest: it has", f"a node of {pool} has").replace(
+        f"node {node}", f"a node of {pool}"
+    )
+
+
+def _supply(trying: Trying, pool: Pool) -> Amounts:
+    found = supply(pool.template)
+    for pod in pool.template.pods:
+        profile = trying.cluster.profile(pod)
+        found = found.less(Amounts(profile.cpu, profile.memory, 1, 0))
+    if trying.machine.claims.inventory.has_shared_devices:
+        # Devices that are not a node's own may serve its pods, so that its own say nothing.
+        found = msgspec.structs.replace(found, devices=None)
+    return found
+
+
+def _keeps(before: Sequence[tuple[Placement, ...]], after: Sequence[tuple[Placement, ...]]) -> bool:
+    """Whether all that were placed before still are."""
+    return all(bool(now) or not then for then, now in zip(before, after, strict=True))
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts

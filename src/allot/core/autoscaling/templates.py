@@ -1,0 +1,83 @@
+"""What a node of a pool would be: the Node, its slices, and the pods that come with every node. Copies of a live node, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+from allot.core.scheduling import HOSTNAME
+
+# Taints that a node has only as long as something is the matter with it, or somebody wants it to go.
+TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
+_PASSING_TAINTS = (TO_BE_DELETED, DELETION_CANDIDATE)
+_PASSING_PREFIX = "node.kubernetes.io/"
+_MADE_UP = "template:"
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as it would be. pods: those of daemons, bound to it; source: where its devices are known from, for people; empty if nobody
+    knows which devices it has, so that none are assumed."""
+
+    node: core_v1.Node
+    slices: tuple[api.ResourceSlice, ...] = ()
+    pods: tuple[core_v1.Pod, ...] = ()
+    source: str = ""
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The drivers that a node of it has to have before it is ready."""
+        return tuple(sorted({slice_.spec.driver for slice_ in self.slices}))
+
+    def named(self, name: str) -> Template:
+        """The same under another name."""
+        node = self.node.metadata.name
+        return Template(
+            node=renamed_node(self.node, name),
+            slices=tuple(renamed_slice(slice_, node, name) for slice_ in self.slices),
+            pods=tuple(_renamed_pod(pod, name) for pod in self.pods),
+            source=self.source,
+        )
+
+
+def like_node(node: core_v1.Node, slices: Iterable[api.ResourceSlice]) -> Template:
+    """A template of a live node: without pods, with the devices that are its own."""
+    own = tuple(slice_ for slice_ in slices if slice_.spec.node_name == node.metadata.name)
+    return Template(node=node, slices=own, source=f"node {node.metadata.name}")
+
+
+def renamed_node(node: core_v1.Node, name: str) -> core_v1.Node:
+    """The node under another name, as if it had just come: nothing is the matter with it."""
+    labels = {**node.metadata.labels, HOSTNAME: name}
+    metadata = replace(node.metadata, name=name, labels=labels, uid=f"{_MADE_UP}{name}")
+    return replace(node, metadata=metadata, spec=replace(node.spec, unschedulable=False, taints=lasting_taints(node)))
+
+
+def lasting_taints(node: core_v1.Node) -> tuple[core_v1.Taint, ...]:
+    """The taints of a node that say what it is, not how it is doing."""
+    return tuple(
+        taint
+        for taint in node.spec.taints
+        if taint.key not in _PASSING_TAINTS and not taint.key.startswith(_PASSING_PREFIX)
+    )
+
+
+def renamed_slice(slice_: api.ResourceSlice, node: str, other: str) -> api.ResourceSlice:
+    """A slice as another node would have it."""
+    pool = slice_.spec.pool.name
+    renamed = pool.replace(node, other) if node and node in pool else f"{pool}-{other}"
+    metadata = replace(slice_.metadata, name=f"{slice_.metadata.name}-{other}", uid=f"{_MADE_UP}{other}")
+    return replace(
+        slice_,
+        metadata=metadata,
+        spec=replace(slice_.spec, node_name=other, pool=replace(slice_.spec.pool, name=renamed)),
+    )
+
+
+def _renamed_pod(pod: core_v1.Pod, node: str) -> core_v1.Pod:
+    metadata = replace(pod.metadata, name=f"{pod.metadata.name}-{node}", uid=f"{_MADE_UP}{pod.metadata.name}-{node}")
+    return replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=node))

@@ -1,0 +1,35 @@
+"""Labels and annotations of KAI-Scheduler, by which its users say what they want and its components talk to each other."""
+
+from __future__ import annotations
+
+SCHEDULER = "kai-scheduler"
+
+# On pods: their group and its part.
+POD_GROUP_NAME = "pod-group-name"
+SUB_GROUP = "kai.scheduler/subgroup-name"
+SKIP_GROUPER = "kai.scheduler/skip-podgrouper"
+
+# On pods and what they belong to.
+QUEUE = "kai.scheduler/queue"
+PROJECT = "project"
+DEFAULT_QUEUE = "default-queue"
+PRIORITY_CLASS = "priorityClassName"
+PREEMPTIBILITY = "kai.scheduler/preemptibility"
+PREEMPTION_DELAY = "kai.scheduler/preemption-delay"
+STALENESS = "kai.scheduler/staleness-grace-period"
+MIN_MEMBER = "kai.scheduler/batch-min-member"
+SEGMENT_SIZE = "kai.scheduler/segment-size"
+TOPOLOGY = "kai.scheduler/topology"
+REQUIRED_LEVEL = "kai.scheduler/topology-required-placement"
+PREFERRED_LEVEL = "kai.scheduler/topology-preferred-placement"
+
+# On groups.
+TOP_OWNER = "kai.scheduler/top-owner-metadata"
+LAST_EVICTION = "kai.scheduler/last-eviction-timestamp"
+LAST_START = "kai.scheduler/last-start-timestamp"
+
+# Parts of a device, on pods.
+GPU_FRACTION = "gpu-fraction"
+GPU_MEMORY = "gpu-memory"
+GPU_DEVICES = "gpu-fraction-num-devices"
+GPU_CONTAINER = "gpu-fraction-container-name"

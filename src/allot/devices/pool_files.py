@@ -1,0 +1,284 @@
+"""Pools of nodes that a simulated cloud has: `allot up --pool`, `allot plan --pools`, as text or as a file.
+
+    a100-80=a2-ultragpu-1g,min=1,max=2,price=5.07
+
+    pools:
+      - name: a100-80
+        machine: a2-ultragpu-1g               # a profile; labels, taints and drivers as in a file of nodes
+        min: 1
+        max: 2
+        price: 5.07                           # per hour; the default is an estimate for many machines
+        spot: true
+        provisioning: {boot: 40s, driver: 20s}
+        stock: 3                              # at all, or in windows: ["10m-25m: 0"]
+        faults: {failing: 0.1, silent: 0, deaf: 0, reclaimsPerHour: 2}
+    cloud: {seed: 1, timeFactor: 20, quota: 8}
+
+What is not known is an error that names the line, and the nearest that is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from allot.core.advice.nearest import did_you_mean
+from allot.core.advice.places import Places
+from allot.core.autoscaling.daemons import with_daemons
+from allot.core.autoscaling.pools import Pool, PriceError, parse_price
+from allot.core.autoscaling.templates import Template
+from allot.core.cel.data.times import SECOND, parse_duration
+from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.core_v1 import Node
+from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
+from allot.devices.catalogue import UnknownProfile
+from allot.devices.node_files import NAME, NodeSet, Taint, hint_for, problem_at, reason_of
+from allot.devices.node_templates import objects_of
+from allot.devices.simulation import Settings, SettingsError
+from allot.process.data_files import read_data_file
+from allot.reading.documents import parse_documents
+from allot.reading.errors import Unreadable
+
+POOLS_MAX = 1000
+SIZE_MAX = 10_000
+_NAME_LENGTH_MAX = 40
+_WINDOW = re.compile(r"([0-9a-z.]+)-([0-9a-z.]+): *([0-9]{1,6})")
+_Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=SIZE_MAX)]
+
+
+class Provisioning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How long a node takes to come, and its devices after that."""
+
+    boot: str = "40s"
+    driver: str = "20s"
+
+    @property
+    def boot_s(self) -> float:
+        """In seconds."""
+        return seconds_of(self.boot)
+
+    @property
+    def driver_s(self) -> float:
+        """In seconds."""
+        return seconds_of(self.driver)
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """What goes wrong with machines: the part that breaks, that never registers, whose drivers never publish."""
+
+    failing: _Part = 0.0
+    silent: _Part = 0.0
+    deaf: _Part = 0.0
+    reclaims_per_hour: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+
+
+class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A pool of a simulated cloud."""
+
+    name: str
+    machine: str
+    min: _Size = 0
+    max: _Size = 10
+    initial: _Size | None = None
+    price: str | float | int | None = None
+    spot: bool = False
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    drivers: Settings = Settings()
+    provisioning: Provisioning = Provisioning()
+    stock: _Size | None = None
+    windows: tuple[str, ...] = ()
+    faults: Faults = Faults()
+
+    def nodes(self, name: str) -> NodeSet:
+        """A node of it."""
+        return NodeSet(profile=self.machine, name=name, labels=self.labels, taints=self.taints, drivers=self.drivers)
+
+    @property
+    def price_millionths(self) -> int:
+        """What a node costs per hour; what the table says, if the pool says nothing."""
+        if self.price is not None:
+            return parse_price(str(self.price))
+        return parse_price(price_table().get(self.machine, "0"))
+
+    def stock_windows(self) -> Iterator[tuple[float, float, int]]:
+        """From, to, how many. ValueError."""
+        for text in self.windows:
+            found = _WINDOW.fullmatch(text)
+            if found is None:
+                raise ValueError(f"window {text!r}: expected two times and a number such as '10m-25m: 0'")
+            yield seconds_of(found[1]), seconds_of(found[2]), int(found[3])
+
+
+class Cloud(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """What holds for all pools."""
+
+    seed: int = 0
+    time_factor: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] = 1.0
+    quota: _Size | None = None
+
+
+class PoolFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Pools, and the cloud that they are in."""
+
+    pools: tuple[PoolSpec, ...] = ()
+    cloud: Cloud = Cloud()
+
+
+@cache
+def price_table() -> Mapping[str, str]:
+    """Estimates by machine."""
+    return read_data_file("allot.devices.profiles", "prices.yaml", dict[str, str])
+
+
+def seconds_of(text: str) -> float:
+    """Of a duration such as 1m30s. ValueError."""
+    found = parse_duration(text)
+    if found is None or found.nanoseconds < 0:
+        raise ValueError(f"{text!r} is not a duration such as 40s or 1m30s")
+    return found.nanoseconds / SECOND
+
+
+def parse_pools(texts: Sequence[str], option: str) -> PoolFile:
+    """What `--pool` asks for, each NAME=MACHINE,min=1,… or a file. Unreadable."""
+    pools: list[PoolSpec] = []
+    cloud = Cloud()
+    for text in texts:
+        if text.endswith((".yaml", ".yml", ".json")) or ("/" in text and "=" not in text):
+            found = read_pool_file(Path(text))
+            pools += found.pools
+            cloud = found.cloud if found.cloud != Cloud() else cloud
+        else:
+            pools.append(_parse(text, option))
+    _check_names(pools, lambda _index, problem: Unreadable(f"{option}: {problem}"))
+    return PoolFile(pools=tuple(pools), cloud=cloud)
+
+
+def _parse(text: str, option: str) -> PoolSpec:
+    head, *rest = text.split(",")
+    name, equals, machine = head.partition("=")
+    if not equals or not name or not machine:
+        raise Unreadable(f"{option} {text}: expected NAME=MACHINE,min=0,max=10,price=5.07 or a file of pools")
+    fields: dict[str, Any] = {"name": name, "machine": machine}
+    numbers = ("min", "max", "initial", "stock")
+    known = (*numbers, "price", "spot", "boot", "driver")
+    for each in rest:
+        key, equals, value = each.partition("=")
+        if key not in known or not (equals or key == "spot"):
+            raise Unreadable(f"{option} {text}: {each!r} is not known here", did_you_mean(key, known))
+        if key in numbers:
+            if not (value.isascii() and value.isdigit()):
+                raise Unreadable(f"{option} {text}: {key}: {value!r} is not a number of nodes")
+            fields[key] = int(value)
+        elif key in ("boot", "driver"):
+            fields.setdefault("provisioning", {})[key] = value
+        else:
+            fields[key] = value != "false" if key == "spot" else value
+    try:
+        found = msgspec.convert(fields, PoolSpec)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"{option} {text}: {reason_of(str(error))[1]}") from None
+    for _field, problem, hint in _problems(found):
+        raise Unreadable(f"{option} {text}: {problem}", hint)
+    return found
+
+
+def read_pool_file(path: Path) -> PoolFile:
+    """The pools of a file; Unreadable names the line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"pool file {path}: {(error.strerror or str(error)).lower()}") from None
+    documents = parse_documents(data, str(path), places=True)
+    if len(documents) != 1 or not isinstance(documents[0].value, dict):
+        raise Unreadable(f"{path}: expected one document with a list `pools`", "see `allot up --help`")
+    value, places = documents[0].value, documents[0].places
+    try:
+        found = msgspec.convert(value, PoolFile)
+    except msgspec.ValidationError as error:
+        field, text = reason_of(str(error))
+        raise problem_at(str(path), places, field, text) from None
+    for index, pool in enumerate(found.pools):
+        for field, problem, hint in _problems(pool):
+            raise problem_at(str(path), places, ("pools", index, *field), problem, hint)
+    _check_names(found.pools, lambda index, text: _named_twice(path, places, index, text))
+    return found
+
+
+def _named_twice(path: Path, places: Places, index: int, text: str) -> Unreadable:
+    return problem_at(str(path), places, ("pools", index, "name"), text)
+
+
+def _check_names(pools: Sequence[PoolSpec], problem: Any) -> None:
+    names: set[str] = set()
+    for index, pool in enumerate(pools):
+        if pool.name in names:
+            raise problem(index, f"two pools are called {pool.name!r}")
+        names.add(pool.name)
+    if len(pools) > POOLS_MAX:
+        raise problem(0, f"{len(pools)} pools, expected at most {POOLS_MAX}")
+
+
+def _problems(pool: PoolSpec) -> Iterator[tuple[tuple[str, ...], str, str | None]]:
+    """Where, what, and what could be done about it."""
+    if len(pool.name) > _NAME_LENGTH_MAX or not NAME.fullmatch(pool.name):
+        text = f"pool name {pool.name!r}: expected at most {_NAME_LENGTH_MAX} lower-case letters, digits, '-' and '.'"
+        yield ("name",), text, None
+    if pool.min > pool.max:
+        yield ("min",), f"min {pool.min} is above max {pool.max}", f"max={pool.min} or more, or min={pool.max} or less"
+    if pool.initial is not None and not pool.min <= pool.initial <= pool.max:
+        nearest = min(max(pool.initial, pool.min), pool.max)
+        yield (
+            ("initial",),
+            f"initial {pool.initial} is not between min {pool.min} and max {pool.max}",
+            f"initial={nearest}",
+        )
+    try:
+        _ = pool.price_millionths
+    except PriceError as error:
+        yield ("price",), str(error), None
+    for name in ("boot", "driver"):
+        try:
+            seconds_of(getattr(pool.provisioning, name))
+        except ValueError as error:
+            yield ("provisioning", name), f"{name}: {error}", None
+    try:
+        list(pool.stock_windows())
+    except ValueError as error:
+        yield ("windows",), str(error), None
+    try:
+        pool.nodes("x").resolved()
+    except UnknownProfile as error:
+        yield ("machine",), f"machine {pool.machine!r}: there is no such machine shape", hint_for(error)
+    except SettingsError as error:
+        yield ("drivers", *error.field), str(error), None
+
+
+# --- for the autoscaler ---
+
+
+def template_of(pool: PoolSpec) -> tuple[Template, tuple[DeviceClass, ...]]:
+    """What a node of a pool is, and the classes that come with its drivers."""
+    found = list(objects_of(pool.nodes(f"{pool.name}-template")))
+    (node,) = (each for each in found if isinstance(each, Node))
+    slices = tuple(each for each in found if isinstance(each, ResourceSlice))
+    classes = tuple(each for each in found if isinstance(each, DeviceClass))
+    return Template(node=node, slices=slices, source=f"profile {pool.machine}"), classes
+
+
+def as_pool(pool: PoolSpec, size: int = 0, daemons: Sequence[DaemonSet] = ()) -> Pool:
+    """A pool as decisions see it. daemons: those of the cluster."""
+    return Pool(
+        name=pool.name,
+        template=with_daemons(template_of(pool)[0], daemons),
+        size=size,
+        min_size=pool.min,
+        max_size=pool.max,
+        price=pool.price_millionths,
+    )

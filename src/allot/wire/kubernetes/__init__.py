@@ -1,0 +1,12 @@
+"""Request bodies in Kubernetes' protobuf format, read into the JSON values that they stand for.
+
+Typed clients of client-go since 1.32, kubectl among them, and Kubernetes' components send protobuf unless told otherwise, and
+take JSON for an answer. Nothing is written in this format.
+"""
+
+from __future__ import annotations
+
+from allot.wire.kubernetes.envelope import MAGIC, NotReadable, read
+from allot.wire.kubernetes.wire import Malformed
+
+__all__ = ["MAGIC", "Malformed", "NotReadable", "read"]

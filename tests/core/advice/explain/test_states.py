@@ -1,0 +1,247 @@
+"""Pods that have a node and do not run as wanted, workloads whose pods are refused, and queues: what was reported is quoted, and the
+first advice is what to do about it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import pytest
+
+from allot.core.advice.explain.answer import Explainer
+from allot.core.advice.explain.report import Explanation
+from allot.core.advice.snapshot import Snapshot, read_object
+from allot.core.lifecycle.times import seconds_of
+from explain_corpus.objects import JSON, event, node, pod, thing, uid_of
+
+NOW = "2026-09-14T09:00:00Z"
+KUEUE = "kueue.x-k8s.io/v1beta1"
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+
+
+class Asked(NamedTuple):
+    """A cluster, what is asked about, and regular expressions for the first line and the first advice."""
+
+    target: str
+    objects: tuple[JSON, ...]
+    cause: str
+    advice: str = ""
+
+
+def bound(name: str = "app", *, ready: bool = False, phase: str = "Running", **status: Any) -> JSON:
+    """A pod on node n1."""
+    conditions = [{"type": "Ready", "status": str(ready), "message": "containers with unready status: [main]"}]
+    running = [{"name": "main", "ready": ready, "restartCount": 0, "state": {"running": {}}}]
+    found = {"phase": phase, "conditions": conditions, "containerStatuses": running} | status
+    made = pod(name, on="n1", labels={"app": name}, status=found)
+    made["spec"]["containers"][0]["ports"] = [{"containerPort": 8000, "name": "http"}]
+    return made
+
+
+def crashing(code: int, message: str = "", reason: str = "Error") -> JSON:
+    """A pod whose container ends again and again."""
+    last = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    state = {"waiting": {"reason": "CrashLoopBackOff"}}
+    container = {"name": "main", "ready": False, "restartCount": 6, "state": state, "lastState": last}
+    return bound(containerStatuses=[container])
+
+
+def probed(message: str, made: JSON | None = None) -> tuple[JSON, ...]:
+    """A pod and what its kubelet says of a probe."""
+    made = made or bound()
+    return (made, event(made, "Unhealthy", message))
+
+
+def reported(reason: str, message: str) -> tuple[JSON, ...]:
+    """A pod that does not start, and why."""
+    made = bound(phase="Pending", containerStatuses=[])
+    return (made, event(made, reason, message))
+
+
+def template() -> JSON:
+    """What workloads here make."""
+    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "x:1"}]}}
+
+
+def refused(message: str) -> tuple[JSON, ...]:
+    """A ReplicaSet whose pods the API server does not take."""
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template()}
+    status = {"observedGeneration": 1, "conditions": [failure]}
+    return (thing("apps/v1", "ReplicaSet", "web", "default", metadata={"generation": 1}, spec=spec, status=status),)
+
+
+def queued(queue: JSON, **requests: str) -> tuple[JSON, ...]:
+    """A Job that Kueue has suspended, in LocalQueue team of ClusterQueue cq."""
+    made = template()
+    made["spec"]["containers"][0]["resources"] = {"requests": requests}
+    metadata = {"labels": {QUEUE_NAME: "team"}}
+    spec = {"suspend": True, "template": made}
+    job = thing("batch/v1", "Job", "sft", "default", metadata=metadata, spec=spec)
+    local = thing(KUEUE, "LocalQueue", "team", "default", spec={"clusterQueue": "cq"})
+    return (job, local, thing(KUEUE, "ClusterQueue", "cq", spec=queue))
+
+
+def leaving(**metadata: Any) -> JSON:
+    """A pod that has been deleted."""
+    made = bound(ready=True)
+    made["metadata"] |= {"deletionTimestamp": "2026-09-14T08:20:00Z"} | metadata
+    return made
+
+
+def volume(phase: str, size: str, **spec: Any) -> tuple[JSON, ...]:
+    """A volume claim for 5Gi, and a volume of its class."""
+    wanted = {"accessModes": ["ReadWriteOnce"], "storageClassName": "manual"}
+    claim = wanted | {"resources": {"requests": {"storage": "5Gi"}}}
+    has = wanted | {"capacity": {"storage": size}, "hostPath": {"path": "/d"}} | spec
+    kind = "StorageClass"
+    return (
+        thing("v1", "PersistentVolumeClaim", "data", "default", spec=claim, status={"phase": "Pending"}),
+        thing("v1", "PersistentVolume", "pv-1", spec=has, status={"phase": phase}),
+        thing("storage.k8s.io/v1", kind, "manual", provisioner="kubernetes.io/no-provisioner"),
+    )
+
+
+QUOTA = {"coveredResources": ["cpu"], "flavors": [{"name": "d", "resources": [{"name": "cpu", "nominalQuota": 10}]}]}
+REFUSED_PORT = (
+    'Readiness probe failed: Get "http://10.0.0.3:8080/": dial tcp 10.0.0.3:8080: connect: connection refused'
+)
+TIMEOUT = 'Liveness probe failed: Get "http://10.0.0.3:8080/": context deadline exceeded'
+SANDBOX = 'failed to setup network for sandbox: plugin type="calico" failed (add): no such file or directory'
+ASKED = {
+    "probe of another port": Asked(
+        "pod/app",
+        probed(REFUSED_PORT),
+        r"asks port 8080, where nothing listens.*declares port 8000 \(http\)",
+        "to 8000",
+    ),
+    "probe of a path": Asked(
+        "pod/app",
+        probed('Readiness probe failed: Get "http://10.0.0.3:8000/healthy": HTTP probe failed with statuscode: 404'),
+        "readiness probe fails.*404",
+        "instead of /healthy",
+    ),
+    "probe that kills": Asked(
+        "pod/app", probed(TIMEOUT, crashing(137)), "crashes.*its liveness probe fails", "raise timeoutSeconds"
+    ),
+    "not ready without a word": Asked("pod/app", (bound(),), "not ready: container main is not ready$", "kubectl logs"),
+    "command that is not there": Asked(
+        "pod/app", (crashing(127),), "its command is not in the image", "correct the command"
+    ),
+    "other architecture": Asked(
+        "pod/app", (crashing(1, "exec /a: exec format error"),), "another CPU architecture", "use an image"
+    ),
+    "killed without a limit": Asked(
+        "pod/app", (crashing(137, "", "OOMKilled"),), "OOMKilled", "a memory request and limit"
+    ),
+    "a container that has ended": Asked(
+        "pod/app",
+        (bound(containerStatuses=[{"name": "main", "state": {"terminated": {"exitCode": 2, "message": "bad flag"}}}]),),
+        r"container main has ended on node n1 \(exit code 2: bad flag\)",
+        "kubectl logs",
+    ),
+    "network": Asked(
+        "pod/app", reported("FailedCreatePodSandBox", SANDBOX), "failed to setup network", "plugin calico"
+    ),
+    "config map": Asked(
+        "pod/app", reported("FailedMount", 'configmap "c" not found'), "not found", "create ConfigMap default/c"
+    ),
+    "image on its way": Asked(
+        "pod/app", reported("Pulling", 'Pulling image "x:1"'), "is starting on node n1: its image x:1"
+    ),
+    "finalizer": Asked(
+        "pod/app", (leaving(finalizers=["a.b/c"]),), "terminating since.*kept by finalizer a.b/c", "see to"
+    ),
+    "grace period": Asked("pod/app", (leaving(deletionGracePeriodSeconds=30),), r"terminating.*\(grace period 30s\)"),
+    "evicted": Asked(
+        "pod/app",
+        (
+            bound(
+                phase="Failed", reason="Evicted", message="The node was low on resource: ephemeral-storage. Threshold"
+            ),
+        ),
+        "Evicted.*ephemeral-storage",
+        "ask for ephemeral-storage",
+    ),
+    "service account": Asked(
+        "rs/web", refused('serviceaccount "bot" not found'), '"bot" not found', "create ServiceAccount default/bot"
+    ),
+    "pod security": Asked(
+        "rs/web", refused('violates PodSecurity "restricted:latest"'), "PodSecurity", "set what it asks"
+    ),
+    "webhook": Asked(
+        "rs/web",
+        refused('failed calling webhook "a.io": Post "https://istiod.mesh.svc:443/inject": no endpoints'),
+        "failed calling webhook",
+        "make Service mesh/istiod answer",
+    ),
+    "limit range": Asked("rs/web", refused("maximum cpu usage per Container is 2"), "maximum cpu", "LimitRange"),
+    "queue stopped": Asked(
+        "job/sft",
+        queued({"stopPolicy": "Hold"}),
+        r"ClusterQueue cq is stopped \(stopPolicy: Hold\)",
+        "stopPolicy: None",
+    ),
+    "queue too small": Asked(
+        "job/sft",
+        queued({"resourceGroups": [QUOTA]}, cpu="16"),
+        "16 cpu, and ClusterQueue cq may admit 10",
+        "at most 10 cpu",
+    ),
+    "queue without the resource": Asked(
+        "job/sft", queued({"resourceGroups": [QUOTA]}, memory="1Gi"), "no quota for memory", "nominalQuota for memory"
+    ),
+    "volume of a claim that is gone": Asked(
+        "pvc/data",
+        volume("Released", "5Gi", claimRef={"name": "old", "namespace": "default", "uid": "x"}),
+        "was released by claim default/old",
+        "remove spec.claimRef of PersistentVolume pv-1",
+    ),
+    "volume too small": Asked("pvc/data", volume("Available", "1Gi"), "has 1Gi, and 5Gi is asked for", "at most 1Gi"),
+}
+
+
+def answer(asked: Asked) -> Explanation:
+    """What is said of it."""
+    objects = (read_object(each) for each in (node("n1"), *asked.objects))
+    explainer = Explainer(Snapshot(tuple(objects), seconds_of(NOW)))
+    kind, _, name = asked.target.partition("/")
+    return explainer.pod("default", name) if kind == "pod" else explainer.workload(kind, "default", name)
+
+
+@pytest.mark.parametrize("asked", [pytest.param(asked, id=name) for name, asked in ASKED.items()])
+def test_what_was_reported_is_quoted_and_what_to_do_about_it_comes_first(asked: Asked) -> None:
+    found = answer(asked)
+    assert re.search(asked.cause, found.cause), found.cause
+    first = found.changes[0].text if found.changes else ""
+    assert re.search(asked.advice, first), first
+    assert bool(first) == bool(asked.advice), first
+
+
+def test_a_volume_that_another_node_has_is_told_with_its_pod() -> None:
+    mount = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+    old, new = (pod(name, on=where, volumes=mount) for name, where in (("old", "n1"), ("new", "n2")))
+    new["status"] = {"phase": "Pending"}
+    claim = {"accessModes": ["ReadWriteOnce"], "volumeName": "pv-1"}
+    said = event(new, "FailedAttachVolume", 'Multi-Attach error for volume "pv-1" Volume is already used by pod(s) old')
+    objects = (node("n2"), old, new, thing("v1", "PersistentVolumeClaim", "data", "default", spec=claim), said)
+    found = answer(Asked("pod/new", objects, ""))
+    assert (
+        "volume pv-1 of PersistentVolumeClaim data (ReadWriteOnce) is still attached to node n1 for pod old"
+        in found.cause
+    )
+    assert found.changes[0].text == "delete pod old, or wait until it ends"
+
+
+def test_changes_to_a_pod_of_a_workload_are_changes_to_the_workload() -> None:
+    waiting = pod("web-1", requests={"cpu": "40"})
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "uid": uid_of("ReplicaSet", "default", "web"),
+    }
+    waiting["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    found = answer(Asked("pod/web-1", (waiting,), ""))
+    assert found.changes[0].text == "ask for at most 32 cpu in ReplicaSet web"
