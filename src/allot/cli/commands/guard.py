@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,8 @@ from allot.yaml_values.writer import yaml_text
 _LEASE = "allot-guard"
 # Kubernetes' bounds of timeoutSeconds.
 _TIMEOUT_S_MAX = 30
+# API servers need a moment to hear of the next certificate.
+_VALIDITY_S_MIN = 5.0
 
 
 @click.command()
@@ -134,8 +137,8 @@ def guard(prints: bool, validity: float, client_ca_file: Path | None, **argument
         bind_address=arguments["webhook_bind_address"],
         port=arguments["webhook_port"],
         write_timeout_s=_write_timeout(arguments["write_timeout"], webhook.timeout_s),
-        certificate_validity_s=validity,
-        client_ca=_read(client_ca_file) if client_ca_file is not None else b"",
+        certificate_validity_s=_validity(validity),
+        client_ca=_read_certificates(client_ca_file) if client_ca_file is not None else b"",
     )
     made = Guard(guard_options, options.gates)
     run_component("guard", options, partial(_work, made, guard_options), made.readiness)
@@ -182,11 +185,23 @@ def _write_timeout(seconds: float, webhook_timeout_s: int) -> float:
     return seconds
 
 
-def _read(path: Path) -> bytes:
+def _validity(seconds: float) -> float:
+    if seconds < _VALIDITY_S_MIN:
+        raise click.UsageError(
+            f"--serving-certificate-validity: expected at least {_VALIDITY_S_MIN:g}s, got {seconds:g}s."
+        )
+    return seconds
+
+
+def _read_certificates(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        found = path.read_bytes()
+        ssl.create_default_context(cadata=found.decode())
+    except (ssl.SSLError, UnicodeDecodeError, ValueError):
+        raise Unreadable(f"{path}: expected certificates as PEM") from None
     except OSError as error:
         raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    return found
 
 
 async def _work(made: Guard, options: GuardOptions, component: Component) -> None:
