@@ -34,10 +34,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 CLASS, NAMESPACE = "guarded-gpu", "guarded"
 CLAIMS = f"{RESOURCE}/namespaces/{NAMESPACE}/resourceclaims"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/allot-guard"
-# Failovers within seconds.
-SHORT = (
-    *("--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"),
-    *("--webhook-timeout=1s", "--write-timeout=1s"),
+# Failovers within seconds, but not because the machine is busy.
+FAILOVER = (
+    *("--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms"),
+    "--write-timeout=5s",
 )
 
 
@@ -72,7 +72,7 @@ class Cluster:
     def guard(self, name: str, *options: str) -> Iterator[Component]:
         folder = self.folder / name
         folder.mkdir()
-        common = ["--kubeconfig", str(self.kubeconfig), "--port=-1", "--webhook-port=0", "--install", *SHORT]
+        common = ["--kubeconfig", str(self.kubeconfig), "--port=-1", "--webhook-port=0", "--install"]
         arguments = ["-m", "allot", "guard", *common, *options]
         with Component(Path(sys.executable), arguments, folder) as running:
             yield running
@@ -142,9 +142,9 @@ def test_our_server_asks_the_guard_too(tmp_path: Path) -> None:
 
 def test_of_two_processes_one_decides_and_the_other_takes_over_what_it_admitted(kube: Cluster) -> None:
     held, late = kube.claim("held"), kube.claim("late")
-    with kube.guard("leader") as leader:
+    with kube.guard("leader", *FAILOVER) as leader:
         kube.await_guard(leader)
-        with kube.guard("standby") as standby:
+        with kube.guard("standby", *FAILOVER) as standby:
             standby.wait_for("it stands by", lambda: "held by" in standby.log() or None)
             assert kube.allocate(held, "gpu-1")[0] == 200
             os.kill(leader.pid, signal.SIGTERM)
@@ -162,9 +162,9 @@ def test_with_its_leader_killed_under_load_no_write_passes_unguarded(kube: Clust
     ]
     answers: Counter[int] = Counter()
     killed, answered_after = threading.Event(), threading.Event()
-    with kube.guard("first") as first:
+    with kube.guard("first", *FAILOVER) as first:
         kube.await_guard(first)
-        with kube.guard("second") as second:
+        with kube.guard("second", *FAILOVER) as second:
             second.wait_for("it stands by", lambda: "held by" in second.log() or None)
 
             def load(own: list[tuple[dict[str, Any], str]]) -> None:
@@ -198,7 +198,7 @@ def test_with_its_leader_killed_under_load_no_write_passes_unguarded(kube: Clust
 
 def test_certificates_are_replaced_while_it_runs(kube: Cluster) -> None:
     claim, other = kube.claim("before"), kube.claim("after")
-    with kube.guard("rotating", "--serving-certificate-validity=6s") as guard:
+    with kube.guard("rotating", "--serving-certificate-validity=9s") as guard:
         kube.await_guard(guard)
         bundle = kube.caller.get(CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
         assert kube.allocate(claim, "gpu-2")[0] == 200
@@ -254,7 +254,7 @@ def test_beside_kube_scheduler_no_device_is_in_two_claims(is_guarded: bool, tmp_
         kubeconfig = stack.enter_context(kube_apiserver(tmp_path, NO_ACCOUNTS))
         if is_guarded:
             made = Cluster(kubeconfig, tmp_path)
-            made.await_guard(stack.enter_context(made.guard("guard", "--write-timeout=30s")))
+            made.await_guard(stack.enter_context(made.guard("guard")))
         found = contest(kubeconfig, tmp_path, CONTEST_PODS or 12, is_guarded=is_guarded)
     sys.stdout.write(f"{found}\n")
     assert not is_guarded or found.episodes == []

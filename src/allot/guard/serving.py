@@ -15,10 +15,9 @@ from pathlib import Path
 from allot.http1.connections import BodyTooLarge, Connection, Limits
 from allot.http1.heads import Head, HttpError
 from allot.http1.listener import Listener
-from allot.http1.requests import TEXT
+from allot.http1.requests import TEXT, answering
 from allot.http1.self_signed import SelfSigned, self_signed
 from allot.process.clock import Clock
-from allot.process.supervise import answer_or_none
 
 PATH = "/validate"
 # Twice what an API server takes as a request, which contains the object before and after.
@@ -84,15 +83,11 @@ async def serving_reviews(
 ) -> AsyncIterator[int]:
     """Serve until the block ends; the port. OSError if it cannot be had."""
 
-    async def handle(connection: Connection, head: Head) -> None:
-        what = f"{head.method} {head.path}"
-        if await answer_or_none(what, lambda: _answer(connection, head, review)) is None:
-            if connection.answered:
-                connection.abort()
-            else:
-                await connection.answer(500, {"Content-Type": TEXT}, b"the review could not be handled")
+    async def answer(connection: Connection, head: Head) -> bool:
+        return await _answer(connection, head, review)
 
-    async with Listener(handle, clock, Limits(connections=_CONNECTIONS_MAX)).listening(host, port, context) as bound:
+    limits = Limits(connections=_CONNECTIONS_MAX)
+    async with Listener(answering(answer), clock, limits).listening(host, port, context) as bound:
         yield bound
 
 
