@@ -17,7 +17,7 @@ from cli.command import Result, allot
 from cli.manifest_texts import claim, device, device_class, node, resource_slice, text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-OBJECTS = [manifest.value for manifest in read_manifests([str(EXAMPLES)])]
+OBJECTS = [manifest.value for manifest in read_manifests([str(EXAMPLES / "cluster"), str(EXAMPLES / "claims")])]
 COMMANDS = (
     ("validate", "-"),
     ("validate", "-", "-o", "json", "--strict", "--feature-gates", "default"),

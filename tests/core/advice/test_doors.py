@@ -8,8 +8,8 @@ from pathlib import Path
 import allot.core.advice
 
 IMPORT = re.compile(r"^from (allot\.core\.scheduling[.\w]*) import", re.MULTILINE)
-# The package, single filters for those who say what is wrong with a node, and what queues say of themselves.
-DOORS = {"allot.core.scheduling", "allot.core.scheduling.plugins", "allot.core.scheduling.queues"}
+# The package, and single filters for those who say what is wrong with a node.
+DOORS = {"allot.core.scheduling", "allot.core.scheduling.plugins"}
 
 
 def test_advice_imports_scheduling_through_its_package() -> None:
