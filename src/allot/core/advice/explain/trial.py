@@ -10,7 +10,7 @@ from allot.core.advice.explain.aftermath import settle
 from allot.core.advice.outlook import TRIALS_OF_A_CHANGE, Prospect, by_pod, outlooks
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
-from allot.core.model import core_v1
+from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import (
@@ -67,9 +67,23 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.placements[0].node
 
 
-def known_schedulers(what_if: WhatIfCluster) -> set[str]:
-    """Schedulers that certainly run: the usual one, and those that have placed a pod."""
-    return {DEFAULT_SCHEDULER} | {info.pod.spec.scheduler_name for info in what_if.cluster.pods.values()}
+def schedulers_that_placed(what_if: WhatIfCluster) -> set[str]:
+    """Schedulers of pods that have a node."""
+    return {info.pod.spec.scheduler_name for info in what_if.cluster.pods.values()}
+
+
+def is_seen(what_if: WhatIfCluster, scheduler: str) -> bool:
+    """Whether a scheduler certainly runs: the usual one, and one that has placed a pod, written an event or refused a pod."""
+    if scheduler == DEFAULT_SCHEDULER or scheduler in schedulers_that_placed(what_if):
+        return True
+    return any(event.reporting_component == scheduler for event in what_if.all(observed_v1.Event)) or any(
+        pod.spec.scheduler_name == scheduler and _was_refused(pod) for pod in what_if.all(core_v1.Pod)
+    )
+
+
+def _was_refused(pod: core_v1.Pod) -> bool:
+    """Whether its scheduler said so. That it is gated is said by the API server."""
+    return any(each.type == "PodScheduled" and each.reason == "Unschedulable" for each in pod.status.conditions)
 
 
 def unready(what_if: WhatIfCluster, pod: core_v1.Pod) -> api.ResourceClaim | None:
@@ -88,10 +102,9 @@ def try_out(what_if: WhatIfCluster, subject: Subject, among: Collection[str] | N
     asked = what_if.machine.ask(subject.key, what_if.now, among)
     if asked is None:
         return TrialResult(schedulable=False)
-    known = known_schedulers(what_if)
-    for pod in asked.unit.pods:
-        if pod.spec.scheduler_name not in known:
-            text = f"no scheduler is called {pod.spec.scheduler_name}"
+    for name in sorted({pod.spec.scheduler_name for pod in asked.unit.pods}):
+        if not is_seen(what_if, name):
+            text = f"no scheduler is called {name}"
             status = Status(verdict=Verdict.UNRESOLVABLE, plugin="", reasons=(text,))
             return TrialResult(schedulable=False, failure=Failure(status=status, early=True))
     if asked.closed is not None:

@@ -11,7 +11,7 @@ from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_o
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.trial import known_schedulers
+from allot.core.advice.explain.trial import DEFAULT_SCHEDULER, is_seen, schedulers_that_placed
 from allot.core.advice.explain.wording import joined, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
@@ -40,6 +40,9 @@ _QUEUE_MANAGERS = {
     "yunikorn.apache.org/": "YuniKorn",
     "codeflare.dev/": "AppWrapper",
 }
+# Events that only schedulers write; and how alike a misspelt scheduler's name is: "my-scheduler" is not "default-scheduler".
+_SCHEDULERS_REASONS = ("Scheduled", "FailedScheduling", "Unschedulable", "Preempted")
+_SAME_SCHEDULER_MIN = 0.85
 
 
 def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -48,8 +51,8 @@ def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | N
     metadata, spec = pod.metadata, pod.spec
     if metadata.deletion_timestamp is not None:
         return _being_deleted(pod)
-    if spec.scheduler_name not in known_schedulers(what_if) and not _has_events_of(what_if, spec.scheduler_name):
-        return _no_scheduler(pod)
+    if not is_seen(what_if, spec.scheduler_name):
+        return _no_scheduler(what_if, pod)
     closed = _closed(what_if, pod)
     if closed is None:
         return None
@@ -107,29 +110,37 @@ def _in_queue(what_if: WhatIfCluster, pod: core_v1.Pod, manager: str, gates: str
     return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, advice=(held.advice,))
 
 
-def _has_events_of(what_if: WhatIfCluster, scheduler: str) -> bool:
-    return any(event.reporting_component == scheduler for event in what_if.all(observed_v1.Event))
+def _schedulers(what_if: WhatIfCluster) -> list[str]:
+    """Schedulers that have done something, and the usual one."""
+    reported = {
+        event.reporting_component for event in what_if.all(observed_v1.Event) if event.reason in _SCHEDULERS_REASONS
+    }
+    return sorted((reported | schedulers_that_placed(what_if) | {DEFAULT_SCHEDULER}) - {""})
 
 
-def _no_scheduler(pod: core_v1.Pod) -> Diagnosis:
+def _no_scheduler(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     name = pod.spec.scheduler_name
+    meant = nearest(name, _schedulers(what_if), likeness_min=_SAME_SCHEDULER_MIN)
+    names = dict.fromkeys((meant or DEFAULT_SCHEDULER, DEFAULT_SCHEDULER))
+    hint = f' (did you mean "{meant}"?)' if meant is not None else ""
     text = (
         f'its spec.schedulerName is "{name}", and no scheduler of that name is seen in this cluster: it has placed no pod and '
-        "written no event"
-    )
-    change = patch_of(
-        "Pod",
-        pod.metadata.name,
-        {"op": "add", "path": "/spec/schedulerName", "value": "default-scheduler"},
-        namespace=pod.metadata.namespace,
-        recreate=True,
+        f"written no event{hint}"
     )
     return Diagnosis(
         reason=Reason.NO_SUCH_SCHEDULER,
         text=text,
-        candidates=(Candidate(rank=Rank.FIX, text="set spec.schedulerName to default-scheduler", patches=(change,)),),
+        candidates=tuple(
+            _other_scheduler(pod, each, rank) for each, rank in zip(names, (Rank.FIX, Rank.RELAX), strict=False)
+        ),
         advice=(f"start scheduler {name}",),
     )
+
+
+def _other_scheduler(pod: core_v1.Pod, name: str, rank: int) -> Candidate:
+    operation = {"op": "add", "path": "/spec/schedulerName", "value": name}
+    change = patch_of("Pod", pod.metadata.name, operation, namespace=pod.metadata.namespace, recreate=True)
+    return Candidate(rank=rank, text=f"set spec.schedulerName to {name}", patches=(change,))
 
 
 # --- groups ---
