@@ -281,12 +281,14 @@ def _freed_quota(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[Candidate
 
 def _admin_access(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaimTemplate) -> Diagnosis:
     namespace = pod.metadata.namespace
+    found = what_if.get(core_v1.Namespace, namespace)
+    value = found.metadata.labels.get(api.ADMIN_ACCESS_LABEL) if found is not None else None
+    has = "has no such label" if value is None else f'has it with the value "{value}"'
     text = (
         f"ResourceClaimTemplate {namespace}/{template.metadata.name} asks for adminAccess, which is only allowed in namespaces "
-        f'with the label {api.ADMIN_ACCESS_LABEL}: "true", and namespace {namespace} has no such label'
+        f'with the label {api.ADMIN_ACCESS_LABEL}: "true", and namespace {namespace} {has}'
     )
     candidates = []
-    found = what_if.get(core_v1.Namespace, namespace)
     if found is not None:
         labels = {**found.metadata.labels, api.ADMIN_ACCESS_LABEL: "true"}
         patch = patch_of("Namespace", namespace, {"op": "add", "path": "/metadata/labels", "value": labels})
