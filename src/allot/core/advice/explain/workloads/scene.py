@@ -26,6 +26,7 @@ _NO_ACCOUNT = re.compile(r'serviceaccount "(?P<name>[^"]+)" not found')
 _WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]+)"')
 _WEBHOOK_SERVICE = re.compile(r"https://(?P<name>[\w-]+)\.(?P<namespace>[\w-]+)\.svc")
 _LIMIT_RANGE = re.compile(r"(?:maximum|minimum) \S+ usage per|limit to request ratio")
+_MUST_SPECIFY = re.compile(r"failed quota: \S+: must specify (?P<what>.+? for: .+)")
 _PLURALS = (("is ", "are "), ("waits ", "wait "), ("runs ", "run "), ("has ", "have "))
 
 
@@ -270,12 +271,28 @@ def _creation_advice(kind: str, object_: HasMetadata, said: str) -> tuple[str, .
             f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
         )
         return (f"{answers}: webhook {hook['name']} has to approve of every pod",)
+    unset = _MUST_SPECIFY.search(said)
+    if unset is not None:
+        return (
+            f"set {_unset(unset['what'])} in {template}",
+            f"give namespace {metadata.namespace} a LimitRange with defaults for what is not set",
+        )
     if _LIMIT_RANGE.search(said):
         return (
             f"ask for what the LimitRange of namespace {metadata.namespace} allows, in {template}",
             "change the LimitRange",
         )
     return ()
+
+
+def _unset(what: str) -> str:
+    """`limits.cpu for: a,b; limits.memory for: a`, as the API server says it, by container."""
+    fields: dict[str, list[str]] = {}
+    for part in what.split(";"):
+        field, _, containers = part.partition(" for: ")
+        for container in containers.split(","):
+            fields.setdefault(container.strip(), []).append(f"resources.{field.strip()}")
+    return joined([f"{joined(each)} of container {name}" if name else joined(each) for name, each in fields.items()])
 
 
 def _over_quota(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: Mapping[str, str]) -> Explanation:
