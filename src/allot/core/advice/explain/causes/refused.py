@@ -13,7 +13,6 @@ from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed
-from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -117,7 +116,7 @@ def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str)
             owner = f" of claim {namespace}/{claimed}"
             candidates += selectors.missing_class(what_if, pod, claim, request, name)
     known = sorted(class_.metadata.name for class_ in what_if.all(api.DeviceClass))
-    meant = nearest(name, known)
+    meant = selectors.similar_class(what_if, name)
     hint = f" (there {'is' if len(known) == 1 else 'are'} {listed(known)})" if known else " (there are none)"
     hint = f' (did you mean "{meant}"?)' if meant is not None else hint
     text = f'DeviceClass {name}, which request "{request}"{owner} asks for, does not exist{hint}'

@@ -23,6 +23,8 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _OTHERS_MAX = 4
+# Of a name that is a part of a vendor's domain: gpu.example.com.
+_LABELS_MIN = 3
 
 
 def own_selector(place: ClaimPlace, wanted: Wanted, index: int, found: Iterable[Rewrite]) -> Iterator[Candidate]:
@@ -68,13 +70,24 @@ def class_selector(class_: api.DeviceClass, index: int, found: Iterable[Rewrite]
 def other_class(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
     """A class with a similar name for a request."""
     place = place_of_claim(what_if, pod, wanted.claim)
-    meant = _similar_class(what_if, wanted.class_name)
+    meant = similar_class(what_if, wanted.class_name)
     if place is not None and meant is not None:
         yield _with_class(place, wanted.claim.spec, wanted.leaf.full_name, meant, Rank.FIX)
 
 
-def _similar_class(what_if: WhatIfCluster, wrong: str) -> str | None:
-    return nearest(wrong, [name for name in _class_names(what_if) if name != wrong])
+def similar_class(what_if: WhatIfCluster, wrong: str) -> str | None:
+    """The class that was perhaps meant by the name of another."""
+    return nearest(wrong, [name for name in _class_names(what_if) if name != wrong and not _of_others(wrong, name)])
+
+
+def _of_others(wrong: str, name: str) -> bool:
+    """Whether two names of domains differ in whole labels that are not alike, as gpu.intel.com and gpu.nvidia.com do: another
+    vendor's class is no misspelling."""
+    ours, theirs = wrong.split("."), name.split(".")
+    if len(ours) != len(theirs) or len(ours) < _LABELS_MIN:
+        return False
+    pairs = [(our, their) for our, their in zip(ours, theirs, strict=True) if our != their]
+    return any(nearest(our, [their]) is None for our, their in pairs)
 
 
 def _class_names(what_if: WhatIfCluster) -> list[str]:
@@ -91,13 +104,14 @@ def missing_class(
 ) -> Iterator[Candidate]:
     """For a class that does not exist: another one, or make it."""
     place = place_of_claim(what_if, pod, claim)
-    meant = _similar_class(what_if, name)
+    meant = similar_class(what_if, name)
     # A class with the name of a driver is that driver's, and comes with it.
     of_a_driver = "." in name
     if place is not None:
         for other in _class_names(what_if)[:_OTHERS_MAX]:
             if other == meant or not of_a_driver:
                 yield _with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
+        yield from _without_alternative(place, claim.spec, request)
     drivers = sorted({slice_.spec.driver for slice_ in what_if.all(api.ResourceSlice)})
     similar = nearest(name, drivers, likeness_min=DRIVER_LIKENESS_MIN) if of_a_driver else nearest(name, drivers)
     others = [] if of_a_driver else drivers
@@ -109,6 +123,16 @@ def missing_class(
             patches=(Patch(action="create", object=_class_object(name, expression)),),
             expression=expression,
         )
+
+
+def _without_alternative(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str) -> Iterator[Candidate]:
+    """The other alternatives of a request: the class of each has to exist, whichever would be taken."""
+    parent, _, alternative = request.partition("/")
+    count = next((len(each.first_available) for each in spec.devices.requests if each.name == parent), 0)
+    if alternative and count > 1:
+        patch = place.patch({"op": "remove", "path": request_path(spec, request)})
+        text = f"drop alternative {alternative} from request {parent} of {place.spoken}"
+        yield Candidate(rank=Rank.RELAX, text=text, patches=(patch,))
 
 
 def _class_object(name: str, expression: str) -> dict[str, object]:
