@@ -68,7 +68,8 @@ def helpful(
                 leaving=outcome.leaving,
             )
         )
-    return (*found, *(Change(text=text) for text in diagnosis.advice))
+    told = {each.text for each in found}
+    return (*found, *(Change(text=text) for text in diagnosis.advice if text not in told))
 
 
 def _goes(leaving: Sequence[str]) -> str:

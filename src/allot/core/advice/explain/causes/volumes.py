@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.nodes import selects_node
 from allot.core.advice.explain.remedies.nodes import selector_text
 from allot.core.advice.explain.report import Reason
@@ -33,8 +34,8 @@ def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnos
             advice.append(f"create PersistentVolumeClaim {full}")
         elif not claim.spec.volume_name:
             texts.append(f"PersistentVolumeClaim {full} is not bound{_why_unbound(what_if, claim)}")
-            candidates += _other_classes(what_if, claim)
-            advice += _class_advice(what_if, claim)
+            candidates += _other_classes(what_if, pod, claim)
+            advice += _class_advice(what_if, pod, claim)
         elif not volume_matching.is_bound(claim):
             texts.append(
                 f"PersistentVolumeClaim {full} names volume {claim.spec.volume_name}, but is not bound to it yet"
@@ -48,14 +49,17 @@ def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnos
     )
 
 
-def _class_advice(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> Iterator[str]:
+def _class_advice(what_if: WhatIfCluster, pod: core_v1.Pod, claim: core_v1.PersistentVolumeClaim) -> Iterator[str]:
     """For a claim whose class does not exist, or has made nothing."""
-    full, name = full_name(claim), claim.spec.storage_class_name or ""
+    name = claim.spec.storage_class_name or ""
     known = sorted(class_.metadata.name for class_ in what_if.all(storage_v1.StorageClass))
     if name in known:
         yield f"see why there is no volume: allot explain pvc/{claim.metadata.name} -n {claim.metadata.namespace}"
-    elif known:
-        yield f"make PersistentVolumeClaim {full} again with storageClassName: {nearest(name, known) or known[0]}"
+        return
+    if known:
+        yield _with_class(pod, claim, nearest(name, known) or known[0])
+    if name:
+        yield f"create StorageClass {name}"
 
 
 def _new_claim(what_if: WhatIfCluster, namespace: str, name: str) -> Iterator[Candidate]:
@@ -215,7 +219,9 @@ def _why_unbound(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -
     return f": StorageClass {name} has not made a volume for it"
 
 
-def _other_classes(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> Iterator[Candidate]:
+def _other_classes(
+    what_if: WhatIfCluster, pod: core_v1.Pod, claim: core_v1.PersistentVolumeClaim
+) -> Iterator[Candidate]:
     """Another class for a claim, a similar name or the default first."""
     wrong = claim.spec.storage_class_name or ""
     classes = {class_.metadata.name: class_ for class_ in what_if.all(storage_v1.StorageClass)}
@@ -230,6 +236,20 @@ def _other_classes(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim)
             operation = {"op": "add", "path": "/spec/storageClassName", "value": name}
             yield Candidate(
                 rank=Rank.FIX,
-                text=f"set storageClassName: {name} in PersistentVolumeClaim {namespace}/{claimed}",
+                text=_with_class(pod, claim, name),
                 patches=(patch_of("PersistentVolumeClaim", claimed, operation, namespace=namespace, recreate=True),),
             )
+
+
+def _with_class(pod: core_v1.Pod, claim: core_v1.PersistentVolumeClaim, name: str) -> str:
+    """How a claim gets another class: one that it has cannot be changed, and a StatefulSet makes its claims from templates."""
+    full, field = f"PersistentVolumeClaim {full_name(claim)}", f"storageClassName: {name}"
+    if claim.spec.storage_class_name is None:
+        return f"set {field} in {full}"
+    maker = controller_of(pod)
+    template = claim.metadata.name.removesuffix(f"-{pod.metadata.name}")
+    if maker is not None and maker.kind == "StatefulSet" and template != claim.metadata.name:
+        return (
+            f"make StatefulSet {maker.name} again with {field} in its volumeClaimTemplate {template}, and {full}, too"
+        )
+    return f"make {full} again with {field}"
