@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.report import Explanation, Reason
-from allot.core.advice.explain.wording import count, listed, one_line
+from allot.core.advice.explain.wording import count, joined, listed, one_line
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted, of_pod
 from allot.core.advice.nearest import nearest
 from allot.core.model import core_v1
@@ -14,6 +15,8 @@ from allot.core.scheduling import volume_matching
 
 _WAITS = "WaitForFirstConsumer"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_ONLY_MODES = re.compile(r"\bonly\b(?P<rest>.*)", re.IGNORECASE)
 _FAILED = ("ProvisioningFailed", "FailedBinding", "VolumeMismatch", "ClaimLost", "ClaimMisbound")
 
 
@@ -43,7 +46,27 @@ def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, 
         why = one_line(said[0]).removeprefix(f'failed to provision volume with StorageClass "{name}": ')
         text = f"is not bound: {provisioner} cannot make a volume for it: {why}"
         advice = f"fix what {storage_class.provisioner} complains about: it tries again by itself"
+        modes = _modes_advice(scene, found, name, why)
+        if modes:
+            return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=modes)
     return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=(advice,))
+
+
+def _modes_advice(
+    scene: Scene, found: core_v1.PersistentVolumeClaim, class_name: str | None, why: str
+) -> tuple[str, ...]:
+    """Where a provisioner says which access modes it can: one of those, or another class; nothing if it does not say."""
+    only = _ONLY_MODES.search(why)
+    able = [mode for mode in _MODES if only is not None and re.search(rf"\b{mode}\b", only["rest"])]
+    asked = [mode for mode in found.spec.access_modes if mode not in able]
+    if not able or not asked:
+        return ()
+    others = sorted(each.metadata.name for each in scene.what_if.all(StorageClass) if each.metadata.name != class_name)
+    there = f" (there is {listed(others)})" if others else ""
+    return (
+        f"make the claim again with accessModes: [{able[0]}]",
+        f"make the claim again with a StorageClass that can {joined(asked)}{there}",
+    )
 
 
 def _offered(scene: Scene, name: str) -> bool:
