@@ -228,12 +228,17 @@ def _refused(
     found = replace(found, details=(*found.details, *_proof(what_if, subject)))
     if outlook is not None:
         found = replace(found, details=(*found.details, *queue_note(what_if, outlook)))
-    candidates += done.diagnosis.candidates if done.diagnosis is not None else ()
+    candidates += map(_for_all, done.diagnosis.candidates) if done.diagnosis is not None else ()
     if done.placed:
         candidates.append(_smaller(group, done.placed))
     advice = done.diagnosis.advice if done.diagnosis is not None else ()
     diagnosis = Diagnosis(reason=Reason.GANG, text=text, candidates=tuple(candidates), advice=advice)
     return replace(found, changes=in_template(what_if, waiting[0], helpful(what_if, subject, diagnosis)))
+
+
+def _for_all(candidate: Candidate) -> Candidate:
+    """Less for every pod of a gang changes what it computes: that a few others leave comes first."""
+    return replace(candidate, rank=Rank.OTHERS + 2) if candidate.rank == Rank.FEWER else candidate
 
 
 def _message(what_if: WhatIfCluster, subject: Subject) -> str:
