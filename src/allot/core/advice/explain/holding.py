@@ -113,6 +113,12 @@ def controller_of(pod: core_v1.Pod) -> OwnerReference | None:
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
+def comes_back(pod: core_v1.Pod) -> bool:
+    """Whether a pod is made again on the same node at once if it goes."""
+    maker = controller_of(pod)
+    return maker is not None and maker.kind == "DaemonSet"
+
+
 def are_siblings(pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> bool:
     """Whether others, who are there, were all made by the controller of a pod: it would make them again."""
     own = controller_of(pod)

@@ -10,6 +10,7 @@ from allot.core.advice.explain.causes import volumes
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.devices import nodes_of, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
+from allot.core.advice.explain.holding import comes_back, controller_of
 from allot.core.advice.explain.nodes import Check, Shortage, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
@@ -184,8 +185,10 @@ def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check
             alike = len({_room(placing, each) for each in infos}) == 1
             text = joined([_shortage(placing, roomiest, each, at_most=not alike) for each in lacking]) or text
         elif check.reason is Reason.PORTS:
-            users = [full_name(each.pod) for each in nodes.port_users(placing.what_if, placing.pod, info)]
-            text = f"{text} by {named('pod', users)}"
+            users = [each.pod for each in nodes.port_users(placing.what_if, placing.pod, info)]
+            makers = [maker.name for each in users if comes_back(each) and (maker := controller_of(each)) is not None]
+            of = f" of {named('DaemonSet', makers)}" if makers else ""
+            text = f"{text} by {named('pod', map(full_name, users))}{of}"
         elif check.reason is Reason.NEIGHBOURS and "anti-affinity" in text:
             apart = [
                 full_name(each.pod)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Rank, claim_object, delete_of, patch_of, place_of_claim
-from allot.core.advice.explain.holding import Possessor, are_siblings, importance, possessor
+from allot.core.advice.explain.holding import Possessor, are_siblings, comes_back, importance, possessor
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
@@ -65,7 +65,7 @@ def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]
         if claim is None or is_in_flight(what_if, name):
             continue
         who = possessor(what_if, claim)
-        if who.running and are_siblings(pod, who.running):
+        if who.running and (are_siblings(pod, who.running) or any(map(comes_back, who.running))):
             continue
         if who.priority <= (pod.spec.priority or 0) and all(user.metadata.uid != pod.metadata.uid for user in who.pods):
             found.append((who, devices))

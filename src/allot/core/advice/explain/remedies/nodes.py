@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
-from allot.core.advice.explain.holding import are_siblings
+from allot.core.advice.explain.holding import are_siblings, comes_back
 from allot.core.advice.explain.nodes import (
     CORDON_TAINT,
     NOT_READY,
@@ -29,6 +29,7 @@ from allot.core.quantity import Quantity
 from allot.core.scheduling import SCHEDULE_ANYWAY, NodeInfo, PodInfo, PodTerm
 
 _NEW_NODE = "new-node"
+_PORT_MAX = 65535
 _HOSTNAME = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -324,7 +325,11 @@ def _others_go(pod: core_v1.Pod, node: str, there: Iterable[PodInfo]) -> list[_P
     """Pods of a node that may go: those that matter least first, and nobody of higher priority."""
     own = pod.spec.priority or 0
     others = sorted(
-        (each for each in there if each.pod.metadata.deletion_timestamp is None and each.priority <= own),
+        (
+            each
+            for each in there
+            if each.pod.metadata.deletion_timestamp is None and each.priority <= own and not comes_back(each.pod)
+        ),
         key=lambda each: (each.priority, each.pod.metadata.namespace != pod.metadata.namespace, full_name(each.pod)),
     )
     return [
@@ -338,8 +343,23 @@ def _others_go(pod: core_v1.Pod, node: str, there: Iterable[PodInfo]) -> list[_P
 
 
 def _ports(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
-    """Who listens on the ports goes."""
-    return _others_go(pod, info.name, port_users(what_if, pod, info))
+    """Who listens on the ports goes; where a DaemonSet's pod does, which comes back, the pod listens elsewhere."""
+    users = port_users(what_if, pod, info)
+    daemons = [each for each in users if comes_back(each.pod)]
+    return _others_go(pod, info.name, users) if not daemons else _other_port(pod, daemons)
+
+
+def _other_port(pod: core_v1.Pod, users: Iterable[PodInfo]) -> list[_Part]:
+    """The next host port; with the host's network a container would have to listen there, too."""
+    taken = {number for each in users for _, _, number in each.profile.host_ports}
+    found = []
+    for index, container in enumerate(pod.spec.containers):
+        for at, port in enumerate(container.ports):
+            if port.host_port in taken and port.host_port < _PORT_MAX and not pod.spec.host_network:
+                path = f"/spec/containers/{index}/ports/{at}/hostPort"
+                text = f"set hostPort: {port.host_port + 1} instead of {port.host_port} in the pod"
+                found.append(_Part(Rank.RELAX, text, _pod_patch(pod, path, port.host_port + 1, recreate=True)))
+    return found
 
 
 def port_users(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[PodInfo]:
