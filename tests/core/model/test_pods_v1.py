@@ -80,7 +80,15 @@ def _narrowed(value: msgspec.Struct, type_: type[msgspec.Struct]) -> msgspec.Str
     ("runnable", "common"), [(RunnablePodSpec, PodSpec), (RunnableContainer, Container), (RunnableVolume, Volume)]
 )
 def test_no_field_is_declared_twice_but_to_narrow_it(runnable: type[PodSpec], common: type[PodSpec]) -> None:
-    narrowed = {"volumes", "init_containers", "containers", "ephemeral_containers", "empty_dir", "host_path"}
+    narrowed = {
+        "volumes",
+        "init_containers",
+        "containers",
+        "ephemeral_containers",
+        "empty_dir",
+        "host_path",
+        "startup_probe",
+    }
     defaulted = {"restart_policy", "termination_grace_period_seconds"}
     twice = set(runnable.__annotations__) & set(common.__struct_fields__)
     assert twice <= narrowed | defaulted

@@ -8,7 +8,7 @@ Decisions about nodes need none of it and there are very many pods, so the cache
 
 from __future__ import annotations
 
-from allot.core.model.core_v1 import Container
+from allot.core.model.core_v1 import Container, ProbeTimes
 from allot.core.model.meta import Int32, Int64, IntOrString, PartialStruct
 from allot.core.quantity import Quantity
 
@@ -116,18 +116,15 @@ class GRPCAction(PartialStruct, frozen=True, kw_only=True):
     service: str = ""
 
 
-class Probe(PartialStruct, frozen=True, kw_only=True):
+class Probe(ProbeTimes, frozen=True, kw_only=True):
     """How to find out how a container is."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None
     tcp_socket: TCPSocketAction | None = None
     grpc: GRPCAction | None = None
-    initial_delay_seconds: Int32 = 0
     timeout_seconds: Int32 = 1
-    period_seconds: Int32 = 10
     success_threshold: Int32 = 1
-    failure_threshold: Int32 = 3
     termination_grace_period_seconds: Int64 | None = None
 
 

@@ -163,6 +163,14 @@ class ContainerPort(APIStruct, frozen=True, kw_only=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
+class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
+    """How often a container is asked how it is, and how often it may fail."""
+
+    initial_delay_seconds: Int32 = 0
+    period_seconds: Int32 = 10
+    failure_threshold: Int32 = 3
+
+
 class Container(PartialStruct, frozen=True, kw_only=True):
     """A container, init container or ephemeral container."""
 
@@ -171,6 +179,7 @@ class Container(PartialStruct, frozen=True, kw_only=True):
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
+    startup_probe: ProbeTimes | None = None
 
     @property
     def is_sidecar(self) -> bool:

@@ -7,8 +7,9 @@ import re
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.wording import listed, named, one_line
+from allot.core.advice.explain.wording import duration, listed, named, one_line
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, observed_v1
 
 _FAILED = re.compile(
@@ -44,8 +45,33 @@ def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diag
     for event in events_of(what_if, pod, "Unhealthy"):
         found = _FAILED.match(one_line(event.message))
         if found is not None and found["kind"] in kinds:
-            return _failed(pod, event, _KINDS[found["kind"]], found["said"])
+            starting = _starting(what_if, pod, event) if found["kind"] == "Startup" else None
+            return starting or _failed(pod, event, _KINDS[found["kind"]], found["said"])
     return None
+
+
+def _starting(what_if: WhatIfCluster, pod: core_v1.Pod, event: observed_v1.Event) -> Diagnosis | None:
+    """A container that may still start: its startup probe has not failed as often as it may; None if it has."""
+    container = _container(pod, event)
+    probe = container.startup_probe if container is not None else None
+    if container is None or probe is None:
+        return None
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    # One that was killed before is not just slow.
+    state = next((each.state for each in statuses if each.name == container.name and not each.restart_count), None)
+    started = state.running.started_at if state is not None and state.running is not None else None
+    allowed = probe.initial_delay_seconds + probe.failure_threshold * probe.period_seconds
+    used = round(what_if.now - seconds_of(started)) if started is not None else allowed
+    port = _PORT.search(event.message)
+    declared = [each.container_port for each in container.ports]
+    if not 0 <= used < allowed or (port is not None and declared and int(port["port"]) not in declared):
+        return None
+    text = (
+        f"container {container.name} is still starting: it has used {duration(used)} of the {duration(allowed)} that its "
+        "startup probe allows"
+    )
+    log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name} -c {container.name}"
+    return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(f"wait, and see how far it is: {log}",))
 
 
 def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) -> Diagnosis:
