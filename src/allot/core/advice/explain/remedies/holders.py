@@ -166,9 +166,13 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
     if users:
         # Pods that name one claim are to share its devices: to get theirs where they are comes first.
         yield from second_claim(pod, claim, Rank.OTHERS - 1)
+        pods = named("pod", map(full_name, users))
+        text = f"delete {pods}, or wait until claim {name} is free"
+        if _is_stranded(what_if, users):
+            text = f"force the deletion of {pods} (kubectl delete --force): nobody is left to end it"
         yield Candidate(
             rank=Rank.ADMIN,
-            text=f"delete {named('pod', map(full_name, users))}, or wait until claim {name} is free",
+            text=text,
             patches=tuple(delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in users),
         )
         return
@@ -176,6 +180,13 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
         rank=Rank.NODE,
         text=f"deallocate claim {name}, which nobody else uses, so that it gets other devices",
         patches=(_given_back(claim),),
+    )
+
+
+def _is_stranded(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod]) -> bool:
+    """Whether pods are being deleted, and the kubelets that should end them have gone with their nodes."""
+    return core_v1.Node not in what_if.unread and all(
+        pod.metadata.deletion_timestamp is not None and pod.spec.node_name not in what_if.cluster.nodes for pod in pods
     )
 
 
