@@ -43,6 +43,7 @@ _GATE = re.compile(
 _VALUES = re.compile(
     r"the claim needs (?P<rule>the same|different values of) (?P<attribute>\S+), they have (?P<values>.*)"
 )
+_COMPETE = re.compile(r"\d+ requests(?: of \d+ claims)? compete for (?P<there>\d+) devices? and need (?P<needed>\d+)")
 _LACKING = re.compile(r"none of them has attribute (?P<attribute>[^,]+),")
 _COUNTER = re.compile(r"need \S+ of counter (?P<counter>\S+), and \S+ of (?P<total>\S+) are free")
 _ALLOWED = re.compile(r"allow (?P<name>\S+) (?P<allowed>.*) per claim, not \S+")
@@ -576,6 +577,8 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     if obstacle is Obstacle.COUNTER and len(tallies) == 1:
         return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
     phrases = [_numbered(wanted, tally) for tally in tallies[:_SENTENCES_MAX]]
+    more = sum(tally.count for tally in tallies[_SENTENCES_MAX:])
+    phrases += [f"and {more} more"] if more else []
     if obstacle is Obstacle.CAPACITY and len(tallies) == 1 and (allowed := _ALLOWED.fullmatch(first.reason.text)):
         most = f"at most {first.reason.actual} {allowed['name']} to one claim ({allowed['allowed']})"
         gives = "gives" if verb == "is" else "give"
@@ -716,7 +719,7 @@ def _together(placing: Placing) -> Diagnosis:
     if twice is not None:
         return twice
     if together:
-        text = _clash(info.name, together)
+        text = _too_few_for_all(placing, info.name, together) or _clash(placing, info.name, together)
         if _LISTS in text:
             candidates += drivers.gate(placing.what_if, _LISTS)
         constrained = any(claim.spec.devices.constraints for claim in claims.values())
@@ -766,7 +769,39 @@ def _asked_twice(placing: Placing, node: str) -> Diagnosis | None:
     return None
 
 
-def _clash(node: str, reasons: Sequence[RequestReason]) -> str:
+def _too_few_for_all(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str:
+    """Requests that want the same devices, where no node has enough of them for all; empty if something else is wrong."""
+    found = [_COMPETE.fullmatch(reason.together) for reason in reasons]
+    numbers = {(each["there"], each["needed"]) for each in found if each is not None}
+    if len(numbers) != 1 or not all(found) or len(reasons) != len(placing.wanted):
+        return ""
+    there, needed = next(iter(numbers))
+    if any(each.found.most_free()[1] > int(there) for each in placing.wanted):
+        return ""
+    total = len(placing.what_if.cluster.nodes)
+    most = f"node {node}, the only one, has {there} free" if total == 1 else f"no node has more than {there} free"
+    classes = named("class", [each.class_name for each in placing.wanted])
+    return f"its {len(reasons)} requests need {needed} devices of {classes} on one node, and {most}"
+
+
+def _different(placing: Placing, node: str, attribute: str) -> int:
+    """How many devices must have different values of an attribute."""
+    asked = placing.decisive(node)
+    numbers = [
+        sum(
+            each.leaf.count
+            for each in asked
+            if each.claim is wanted.claim
+            and (not constraint.requests or {each.leaf.full_name, each.leaf.parent} & {*constraint.requests})
+        )
+        for wanted in asked
+        for constraint in wanted.claim.spec.devices.constraints
+        if constraint.distinct_attribute == attribute
+    ]
+    return max(numbers, default=0)
+
+
+def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str:
     """What keeps requests apart on a node, in a sentence for each that differs."""
     found = [_VALUES.fullmatch(reason.together) for reason in reasons]
     rules = {(each["rule"], each["attribute"]) for each in found if each is not None}
@@ -777,7 +812,8 @@ def _clash(node: str, reasons: Sequence[RequestReason]) -> str:
             for reason, each in zip(reasons, found, strict=True)
             if each is not None
         ]
-        return f"no node has free devices with {rule} {attribute}: on node {node}, {joined(shown)}"
+        number = _different(placing, node, attribute) if rule != "the same" else 0
+        return f"no node has free devices with {f'{number} ' if number else ''}{rule} {attribute}: on node {node}, {joined(shown)}"
     lacking = [(reason.request, each["attribute"]) for reason in reasons if (each := _LACKING.match(reason.together))]
     if lacking:
         request, attribute = lacking[0]

@@ -149,7 +149,11 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
     """The nodes, and why just these."""
     total = len(placing.what_if.cluster.nodes)
     if placing.wanted:
-        what = f"free devices of {named('class', [each.class_name for each in placing.wanted])}"
+        near = {info.name for info in placing.nearest}
+        # Others may have some.
+        few = any(there.free for each in placing.wanted for name, there in each.found.nodes.items() if name not in near)
+        free = "enough free devices" if few else "free devices"
+        what = f"{free} of {named('class', [each.class_name for each in placing.wanted])}"
         if len(names) == 1:
             return f"node {names[0]}, {'the only node' if total == 1 else 'the only one'} with {what},"
         return f"{named('node', names)}, the ones with {what},"
