@@ -289,7 +289,8 @@ class World:
             return f"pod is on node {pod.spec.node_name}: {self._last_event(pod)}"
         if pod.spec.scheduling_gates:
             return "waiting for scheduling gates: " + " ".join(gate.name for gate in pod.spec.scheduling_gates)
-        if pod.spec.scheduler_name not in SCHEDULERS:
+        placing = {each.spec.scheduler_name for each in self.typed("Pod", core_v1.Pod) if each.spec.node_name}
+        if pod.spec.scheduler_name not in (*SCHEDULERS, *placing):
             return f"no scheduler is called {pod.spec.scheduler_name}"
         return ""
 

@@ -16,6 +16,7 @@ from core.advice.explain.clusters import (
     asks,
     claim,
     device_class,
+    event,
     gpus,
     holding,
     node,
@@ -140,6 +141,27 @@ def _asking(*objects: Object, scheduler: str = "kai-scheduler") -> list[Object]:
         {**each, "spec": {**each["spec"], "schedulerName": scheduler}} if each["kind"] == "Pod" else each
         for each in objects
     ]
+
+
+@pytest.mark.parametrize("proof", ["event", "condition"])
+def test_a_scheduler_that_has_only_refused_is_there_all_the_same(proof: str) -> None:
+    waiting = _asking(*waits("b", "team"))
+    if proof == "event":
+        waiting.append({**event("b", "Unschedulable", "over its limit"), "reportingComponent": "kai-scheduler"})
+    else:
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        waiting[-1] = {**waiting[-1], "status": {**waiting[-1].get("status", {}), "conditions": [refused]}}
+    found = explainer(queue("team", quota=4, limit=0), waiting).pod("default", "b")
+    assert found.reason is Reason.QUEUE_LIMIT
+    assert [change.text for change in found.changes if change.verified] == ["raise the limit of queue team to 1 GPU"]
+
+
+def test_that_a_pod_is_gated_proves_no_scheduler() -> None:
+    *made, body = _asking(*waits("b", "team"))
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    body = {**body, "status": {**body.get("status", {}), "conditions": [gated]}}
+    found = explainer(queue("team", quota=4), made, body).pod("default", "b")
+    assert found.reason is Reason.NO_SUCH_SCHEDULER
 
 
 def test_a_queue_that_has_its_share_has_no_right_to_more() -> None:
