@@ -113,12 +113,17 @@ async def test_one_leads_and_the_next_takes_over_when_it_is_gone(server: LiveSer
         assert second.leaders == ["first"]
         # The first one is cut off: it gives up before its lease has run out for the second.
         first.transport.is_unplugged = True
+        assert first.elector.leads_surely
+        first.clock.advance(15)
+        assert not first.elector.leads_surely, "before it has noticed: its lease has run out"
         await pass_time(11, first, second)
         assert not first.is_leading
         assert not second.is_leading
         await pass_time(12, first, second)
         assert second.is_leading
         assert second.leaders == ["first", "second"]
+        assert second.elector.leads_surely
+        assert not second.elector.was_given_back
         spec = await lease(server)
         assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("second", 1)
         running.cancel()
@@ -137,6 +142,7 @@ async def test_who_stops_gives_the_lease_back(server: LiveServer) -> None:
         await pass_time(6, first, second)
         assert second.is_leading
         assert second.leaders in (["first", "second"], ["first", "", "second"])
+        assert second.elector.was_given_back
         other.cancel()
     spec = await lease(server)
     assert spec["holderIdentity"] == ""

@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -108,6 +108,13 @@ class Caller:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode(errors="replace")
+
+    def stream(self, path: str) -> Iterator[Any]:
+        """The events of a watch, until the server ends it."""
+        request = urllib.request.Request(self._url + path, headers=self._headers)
+        with urllib.request.urlopen(request, timeout=WAIT_S, context=self._context) as response:
+            for line in response:
+                yield msgspec.json.decode(line)
 
     def get(self, path: str) -> Any:
         """What is there; None if it is not, or nobody listens."""

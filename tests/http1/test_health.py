@@ -37,6 +37,19 @@ async def test_a_process_tells_how_it_is_and_what_it_counts() -> None:
                 assert answer.status == status
 
 
+async def test_who_stands_by_is_alive_but_not_ready() -> None:
+    async def ready() -> str:
+        return "standing by"
+
+    async with (
+        serving_health("127.0.0.1", 0, CollectorRegistry(), SystemClock(), ready=ready) as url,
+        aiohttp.ClientSession(url) as session,
+    ):
+        for path, status in (("/healthz", 200), ("/livez", 200), ("/readyz", 503)):
+            async with session.get(path) as answer:
+                assert answer.status == status
+
+
 async def test_a_port_of_minus_one_is_none_and_a_taken_one_is_told() -> None:
     registry, clock = CollectorRegistry(), SystemClock()
     async with serving_health("127.0.0.1", -1, registry, clock) as url:

@@ -31,7 +31,7 @@ from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 from allot.client.leader import ElectionTimes, LeaderElector
 from allot.core.cel.data.times import SECOND, parse_duration
 from allot.core.features import FeatureGates
-from allot.http1.health import serving_health
+from allot.http1.health import Check, runs, serving_health
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.interpreter import tune
@@ -78,6 +78,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     registry: CollectorRegistry
     # Which process of several this is.
     identity: str
+    # By which it leads; None without leader election.
+    elector: LeaderElector | None = None
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -167,8 +169,11 @@ def options_of(arguments: dict[str, Any]) -> ComponentOptions:
     return ComponentOptions(**{name: arguments.pop(name) for name in ComponentOptions.__struct_fields__})
 
 
-def run_component(name: str, options: ComponentOptions, work: Callable[[Component], Awaitable[None]]) -> None:
-    """Do the work, when leading, until a signal comes; CommandError if that is not possible or the lease is lost."""
+def run_component(
+    name: str, options: ComponentOptions, work: Callable[[Component], Awaitable[None]], ready: Check = runs
+) -> None:
+    """Do the work, when leading, until a signal comes; CommandError if that is not possible or the lease is lost. ready: what
+    keeps the process from being ready."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
     tune()
     try:
@@ -177,11 +182,11 @@ def run_component(name: str, options: ComponentOptions, work: Callable[[Componen
         raise Unreadable(str(error)) from None
     try:
         if sys.platform == "win32":
-            asyncio.run(_run(name, options, connection, work))
+            asyncio.run(_run(name, options, connection, work, ready))
         else:
             import uvloop
 
-            uvloop.run(_run(name, options, connection, work))
+            uvloop.run(_run(name, options, connection, work, ready))
     except BaseExceptionGroup as group:
         known = group.subgroup(CommandError)
         if known is None:
@@ -196,7 +201,11 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _run(
-    name: str, options: ComponentOptions, connection: Connection, work: Callable[[Component], Awaitable[None]]
+    name: str,
+    options: ComponentOptions,
+    connection: Connection,
+    work: Callable[[Component], Awaitable[None]],
+    ready: Check,
 ) -> None:
     clock, ids = SystemClock(), SystemIds()
     client = Client(HttpTransport(connection, clock, ids, environ=os.environ, user_agent=f"allot-{name}"))
@@ -211,7 +220,7 @@ async def _run(
     stop = asyncio.Event()
     stop_on_signals(stop)
     try:
-        async with _probes(options, component) as address:
+        async with _probes(options, component, ready) as address:
             if address:
                 talk(f"health and metrics: {address}")
             await until(stop, _work(name, options, component, work))
@@ -246,7 +255,8 @@ async def _work(
         times=times,
         on_new_leader=lambda leader: talk(f"lease {lease}: held by {leader or 'nobody'}"),
     )
-    await elector.run(lambda: work(component))
+    leading = msgspec.structs.replace(component, elector=elector)
+    await elector.run(lambda: work(leading))
     raise CannotRun(f"{name}: lease {lease}: lost", "another process leads now; start this one again to stand by")
 
 
@@ -267,10 +277,10 @@ async def _until_reachable(component: Component) -> None:
 
 
 @asynccontextmanager
-async def _probes(options: ComponentOptions, component: Component) -> AsyncIterator[str]:
+async def _probes(options: ComponentOptions, component: Component, ready: Check) -> AsyncIterator[str]:
     """The address at which the process tells how it is; empty if nowhere."""
     async with AsyncExitStack() as stack:
-        served = serving_health(options.bind_address, options.port, component.registry, component.clock)
+        served = serving_health(options.bind_address, options.port, component.registry, component.clock, ready=ready)
         try:
             address = await stack.enter_async_context(served)
         except OSError as error:

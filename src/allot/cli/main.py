@@ -42,6 +42,7 @@ _COMMANDS = {
     "driver": "Begin a driver, and test it.",
     "explain": "Why does a pod not run, and what would help?",
     "get": "Every single device, what it is and who has it.",
+    "guard": "Run the guard: no device in two claims, whoever schedules.",
     "install": "Bring what comes with allot onto a cluster.",
     "lint": "What is wrong with these manifests, before a cluster sees them?",
     "node": "Run the agent of a node.",

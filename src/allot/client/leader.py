@@ -76,6 +76,8 @@ class LeaderElector:
         self._lease: dict[str, Any] | None = None
         self._observed_at = 0.0
         self._reported = ""
+        # Whether the lease was nobody's when this candidate took it, given back by its leader.
+        self.was_given_back = False
 
     @property
     def leader(self) -> str:
@@ -86,6 +88,11 @@ class LeaderElector:
     def is_leader(self) -> bool:
         """Whether this candidate leads, as far as it has seen."""
         return self.leader == self._identity
+
+    @property
+    def leads_surely(self) -> bool:
+        """Whether nobody else can lead at this moment: the lease is ours and has not run out, however late its renewal is."""
+        return self.is_leader and self._is_valid()
 
     async def run(self, lead: Callable[[], Awaitable[None]], on_stopped: Callable[[], None] | None = None) -> None:
         """Wait for the lease, then lead until `lead` ends, the lease is lost (lead is cancelled) or this is cancelled.
@@ -180,7 +187,9 @@ class LeaderElector:
             return True
         if self.leader and not self.is_leader and self._is_valid():
             return False
+        was_given_back = not self.leader
         await self._write(holder=self._identity, keeps_term=self.is_leader)
+        self.was_given_back = was_given_back
         return True
 
     def _is_valid(self) -> bool:

@@ -1,6 +1,6 @@
 """Whose API server this is, and who else looks after the cluster: what decides which controllers stay off.
 
-A server of ours says so in its version. A kube-controller-manager that works holds and renews its lease.
+A server of ours says so in its version. A kube-controller-manager or kube-scheduler that works holds and renews its lease.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from typing import Any
 
 from allot.client.api import Client
 from allot.client.errors import ApiError, NotFound
+from allot.core.allocation.guard_ledger import GUARD_WEBHOOK
 
 _OURS = "+allot"
 _MANAGER_LEASE = ("kube-controller-manager", "kube-system")
+_SCHEDULER_LEASE = ("kube-scheduler", "kube-system")
 # Longer than any usual lease lasts: one that has not been renewed for that long belongs to nobody.
 _ABANDONED_S = 120.0
 
@@ -38,13 +40,36 @@ async def is_allot(client: Client) -> bool:
 
 async def has_controller_manager(client: Client, now_s: float) -> bool:
     """Whether a kube-controller-manager looks after the cluster."""
-    name, namespace = _MANAGER_LEASE
+    return bool(await _holder(client, *_MANAGER_LEASE, now_s))
+
+
+async def kube_scheduler(client: Client, now_s: float) -> str:
+    """Who schedules the cluster's pods by the lease of kube-scheduler; empty if nobody does."""
+    return await _holder(client, *_SCHEDULER_LEASE, now_s)
+
+
+async def has_allocation_guard(client: Client) -> bool:
+    """Whether the server refuses to allocate devices twice: allot's does, any other asks a guard that fails closed."""
+    if await is_allot(client):
+        return True
+    webhooks = client.resource(
+        "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
+    )
+    return any(_is_guard(each) for found in (await webhooks.list()).items for each in found.get("webhooks") or ())
+
+
+def _is_guard(webhook: dict[str, Any]) -> bool:
+    # One that was never given a certificate answers nobody, but lets nothing through either.
+    return webhook.get("name") == GUARD_WEBHOOK and webhook.get("failurePolicy") != "Ignore"
+
+
+async def _holder(client: Client, name: str, namespace: str, now_s: float) -> str:
     leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
     try:
         lease = await leases.get(name, namespace)
     except NotFound:
-        return False
-    return _is_held(lease, now_s)
+        return ""
+    return str(lease["spec"]["holderIdentity"]) if _is_held(lease, now_s) else ""
 
 
 def _is_held(lease: dict[str, Any], now_s: float) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from allot.devices.profiles.amd import AmdMachine, UnknownAmdMachine, amd_machine_names, find_amd_machine
 from allot.devices.profiles.gpus import gpu_models
 from allot.devices.profiles.machines import Machine, UnknownMachine, find_machine, machine_names
 from allot.devices.profiles.tpus import TpuMachine, UnknownTpuMachine, find_tpu_machine, tpu_machine_names
@@ -29,7 +30,7 @@ class UnknownProfile(LookupError):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine: one with GPUs, network cards or neither of them (machine), or one with TPU chips (tpus)."""
+    """A machine: one with NVIDIA's GPUs, network cards or neither of them (machine), with TPU chips (tpus) or with AMD's GPUs (amd)."""
 
     name: str
     cloud: str
@@ -38,12 +39,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     machine: Machine | None = None
     tpus: TpuMachine | None = None
+    amd: AmdMachine | None = None
 
     @property
     def devices(self) -> str:
         """What it has, for people: `8 x NVIDIA H200, 8 network cards`."""
         if self.tpus is not None:
             return f"{self.tpus.chips} x TPU {self.tpus.generation.name}"
+        if self.amd is not None:
+            return f"{len(self.amd.buses)} x {self.amd.model.product_name}"
         assert self.machine is not None
         parts = []
         if self.machine.gpus:
@@ -62,12 +66,16 @@ def find_profile(name: str) -> Profile:
     try:
         return _of_tpus(find_tpu_machine(name))
     except UnknownTpuMachine:
+        pass
+    try:
+        return _of_amd(find_amd_machine(name))
+    except UnknownAmdMachine:
         raise UnknownProfile(name, _nearest(name)) from None
 
 
 def profile_names() -> tuple[str, ...]:
     """All profiles with a name of their own; besides them there are models with a number, such as h100x8 and v6ex4."""
-    return (*gpu_models(), *machine_names(), *tpu_machine_names())
+    return (*gpu_models(), *machine_names(), *tpu_machine_names(), *amd_machine_names())
 
 
 def _nearest(name: str) -> tuple[str, ...]:
@@ -108,4 +116,15 @@ def _of_tpus(machine: TpuMachine) -> Profile:
         memory_gib=machine.memory_gib,
         labels=labels,
         tpus=machine,
+    )
+
+
+def _of_amd(machine: AmdMachine) -> Profile:
+    return Profile(
+        name=machine.name,
+        cloud=machine.cloud,
+        cpus=machine.cpus,
+        memory_gib=machine.memory_gib,
+        labels={INSTANCE_TYPE: machine.name, "feature.node.kubernetes.io/amd-gpu": "true"},
+        amd=machine,
     )

@@ -9,6 +9,7 @@
         drivers:                            # settings; which ones there are follows from the profile
           gpu: {featureGates: {DynamicMIG: true}}
           cpu: {}
+        devices: []                         # more drivers, each as in a device file (`devices/file/definition.py`)
 
 YAML or JSON. What is not known is an error that names the line.
 """
@@ -16,28 +17,24 @@ YAML or JSON. What is not known is an error that names the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from allot.core.advice.places import Places, nearest_place
+from allot.core.scheduling import HOSTNAME
 from allot.core.validation import formats
 from allot.devices.catalogue import Profile, UnknownProfile, find_profile
+from allot.devices.file.definition import DeviceFile, check_device_file
 from allot.devices.profiles.nvlink import rack_labels
 from allot.devices.simulation import Settings, SettingsError, SimulatedDrivers
-from allot.reading.documents import parse_documents
+from allot.devices.structured_files import Field, Lines, parse_document, read_bytes
 from allot.reading.errors import Unreadable
 
 NODES_MAX = 20_000
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 NAME_LENGTH_MAX = 253
-_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
-_AT = re.compile(r" - at `\$([^`]*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-
-Field = tuple[str | int, ...]
 
 
 class Taint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -57,6 +54,7 @@ class NodeSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     drivers: Settings = Settings()
+    devices: tuple[DeviceFile, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,7 +70,7 @@ class NodeSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def resolved(self) -> tuple[Profile, SimulatedDrivers]:
         """What the nodes are; UnknownProfile, SettingsError."""
         profile = find_profile(self.profile)
-        return profile, SimulatedDrivers(profile, self.drivers)
+        return profile, SimulatedDrivers(profile, self.drivers, self.devices)
 
 
 class NodeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,32 +86,26 @@ def default_name(profile: str) -> str:
 
 def read_node_file(path: Path) -> NodeFile:
     """The node sets of a file; Unreadable names the line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Unreadable(f"node file {path}: {(error.strerror or str(error)).lower()}") from None
-    return parse_node_file(data, str(path))
+    return parse_node_file(read_bytes(path, "node file"), str(path))
 
 
 def parse_node_file(data: bytes, source: str) -> NodeFile:
     """The node sets of a text; Unreadable names the line."""
-    documents = parse_documents(data, source, places=True)
-    if len(documents) != 1:
-        raise Unreadable(f"{source}: {len(documents)} documents: expected one, with a list `nodes`")
-    value, places = documents[0].value, documents[0].places
+    lines = parse_document(data, source, "with a list `nodes`")
+    value = lines.value
     entries = value.get("nodes") if isinstance(value, dict) else None
     if not isinstance(entries, list):
         raise Unreadable(f"{source}: expected a list `nodes`", "see `allot node --help`")
     for key in value:
         if key != "nodes":
-            raise problem_at(source, places, (key,), f"unknown field {key!r}, expected nodes")
+            raise lines.at((key,), f"unknown field {key!r}, expected nodes")
     sets: list[NodeSet] = []
     names: set[str] = set()
     for index, entry in enumerate(entries):
-        found = _node_set(entry, ("nodes", index), source, places)
+        found = _node_set(entry, ("nodes", index), lines)
         for name in found.names:
             if name in names:
-                raise problem_at(source, places, ("nodes", index, "name"), f"two nodes are called {name!r}")
+                raise lines.at(("nodes", index, "name"), f"two nodes are called {name!r}")
             names.add(name)
         sets.append(found)
     if len(names) > NODES_MAX:
@@ -121,25 +113,49 @@ def parse_node_file(data: bytes, source: str) -> NodeFile:
     return NodeFile(tuple(sets))
 
 
-def _node_set(entry: Any, field: Field, source: str, places: Places) -> NodeSet:
-    try:
-        found = msgspec.convert(entry, NodeSet)
-    except msgspec.ValidationError as error:
-        below, text = reason_of(str(error))
-        raise problem_at(source, places, (*field, *below), text) from None
+def _node_set(entry: Any, field: Field, lines: Lines) -> NodeSet:
+    found = lines.convert(entry, NodeSet, field)
     for name in found.names:
         if len(name) > NAME_LENGTH_MAX or not NAME.fullmatch(name):
             text = f"node name {name!r}: expected lower-case letters, digits, '-' and '.'"
-            raise problem_at(source, places, (*field, "name"), text)
+            raise lines.at((*field, "name"), text)
     for below, text in _bad_labels(found):
-        raise problem_at(source, places, (*field, *below), text)
+        raise lines.at((*field, *below), text)
+    for index, definition in enumerate(entry.get("devices", ())):
+        check_device_file(definition, (*field, "devices", index), lines)
     try:
         found.resolved()
     except UnknownProfile as error:
-        raise problem_at(source, places, (*field, "profile"), str(error), hint_for(error)) from None
+        raise lines.at((*field, "profile"), str(error), hint_for(error)) from None
     except SettingsError as error:
-        raise problem_at(source, places, (*field, "drivers", *error.field), str(error)) from None
+        below = error.field if error.field[0] == "devices" else ("drivers", *error.field)
+        raise lines.at((*field, *below), str(error)) from None
     return found
+
+
+def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet, ...]:
+    """The same nodes, those that the file selects with its devices, in place of an earlier file of that driver. Unreadable if it selects
+    none, or if they have such a driver of their own."""
+    found = []
+    for each in sets:
+        labels = {**find_profile(each.profile).labels, **each.labels}
+        if each.count == 1:
+            labels = {HOSTNAME: each.names[0], **labels}
+        if file.selects(labels):
+            others = (other for other in each.devices if other.driver != file.driver)
+            each = msgspec.structs.replace(each, devices=(*others, file))
+            try:
+                each.resolved()
+            except SettingsError as error:
+                raise Unreadable(f"device file of driver {file.driver}: node {each.names[0]}: {error}") from None
+        found.append(each)
+    if not any(file in each.devices for each in found):
+        wanted = ", ".join(f"{key}={value}" for key, value in file.node_selector.items())
+        text = (
+            f"nodeSelector {wanted}: no simulated node has these labels" if wanted else "there are no simulated nodes"
+        )
+        raise Unreadable(f"device file of driver {file.driver}: {text}")
+    return tuple(found)
 
 
 def _bad_labels(found: NodeSet) -> Iterator[tuple[Field, str]]:
@@ -157,23 +173,3 @@ def hint_for(error: UnknownProfile) -> str:
     if error.nearest:
         return f"did you mean {' or '.join(error.nearest)}?"
     return "a machine type of GKE, AWS or AKS, or a model and a number such as h100x8 or v6ex4"
-
-
-def reason_of(text: str) -> tuple[Field, str]:
-    """Where and what, from the words of the decoder."""
-    at = _AT.search(text)
-    steps = tuple(
-        match[1] if match[1] is not None else int(match[2])
-        for match in _STEP.finditer(at[1] if at is not None else "")
-        if match[2] != "..."
-    )
-    text = text[: at.start()] if at is not None else text
-    unknown = _UNKNOWN_FIELD.match(text)
-    if unknown is not None:
-        return (*steps, unknown[1]), f"unknown field {unknown[1]!r}"
-    where = ".".join(map(str, steps))
-    return steps, f"{where}: {text[0].lower()}{text[1:]}" if where else text[0].lower() + text[1:]
-
-
-def problem_at(source: str, places: Places, field: Field, text: str, hint: str | None = None) -> Unreadable:
-    return Unreadable(f"{source}: line {nearest_place(places, field).line}: {text}", hint)

@@ -28,7 +28,6 @@ from typing import Annotated, Any
 import msgspec
 
 from allot.core.advice.nearest import did_you_mean
-from allot.core.advice.places import Places
 from allot.core.autoscaling.daemons import with_daemons
 from allot.core.autoscaling.pools import Pool, PriceError, parse_price
 from allot.core.autoscaling.templates import Template
@@ -37,11 +36,11 @@ from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
 from allot.devices.catalogue import UnknownProfile
-from allot.devices.node_files import NAME, NodeSet, Taint, hint_for, problem_at, reason_of
+from allot.devices.node_files import NAME, NodeSet, Taint, hint_for
 from allot.devices.node_templates import objects_of
 from allot.devices.simulation import Settings, SettingsError
+from allot.devices.structured_files import parse_document, read_bytes, worded
 from allot.process.data_files import read_data_file
-from allot.reading.documents import parse_documents
 from allot.reading.errors import Unreadable
 
 POOLS_MAX = 1000
@@ -183,7 +182,7 @@ def _parse(text: str, option: str) -> PoolSpec:
     try:
         found = msgspec.convert(fields, PoolSpec)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"{option} {text}: {reason_of(str(error))[1]}") from None
+        raise Unreadable(f"{option} {text}: {worded(error)}") from None
     for _field, problem, hint in _problems(found):
         raise Unreadable(f"{option} {text}: {problem}", hint)
     return found
@@ -191,28 +190,15 @@ def _parse(text: str, option: str) -> PoolSpec:
 
 def read_pool_file(path: Path) -> PoolFile:
     """The pools of a file; Unreadable names the line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Unreadable(f"pool file {path}: {(error.strerror or str(error)).lower()}") from None
-    documents = parse_documents(data, str(path), places=True)
-    if len(documents) != 1 or not isinstance(documents[0].value, dict):
+    lines = parse_document(read_bytes(path, "pool file"), str(path), "with a list `pools`")
+    if not isinstance(lines.value, dict):
         raise Unreadable(f"{path}: expected one document with a list `pools`", "see `allot up --help`")
-    value, places = documents[0].value, documents[0].places
-    try:
-        found = msgspec.convert(value, PoolFile)
-    except msgspec.ValidationError as error:
-        field, text = reason_of(str(error))
-        raise problem_at(str(path), places, field, text) from None
+    found = lines.convert(lines.value, PoolFile, ())
     for index, pool in enumerate(found.pools):
         for field, problem, hint in _problems(pool):
-            raise problem_at(str(path), places, ("pools", index, *field), problem, hint)
-    _check_names(found.pools, lambda index, text: _named_twice(path, places, index, text))
+            raise lines.at(("pools", index, *field), problem, hint)
+    _check_names(found.pools, lambda index, text: lines.at(("pools", index, "name"), text))
     return found
-
-
-def _named_twice(path: Path, places: Places, index: int, text: str) -> Unreadable:
-    return problem_at(str(path), places, ("pools", index, "name"), text)
 
 
 def _check_names(pools: Sequence[PoolSpec], problem: Any) -> None:

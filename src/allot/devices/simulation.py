@@ -18,6 +18,9 @@ from allot.client.api import Client
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.model.resource_v1 import DeviceClass
 from allot.core.validation.formats import dns_subdomain
+from allot.devices.amd import classes as amd_classes
+from allot.devices.amd.driver import AmdDriver
+from allot.devices.amd.hardware import SimulatedGpus
 from allot.devices.catalogue import Profile
 from allot.devices.command import UsageError
 from allot.devices.computedomain import classes as compute_domain_classes
@@ -27,18 +30,21 @@ from allot.devices.cpu import classes as cpu_classes
 from allot.devices.cpu.driver import CpuDriver
 from allot.devices.cpu.inventory import GroupBy, Mode, Publishing
 from allot.devices.cpu.topology import simulated_topology
+from allot.devices.file.definition import DeviceFile
+from allot.devices.file.driver import driver_of
 from allot.devices.gpu import classes as gpu_classes
 from allot.devices.gpu.command import driver_class, parse_layout
 from allot.devices.gpu.driver import GpuDriver
 from allot.devices.gpu.gates import GateError, gates_of
 from allot.devices.gpu.hardware import HardwareError
 from allot.devices.gpu.simulated import SimulatedHardware, faults_file
+from allot.devices.lost_devices import lost_file
 from allot.devices.nic import classes as nic_classes
 from allot.devices.nic.driver import NicDriver
 from allot.devices.nic.interfaces import SimulatedInterfaces
 from allot.devices.sysfs import CpuListError, parse_cpu_list
 from allot.devices.tpu import classes as tpu_classes
-from allot.devices.tpu.chips import SimulatedChips, lost_file
+from allot.devices.tpu.chips import SimulatedChips
 from allot.devices.tpu.driver import TpuDriver
 from allot.devices.tpu.inventory import Slice
 from allot.devices.tpu.topology import TopologyError, parse_topology
@@ -52,6 +58,7 @@ from allot.process.log_files import log_owner
 MakeDriver = Callable[[str, Path], Driver]
 
 _GPUS = "gpus"
+_FILE_KIND_MAX = 48
 
 
 # In the names of the pods of drivers.
@@ -63,8 +70,13 @@ def driver_pod_name(kind: str, node: str) -> str:
     return f"{kind}{DRIVER_POD}{node}"
 
 
+def driver_module(kind: str) -> str:
+    """Which module runs a driver of a kind."""
+    return f"allot.devices.{kind if kind in Settings.__struct_fields__ else 'file'}"
+
+
 class SettingsError(ValueError):
-    """Settings that a machine's drivers cannot have. field: of `Settings`, and what is below."""
+    """Settings that a machine's drivers cannot have. field: of `Settings`, and what is below; `devices` for device files."""
 
     def __init__(self, field: tuple[str, ...], text: str) -> None:
         super().__init__(text)
@@ -104,6 +116,12 @@ class TpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     worker_hostnames: tuple[str, ...] = ("localhost",)
 
 
+class AmdSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.amd`."""
+
+    partitions: str = ""
+
+
 class ComputeDomainSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """None yet."""
 
@@ -116,6 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cpu: CpuSettings | bool | None = None
     tpu: TpuSettings | bool | None = None
     computedomain: ComputeDomainSettings | bool | None = None
+    amd: AmdSettings | bool | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -134,9 +153,14 @@ class _Kind(msgspec.Struct, frozen=True):
 class SimulatedDrivers:
     """The drivers of all nodes of one profile with the same settings. SettingsError if they cannot be had."""
 
-    def __init__(self, profile: Profile, settings: Settings = Settings()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        profile: Profile,
+        settings: Settings = Settings(),  # noqa: B008
+        files: Sequence[DeviceFile] = (),
+    ) -> None:
         self._makers: dict[str, MakeDriver] = {}
-        # Of each driver: gpu, nic, cpu, tpu or computedomain.
+        # Of each driver: gpu, nic, cpu, tpu, computedomain or amd; of a device file the driver's name, with dashes.
         self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
@@ -149,6 +173,13 @@ class SimulatedDrivers:
                 self._makers[name] = make
                 self.kinds[name] = kind.field
                 self._classes.extend(kind.device_classes(chosen))
+        for file in files:
+            if file.driver in self._makers:
+                raise SettingsError(("devices",), f"driver {file.driver!r} is there already")
+            self._makers[file.driver] = partial(_of_file, file)
+            # Containers are named after it, in at most 63 characters.
+            self.kinds[file.driver] = file.driver.replace(".", "-")[:_FILE_KIND_MAX].rstrip("-")
+            self._classes.extend(file.classes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -233,6 +264,10 @@ class _OnlyName:
 
     def update_metadata(self, *_arguments: Any, **_named: Any) -> None:
         """Nobody listens."""
+
+
+def _of_file(file: DeviceFile, _node: str, folder: Path) -> Driver:
+    return driver_of(file, folder)
 
 
 def _gpu_maker(profile: Profile, settings: GpuSettings) -> tuple[str, MakeDriver]:
@@ -324,6 +359,19 @@ def _compute_domain_maker(_profile: Profile, _settings: ComputeDomainSettings) -
     return ComputeDomainDriver.name, make
 
 
+def _amd_maker(profile: Profile, settings: AmdSettings) -> tuple[str, MakeDriver]:
+    assert profile.amd is not None
+    try:
+        gpus = SimulatedGpus(profile.amd, settings.partitions)
+    except ValueError as error:
+        raise SettingsError(("amd", "partitions"), str(error)) from None
+
+    def make(_node: str, folder: Path) -> Driver:
+        return AmdDriver(gpus, folder)
+
+    return AmdDriver.name, make
+
+
 _KINDS = (
     _Kind(
         "gpu",
@@ -365,5 +413,13 @@ _KINDS = (
         ComputeDomainSettings(),
         lambda _settings: compute_domain_classes.device_classes(),
         _compute_domain_maker,
+    ),
+    _Kind(
+        "amd",
+        "AMD GPUs",
+        lambda profile: profile.amd is not None,
+        AmdSettings(),
+        lambda _settings: amd_classes.device_classes(),
+        _amd_maker,
     ),
 )

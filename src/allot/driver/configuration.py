@@ -1,20 +1,22 @@
 """Opaque configuration: from the parameters in classes and claims to a driver's own types, for each allocated device.
 
 Decoding is strict, as it is upstream: an unknown field, a wrong type or a kind that the driver does not have fails the claim
-with a message that names it. Configuration of the class comes first, then that of the claim; the later one wins. What is
+with a message that names it. A kind that has a schema in place of a type is checked against it in the same way. Configuration of the class comes first, then that of the claim; the later one wins. What is
 meant for a request is meant for its alternatives (`request/subrequest`) too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from allot.core.customresources.openapi import check_value
 from allot.core.model.resource_v1 import FROM_CLAIM, FROM_CLASS, DeviceAllocationConfiguration
 from allot.core.quantity import Quantity
+from allot.core.schema import Schemas, apply_defaults, check_fields
 
 T = TypeVar("T")
 
@@ -30,12 +32,14 @@ class ConfigKind(msgspec.Struct, frozen=True):
     """A kind of parameters. Both names empty: parameters without apiVersion and kind.
 
     The type is a `msgspec.Struct`; unknown fields are refused whatever it says of them. A ValueError in its `__post_init__`
-    refuses a value.
+    refuses a value. Who knows no type beforehand gives `dict` and a schema, as a CustomResourceDefinition has it: its defaults are
+    filled in, and apiVersion and kind stay in the value.
     """
 
     api_version: str
     kind: str
     type: type[Any]
+    schema: Mapping[str, Any] | None = None
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -98,6 +102,8 @@ def decode_parameters(data: bytes, kinds: Sequence[ConfigKind]) -> Any:
 def _decode(data: bytes, kind: ConfigKind) -> Any:
     name = f"{kind.kind}: " if kind.kind else ""
     value = msgspec.json.decode(data)
+    if kind.schema is not None:
+        return _fitting(value, kind.schema, name)
     if isinstance(value, dict):
         known = getattr(kind.type, "__struct_encode_fields__", ())
         value = {key: item for key, item in value.items() if key not in ("apiVersion", "kind") or key in known}
@@ -109,6 +115,17 @@ def _decode(data: bytes, kind: ConfigKind) -> Any:
     if unknown:
         raise ConfigError(f'{name}strict decoding error: unknown field "{unknown}"')
     return decoded
+
+
+def _fitting(value: dict[str, Any], schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The parameters with the defaults of their schema; ConfigError says all in which they do not fit."""
+    node = Schemas({}).from_structural(schema)
+    if unknown := check_fields(value, node).unknown:
+        raise ConfigError(f"{name}strict decoding error: " + ", ".join(f'unknown field "{each}"' for each in unknown))
+    filled = apply_defaults(value, node)
+    if errors := check_value(filled, schema):
+        raise ConfigError(name + "; ".join(str(error) for error in errors))
+    return filled
 
 
 def _explained(text: str) -> str:

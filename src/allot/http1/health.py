@@ -27,9 +27,16 @@ async def runs() -> str:
 
 @asynccontextmanager
 async def serving_health(
-    address: str, port: int, registry: CollectorRegistry, clock: Clock, check: Check = runs
+    address: str,
+    port: int,
+    registry: CollectorRegistry,
+    clock: Clock,
+    check: Check = runs,
+    *,
+    ready: Check = runs,
 ) -> AsyncIterator[str]:
-    """Serve until the block ends; the URL, empty if the port is -1. OSError if the port cannot be had."""
+    """Serve until the block ends; the URL, empty if the port is -1. OSError if the port cannot be had. ready: what besides
+    is asked for /readyz."""
     if port < 0:
         yield ""
         return
@@ -41,7 +48,7 @@ async def serving_health(
             raise HttpError(405, "method not allowed")
         if request.path == "/metrics":
             return Response(render(registry), CONTENT_TYPE)
-        problem = await check()
+        problem = await check() or (await ready() if request.path == "/readyz" else "")
         return Response((problem or "ok").encode(), status=503 if problem else 200)
 
     async with serving(answer, clock, address, port, connections=_CONNECTIONS_MAX) as bound:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from allot.http1.connections import PATIENCE_S, Connection, Limits
+from allot.http1.connections import Handler as ConnectionHandler
 from allot.http1.heads import Head, HttpError, Pairs, parse_query
 from allot.http1.listener import Listener
 from allot.process.clock import Clock
@@ -94,17 +95,26 @@ async def serving(
 ) -> AsyncIterator[int]:
     """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time."""
 
+    async def answer(connection: Connection, head: Head) -> bool:
+        return await _answer(connection, Request(head, _subject(connection)), handler)
+
+    async with Listener(answering(answer), clock, Limits(connections=connections)).listening(
+        host, port, context
+    ) as number:
+        yield number
+
+
+def answering(answer: Callable[[Connection, Head], Awaitable[bool]]) -> ConnectionHandler:
+    """What a listener calls: a fault of ours in one request is reported, and answered. answer: True when all is said."""
+
     async def handle(connection: Connection, head: Head) -> None:
-        request = Request(head, _subject(connection))
-        # A fault of ours in one request is reported, and answered.
-        if await answer_or_none(f"{head.method} {head.path}", lambda: _answer(connection, request, handler)) is None:
+        if await answer_or_none(f"{head.method} {head.path}", lambda: answer(connection, head)) is None:
             if connection.answered:
                 connection.abort()
             else:
                 await connection.answer(500, {"Content-Type": TEXT}, b"the request could not be handled")
 
-    async with Listener(handle, clock, Limits(connections=connections)).listening(host, port, context) as number:
-        yield number
+    return handle
 
 
 async def _answer(connection: Connection, request: Request, handler: Handler) -> bool:

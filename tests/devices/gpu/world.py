@@ -21,11 +21,12 @@ from allot.core.model.codec import decode
 from allot.core.model.core_v1 import Node
 from allot.core.model.meta import ObjectMeta
 from allot.core.model.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice
+from allot.devices.container_programs import CONTAINER_PROGRAMS
 from allot.devices.gpu.classes import device_classes
 from allot.devices.gpu.driver import GpuDriver
 from allot.devices.gpu.gates import Gates
 from allot.devices.gpu.hardware import Hardware
-from allot.devices.gpu.programs import CONTAINER_CARDS, CONTAINER_PROGRAMS
+from allot.devices.gpu.programs import CONTAINER_CARDS
 from allot.devices.gpu.simulated import MigLayout, SimulatedHardware
 from allot.devices.profiles.machines import find_machine
 from allot.driver.conformance.kubelet import ClaimRef, DriverConnection, Entry, find_sockets, registered

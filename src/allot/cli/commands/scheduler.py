@@ -12,16 +12,17 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from allot.cli.component import Component, ComponentOptions, component_options, options_of, run_component
+from allot.cli.component import CannotRun, Component, ComponentOptions, component_options, options_of, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
 from allot.client.announcement import Announcement
+from allot.client.errors import ApiError, Forbidden
 from allot.client.informers import Informers
-from allot.controllers.upstream_detection import is_allot
-from allot.core.features import FeatureGates
+from allot.controllers.upstream_detection import has_allocation_guard, is_allot, kube_scheduler
 from allot.process.interpreter import settle
 from allot.process.supervise import supervise
 from allot.reading.documents import parse_documents
+from allot.reading.errors import NotReached
 from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, parse_configuration
 from allot.scheduler.loop import Options, Scheduler
 from allot.scheduler.plugin_arguments import BadConfiguration
@@ -32,6 +33,7 @@ _OWN_LEASE = "allot-scheduler"
 _DRAIN_S = 3.0
 # Over the network; a server shared with others should not be flooded.
 _WRITING_MAX = 64
+_BESIDE = "run `allot guard`, or say --beside-kube-scheduler=other-nodes if each has nodes with devices of its own"
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -55,13 +57,23 @@ _LEVELS = ("debug", "info", "warning", "error")
     show_default=True,
     help="info logs every decision about devices.",
 )
+@click.option(
+    "--beside-kube-scheduler",
+    "beside",
+    type=click.Choice(("guarded", "other-nodes", "unguarded")),
+    default="guarded",
+    show_default=True,
+    help="Where another scheduler holds kube-scheduler's lease: start only if allocations are guarded (allot's API server, or "
+    "`allot guard`); or because the two have different nodes with devices; or although devices may be allocated twice.",
+)
 @component_options(lease_name=_LEASE, port=10259)
-def scheduler(config: Path | None, scheduler_name: str, log_level: str, **arguments: Any) -> None:
+def scheduler(config: Path | None, scheduler_name: str, log_level: str, beside: str, **arguments: Any) -> None:
     """Run the scheduler: decide which pod gets which node and which devices, and write it.
 
     Works on allot's API server as on any other, in place of kube-scheduler or beside it for pods with another schedulerName.
     Of several processes one works, by the lease that kube-scheduler uses too; a scheduler for other names has a lease of its
-    own. Health and metrics are served over plain HTTP, by default for this machine only. SIGTERM and SIGINT stop it: what has
+    own. Beside another scheduler on the same devices it starts only where a guard keeps them from being allocated twice
+    (`allot guard`). Health and metrics are served over plain HTTP, by default for this machine only. SIGTERM and SIGINT stop it: what has
     begun is finished, the lease is given back.
 
     \b
@@ -80,7 +92,7 @@ def scheduler(config: Path | None, scheduler_name: str, log_level: str, **argume
     logging.getLogger("allot.scheduler").setLevel(log_level.upper())
     for note in configuration.notes:
         talk(f"{config}: {note}")
-    run_component("scheduler", options, partial(_work, configuration, options.gates))
+    run_component("scheduler", options, partial(_work, configuration, options, beside))
 
 
 def _read(path: Path) -> SchedulerConfiguration:
@@ -117,7 +129,35 @@ def _merged(
     return msgspec.structs.replace(options, **{name: value for name, value in said.items() if name not in given})
 
 
-async def _work(configuration: SchedulerConfiguration, gates: FeatureGates, component: Component) -> None:
+async def _check_neighbour(options: ComponentOptions, beside: str, component: Component) -> None:
+    """CannotRun beside another scheduler that may allocate the same devices."""
+    if options.leader_elect and (options.lease_name, options.lease_namespace) == (_LEASE, "kube-system"):
+        return  # The lease is ours by now.
+    try:
+        other = await kube_scheduler(component.client, component.clock.seconds())
+        if not other or beside == "other-nodes":
+            return
+        if beside == "unguarded":
+            talk(f"warning: {other} schedules too: devices may be allocated twice")
+            return
+        if await has_allocation_guard(component.client):
+            return
+    except Forbidden as error:
+        raise CannotRun(
+            f"scheduler: cannot tell whether another scheduler works here, unguarded: {error}", _BESIDE
+        ) from None
+    except ApiError as error:
+        raise NotReached(component.connection.server, error) from None
+    raise CannotRun(
+        f"scheduler: {other} holds the lease kube-system/{_LEASE}, and nothing keeps the two from allocating a device twice",
+        _BESIDE,
+    )
+
+
+async def _work(
+    configuration: SchedulerConfiguration, options: ComponentOptions, beside: str, component: Component
+) -> None:
+    await _check_neighbour(options, beside, component)
     informers = Informers(component.client, component.clock, component.ids)
     made = Scheduler(
         component.client,
@@ -125,7 +165,7 @@ async def _work(configuration: SchedulerConfiguration, gates: FeatureGates, comp
         component.clock,
         component.ids,
         configuration,
-        gates,
+        options.gates,
         options=Options(instance=component.identity.partition("_")[0], writing_max=_WRITING_MAX, drain_s=_DRAIN_S),
         registry=component.registry,
     )

@@ -15,7 +15,7 @@ from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
 from allot.cli.up.banner import announce
 from allot.cli.up.detaching import IN_BACKGROUND, start_in_background
-from allot.cli.up.node_sets import DEFAULT, Nodes, kept_nodes, parse_specs
+from allot.cli.up.node_sets import DEFAULT, Nodes, kept_nodes, parse_specs, with_device_files
 from allot.devices.catalogue import find_profile, profile_names
 from allot.devices.node_files import NODES_MAX
 from allot.devices.pool_files import parse_pools
@@ -62,6 +62,14 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     f"repeatable.  [default: those of the last time, else {DEFAULT}]",
 )
 @click.option("--count", type=click.IntRange(1, NODES_MAX), help="How many of the --node before it.")
+@click.option(
+    "--devices",
+    "device_files",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Devices of your own for the simulated nodes, described by a YAML file (see the guide for driver authors); repeatable.",
+)
 @click.option(
     "--pool",
     "pools",
@@ -114,6 +122,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 def up(
     specs: tuple[str, ...],
     count: int | None,  # noqa: ARG001 - it is part of the node before it
+    device_files: tuple[Path, ...],
     pools: tuple[str, ...],
     time_factor: float | None,
     detach: bool,
@@ -138,6 +147,7 @@ def up(
       allot up                                      one simulated node with 8 GPUs
       allot up --detach                             the same, in the background; see allot status, allot down
       allot up --node t4 --count 3 --node a3-ultragpu-8g
+      allot up --devices examples/devices/fpga.yaml
       allot up --pool a100=a2-ultragpu-1g,min=1,max=2 --pool l4=g2-standard-4 --time-factor 20
       allot up --node none --data-dir ./data --kubeconfig ./kubeconfig
       allot up --controllers='*,-node-lifecycle-controller'    nodes that nobody reports for stay ready
@@ -149,7 +159,7 @@ def up(
     if etcd and (server.memory or server.etcd_servers):
         raise click.UsageError("--etcd cannot be used together with --memory or --etcd-servers.")
     make_data_dir(server.data_dir)
-    nodes = _nodes(specs, pools, time_factor, server.data_dir)
+    nodes = with_device_files(_nodes(specs, pools, time_factor, server.data_dir), device_files)
     if detach:
         given = click.get_current_context().meta[_ARGUMENTS]
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])

@@ -11,7 +11,7 @@ from allot.client.informer import Change
 from allot.controlplane.own_node import ADDRESS, IMAGE
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.core_v1 import Node
-from allot.devices.simulation import DRIVER_POD, driver_pod_name
+from allot.devices.simulation import DRIVER_POD, driver_module, driver_pod_name
 from allot.node.static_pods import NAMESPACE, NodeFacts, PartState, StaticPod, StaticPods
 
 # How the driver of a kind on a node is doing.
@@ -65,7 +65,7 @@ class DriverPods:
                     name=name,
                     node=facts,
                     image=IMAGE,
-                    command=("python", "-m", f"allot.devices.{kind}"),
+                    command=("python", "-m", driver_module(kind)),
                     labels={"app.kubernetes.io/name": name},
                     log=self._logs / f"{driver_pod_name(kind, facts.name)}.log",
                     state=lambda kind=kind, node=facts.name: self._state_of(kind, node),  # type: ignore[misc]

@@ -11,7 +11,16 @@ import msgspec
 
 from allot.cli.errors import Unreadable
 from allot.devices.catalogue import UnknownProfile, find_profile
-from allot.devices.node_files import NODES_MAX, NodeFile, NodeSet, default_name, hint_for, read_node_file
+from allot.devices.file.definition import read_device_file
+from allot.devices.node_files import (
+    NODES_MAX,
+    NodeFile,
+    NodeSet,
+    default_name,
+    hint_for,
+    read_node_file,
+    with_device_file,
+)
 from allot.devices.pool_files import PoolFile
 
 LOCAL, NONE = "local", "none"
@@ -90,6 +99,19 @@ def parse_specs(specs: Sequence[str]) -> Nodes:
         if count > 1:
             raise Unreadable(f"--node: two nodes would be called {name}", "PROFILE=COUNT makes several of a kind")
     return nodes
+
+
+def with_device_files(nodes: Nodes, paths: Sequence[Path]) -> Nodes:
+    """The same nodes with the devices of files. Unreadable."""
+    simulated = nodes.simulated
+    drivers: set[str] = set()
+    for path in paths:
+        file = read_device_file(path)
+        if file.driver in drivers:
+            raise Unreadable(f"--devices {path}: driver {file.driver} is in an earlier --devices, too")
+        drivers.add(file.driver)
+        simulated = with_device_file(simulated, file)
+    return msgspec.structs.replace(nodes, simulated=simulated)
 
 
 def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:

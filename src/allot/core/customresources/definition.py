@@ -334,6 +334,11 @@ def _check_selectable(fields: Sequence[Object], schema: Schema, path: str) -> li
 # --- schemas ---
 
 
+def check_schema(schema: Schema, path: str) -> list[FieldError]:
+    """What is wrong with a schema that belongs to no definition."""
+    return [finding.error for finding in _check_schema(schema, path, status=False, unchanged=False)]
+
+
 def _check_schema(schema: Schema, path: str, *, status: bool, unchanged: bool) -> list[Finding]:
     """unchanged: it was accepted before; what its rules cost no longer matters."""
     found: list[Finding] = []

@@ -6,42 +6,28 @@ below `memory` each program that uses the card has a file, so that all container
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from allot.devices import container_programs
 from allot.devices.gpu.hardware import ComputeMode, FaultKind, Gpu, MigInstance
 from allot.driver import Edits, Mount
-from allot.driver.files import remove_folder, replace_file
+from allot.driver.files import remove_folder
 
 CONTAINER_CARDS = "/run/nvidia-simulated"
-# On every PATH, and small: a runtime without root has to rebuild the folder that it adds a file to.
-CONTAINER_PROGRAMS = "/usr/local/bin"
 PROGRAMS = ("nvidia-smi", "gpu-memory")
 _SOURCE = Path(__file__).parent / "container_programs"
 
 
 def write_programs(folder: Path) -> None:
     """Put the programs where they can be mounted from."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in PROGRAMS:
-        target = folder / name
-        content = (_SOURCE / name).read_bytes()
-        # A container may be running it: the file is replaced only if it has to be.
-        if not target.exists() or target.read_bytes() != content:
-            replace_file(target, content, 0o755)
+    container_programs.write_programs(_SOURCE, PROGRAMS, folder)
 
 
 def program_edits(folder: Path) -> Edits:
     """The programs on a container's PATH."""
-    return Edits(
-        # Real driver containers set the same: NVIDIA's own runtime hook adds nothing then.
-        env={"NVIDIA_VISIBLE_DEVICES": "void"},
-        mounts=tuple(
-            Mount(host_path=str(folder / name), container_path=f"{CONTAINER_PROGRAMS}/{name}", options=("ro", "bind"))
-            for name in PROGRAMS
-        ),
-    )
+    # Real driver containers set the same: NVIDIA's own runtime hook adds nothing then.
+    return Edits(env={"NVIDIA_VISIBLE_DEVICES": "void"}, mounts=container_programs.program_mounts(folder, PROGRAMS))
 
 
 def card_edits(folder: Path, gpu: Gpu, name: str) -> Edits:
@@ -115,10 +101,7 @@ def write_card(folder: Path, information: Mapping[str, str]) -> None:
         lock = memory / ".lock"
         lock.touch()
         lock.chmod(0o666)
-    text = "".join(f"{key}={shlex.quote(value)}\n" for key, value in information.items()).encode()
-    path = folder / "info"
-    if not path.exists() or path.read_bytes() != text:
-        replace_file(path, text, 0o644)
+    container_programs.write_information(folder / "info", information)
 
 
 def remove_card(folder: Path) -> None:

@@ -126,7 +126,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _machine(name: str, shape: _Shape) -> Machine:
-    gpu_buses, card_buses = _lay_out(shape.gpus, shape.cards, shape.numa_nodes)
+    gpu_buses, card_buses = lay_out(shape.gpus, shape.cards, shape.numa_nodes)
     model = gpu_models()[shape.gpu] if shape.gpu else None
     return Machine(
         name=name,
@@ -158,7 +158,7 @@ def _network_cards(shape: _Shape, buses: Sequence[Bus]) -> tuple[NetworkCard, ..
     )
 
 
-def _lay_out(gpus: int, cards: int, numa_nodes: int) -> tuple[Sequence[Bus], Sequence[Bus]]:
+def lay_out(gpus: int, cards: int, numa_nodes: int) -> tuple[Sequence[Bus], Sequence[Bus]]:
     """Two GPUs share a PCIe root with the network cards that are nearest to them; roots are spread over the NUMA nodes."""
     if gpus == 1 and not cards:
         # A virtual machine with one card has it on its only root.

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from allot.devices.lost_devices import read_lost
 from allot.devices.profiles.tpus import Generation, TpuMachine, find_generation
 from allot.devices.sysfs import children, read_int
 
@@ -75,22 +76,9 @@ class SimulatedChips:
     def read(self) -> tuple[Chip, ...]:
         """All, and which of them are lost."""
         generation = self.machine.generation
-        lost = self._lost()
+        lost = read_lost(self._folder)
         names = [f"{'' if generation.uses_vfio else 'accel'}{index}" for index in range(self.machine.chips)]
         return tuple(
             Chip(index=index, name=name, generation=generation, is_present=name not in lost)
             for index, name in enumerate(names)
         )
-
-    def _lost(self) -> frozenset[str]:
-        if self._folder is None:
-            return frozenset()
-        try:
-            return frozenset(lost_file(self._folder).read_text(encoding="utf-8").split())
-        except OSError:
-            return frozenset()
-
-
-def lost_file(folder: Path) -> Path:
-    """The file that names simulated chips which are gone."""
-    return folder / "lost"

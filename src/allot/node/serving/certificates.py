@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from allot.http1.self_signed import self_signed
 
 _DAYS = 365
 _RENEW_DAYS = 30
@@ -43,28 +41,8 @@ def _is_good(certificate: Path, key: Path, now: float) -> bool:
 
 
 def _make(certificate: Path, key: Path, name: str, address: str, now: float) -> None:
-    private = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}@{int(now)}"[:64])])
-    names = [x509.DNSName(name), x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address))]
-    begins = datetime.fromtimestamp(now, UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins - timedelta(minutes=5))
-        .not_valid_after(begins + timedelta(days=_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(private, hashes.SHA256())
-    )
+    made = self_signed(f"{name}@{int(now)}", (name, "localhost", address), now, timedelta(days=_DAYS))
     handle = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
-        file.write(
-            private.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        file.write(made.key)
+    certificate.write_bytes(made.certificate)

@@ -1,0 +1,142 @@
+"""What a guard that cannot see writes happen knows: what is stored, and what it has let through since.
+
+A webhook is asked before a write and never told what became of it; a watch tells later what was stored. In between, what was
+admitted counts as held. A write is based on a version of its claim, and the server stores it only if the claim still has that
+version. So the first newer version that is seen, whatever it says, ends all writes that were based on an older one.
+
+A write that never shows up is held until it cannot be stored any more, and then for as long as nobody has looked: time alone
+proves nothing while the watch is late. What is given back counts as held until that is stored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allot.core.allocation.devices import ClaimID
+from allot.core.allocation.features import Features
+from allot.core.allocation.holdings import Conflict, Held, Holdings
+
+# By which others see that a guard is asked.
+GUARD_WEBHOOK = "guard.allot.dev"
+
+
+class _Admitted(msgspec.Struct, frozen=True):
+    """A write that was let through. base: the version of its claim that it replaces."""
+
+    base: int
+    held: tuple[Held, ...]
+    at: float
+
+
+class _Claim(msgspec.Struct):
+    """A claim as it was last seen, and what was admitted since."""
+
+    version: int = 0
+    stored: tuple[Held, ...] = ()
+    admitted: tuple[_Admitted, ...] = ()
+
+
+class GuardLedger:
+    """Who holds what, or may by now. Times are seconds of a clock that never goes back, given by the caller."""
+
+    def __init__(self, features: Features, write_timeout_s: float) -> None:
+        """write_timeout_s: how long after it was admitted a write may still be stored."""
+        # Allocations are read and slices are followed by it.
+        self.holdings = Holdings(features)
+        self._write_timeout_s = write_timeout_s
+        self._claims: dict[ClaimID, _Claim] = {}
+        # Claims with writes of which nothing is known yet.
+        self._waiting: dict[ClaimID, None] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Claims with writes of which nothing is known yet."""
+        return len(self._waiting)
+
+    def known(self) -> int:
+        """Claims."""
+        return len(self._claims)
+
+    def version(self, claim: ClaimID) -> int:
+        """The version that was last seen; 0 if none was."""
+        found = self._claims.get(claim)
+        return 0 if found is None else found.version
+
+    # --- what is stored ---
+
+    def stored(self, claim: ClaimID, version: int, held: tuple[Held, ...]) -> None:
+        """A version of a claim was seen. Those older than one that was seen already are passed over."""
+        found = self._claims.get(claim)
+        if found is None:
+            found = self._claims[claim] = _Claim()
+        if version < found.version:
+            return
+        found.version, found.stored = version, held
+        self._keep(claim, found, tuple(write for write in found.admitted if write.base >= version))
+
+    def deleted(self, claim: ClaimID, version: int) -> None:
+        """A claim is gone. version: that of its last state, as far as it was seen; writes based on a newer one are to
+        another claim of that name."""
+        found = self._claims.get(claim)
+        if found is None or version < found.version:
+            return
+        found.version, found.stored = 0, ()
+        self._keep(claim, found, tuple(write for write in found.admitted if write.base > version))
+
+    # --- having looked ---
+
+    def overdue(self, now: float) -> list[ClaimID]:
+        """Claims with writes that can no longer be stored: somebody has to look what became of them."""
+        return [claim for claim in self._waiting if self._is_overdue(self._claims[claim].admitted[0], now)]
+
+    def looked(self, claim: ClaimID, asked_at: float, version: int, held: tuple[Held, ...]) -> None:
+        """The server was asked for a claim, at that time or later, and gave this."""
+        self.stored(claim, version, held)
+        self._drop_overdue(claim, asked_at)
+
+    def looked_in_vain(self, claim: ClaimID, asked_at: float, known: int) -> None:
+        """The server was asked for a claim, at that time or later, and has none. known: the version that was known then."""
+        found = self._claims.get(claim)
+        if found is None:
+            return
+        if found.version == known:
+            found.version, found.stored = 0, ()
+        # Who was admitted before was to a claim that is gone.
+        self._keep(claim, found, tuple(write for write in found.admitted if write.at > asked_at))
+
+    def _drop_overdue(self, claim: ClaimID, asked_at: float) -> None:
+        found = self._claims.get(claim)
+        if found is not None:
+            left = tuple(write for write in found.admitted if not self._is_overdue(write, asked_at))
+            self._keep(claim, found, left)
+
+    def _is_overdue(self, write: _Admitted, at: float) -> bool:
+        return write.at + self._write_timeout_s <= at
+
+    # --- deciding ---
+
+    def conflict(self, claim: ClaimID, held: tuple[Held, ...]) -> Conflict | None:
+        """Why the claim cannot hold this beside what others hold or may hold by now; None if it can."""
+        return self.holdings.conflict(claim, held)
+
+    def admit(self, claim: ClaimID, base: int, held: tuple[Held, ...], now: float) -> None:
+        """A write is let through. Of several to one claim with the same base one can be stored: all of them are held."""
+        found = self._claims.get(claim)
+        if found is None:
+            found = self._claims[claim] = _Claim()
+        if found.version > base:
+            return  # The server will find that the claim has changed, and ask again.
+        self._keep(claim, found, (*found.admitted, _Admitted(base, held, now)))
+
+    def _keep(self, claim: ClaimID, found: _Claim, admitted: tuple[_Admitted, ...]) -> None:
+        """Hold what is stored and what these writes contain."""
+        found.admitted = admitted
+        if not admitted:
+            self._waiting.pop(claim, None)
+            self.holdings.hold(claim, found.stored)
+            if not found.version:
+                del self._claims[claim]
+            return
+        self._waiting[claim] = None
+        parts = (*found.stored, *(part for write in admitted for part in write.held))
+        self.holdings.hold(claim, tuple(dict.fromkeys(parts)))

@@ -1,0 +1,40 @@
+"""Programs and facts that containers with simulated devices get: mounted where every image looks, readable by a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allot.driver import Mount
+from allot.driver.files import replace_file
+
+# On every PATH, and small: a runtime without root has to rebuild the folder that it adds a file to.
+CONTAINER_PROGRAMS = "/usr/local/bin"
+
+
+def write_programs(source: Path, names: Sequence[str], folder: Path) -> None:
+    """Put programs where they can be mounted from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        _replace_if_changed(folder / name, (source / name).read_bytes(), 0o755)
+
+
+def program_mounts(folder: Path, names: Sequence[str]) -> tuple[Mount, ...]:
+    """The programs on a container's PATH."""
+    return tuple(
+        Mount(host_path=str(folder / name), container_path=f"{CONTAINER_PROGRAMS}/{name}", options=("ro", "bind"))
+        for name in names
+    )
+
+
+def write_information(path: Path, information: Mapping[str, str]) -> None:
+    """What a device is, in words that a shell can read."""
+    text = "".join(f"{key}={shlex.quote(value)}\n" for key, value in information.items())
+    _replace_if_changed(path, text.encode(), 0o644)
+
+
+def _replace_if_changed(path: Path, content: bytes, mode: int) -> None:
+    """A container may be using it: the file is replaced only if it has to be."""
+    if not path.exists() or path.read_bytes() != content:
+        replace_file(path, content, mode)

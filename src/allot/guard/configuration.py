@@ -1,0 +1,186 @@
+"""The ValidatingWebhookConfiguration that makes API servers ask the guard: what it says, and keeping it so.
+
+The leader writes where it is and whom to trust; the rest is written by whoever installs it.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client
+from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from allot.core.allocation.guard_ledger import GUARD_WEBHOOK
+from allot.guard.serving import PATH
+from allot.process.clock import Clock
+
+_log = logging.getLogger("allot.guard")
+
+_CHECK_EVERY_S = 5.0
+_RETRY_S = 1.0
+# What is allocated anew: reservations, reports of drivers and what is given back need no judgement, nor a guard.
+_CHANGES_ALLOCATION = (
+    "has(object.status) && has(object.status.allocation) && "
+    "!(has(oldObject.status) && has(oldObject.status.allocation) && "
+    "object.status.allocation == oldObject.status.allocation)"
+)
+
+Object = dict[str, Any]
+
+
+class Service(msgspec.Struct, frozen=True):
+    """A Service that leads to the guard's processes."""
+
+    namespace: str
+    name: str
+    port: int = 443
+
+    @property
+    def host(self) -> str:
+        """The name that API servers expect in the certificate."""
+        return f"{self.name}.{self.namespace}.svc"
+
+
+class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the configuration says."""
+
+    name: str = "allot-guard"
+    service: Service | None = None
+    # Without a Service: where API servers find the process.
+    url: str = ""
+    fails_closed: bool = True
+    timeout_s: int = 5
+
+
+def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Object:
+    """The object. bundle: whom to trust, as PEM; empty until the leader has written it."""
+    webhook = {
+        "name": GUARD_WEBHOOK,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client_config(options, bundle),
+        "rules": [
+            {
+                "apiGroups": ["resource.k8s.io"],
+                # All of them: what an allocation holds is written in the same way.
+                "apiVersions": ["*"],
+                "operations": ["UPDATE"],
+                "resources": ["resourceclaims/status"],
+                "scope": "Namespaced",
+            }
+        ],
+        "matchConditions": [{"name": "changes-allocation", "expression": _CHANGES_ALLOCATION}],
+        "matchPolicy": "Exact",
+        "failurePolicy": "Fail" if options.fails_closed else "Ignore",
+        # What is admitted is held; a dry run is told by the review and is not.
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": options.timeout_s,
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": options.name, "labels": {"app.kubernetes.io/name": "allot-guard"}},
+        "webhooks": [webhook],
+    }
+
+
+def client_config(options: WebhookOptions, bundle: bytes) -> Object:
+    """Where the guard is, and whom to trust."""
+    trust = {"caBundle": base64.b64encode(bundle).decode()} if bundle else {}
+    if options.service is None:
+        return {"url": options.url, **trust}
+    service = options.service
+    return {
+        "service": {"namespace": service.namespace, "name": service.name, "path": PATH, "port": service.port},
+        **trust,
+    }
+
+
+class ConfigurationKeeper:
+    """Keeps the stored configuration as it should be while this process leads."""
+
+    def __init__(self, client: Client, clock: Clock, options: WebhookOptions, *, installs: bool) -> None:
+        """installs: whether it is made, and all of it kept; otherwise the leader writes clientConfig into one that is there."""
+        self._resource = client.resource(
+            "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
+        )
+        self._clock = clock
+        self._options = options
+        self._installs = installs
+        self._told = ""
+
+    async def exists(self) -> bool:
+        """Whether API servers are told to ask a guard; also if that cannot be found out."""
+        try:
+            await self._resource.get(self._options.name)
+        except NotFound:
+            return False
+        except ApiError as error:
+            self._tell(f"not read: {error}")
+        return True
+
+    async def publish(self, options: WebhookOptions, bundle: bytes) -> None:
+        """Write it, however long that takes."""
+        while not await self._ensure(options, bundle):
+            await self._clock.sleep(_RETRY_S)
+
+    async def keep(self, wanted: Callable[[], tuple[WebhookOptions, bytes]]) -> None:
+        """Look after it until cancelled. wanted: gives options and bundle as they are at the time."""
+        while True:
+            await self._clock.sleep(_CHECK_EVERY_S)
+            options, bundle = wanted()
+            await self._ensure(options, bundle)
+
+    async def _ensure(self, options: WebhookOptions, bundle: bytes) -> bool:
+        """Whether it is as it should be."""
+        try:
+            return await self._write(options, bundle)
+        except (Conflict, AlreadyExists):
+            return False  # Somebody else was quicker; the next look sees what they wrote.
+        except ApiError as error:
+            self._tell(f"not written: {error}")
+            return False
+
+    async def _write(self, options: WebhookOptions, bundle: bytes) -> bool:
+        wanted = webhook_configuration(options, bundle)
+        try:
+            found = await self._resource.get(options.name)
+        except NotFound:
+            if not self._installs:
+                self._tell(
+                    "does not exist: nothing asks this guard (make it with --install or --print-webhook-configuration)"
+                )
+                return False
+            await self._resource.create(wanted)
+            self._tell("made")
+            return True
+        changed = self._changed(found, wanted)
+        if changed is None:
+            self._tell(f"has no webhook {GUARD_WEBHOOK}: nothing asks this guard")
+            return False
+        if changed != found:
+            await self._resource.update(changed)
+            self._tell("written")
+        return True
+
+    def _changed(self, found: Object, wanted: Object) -> Object | None:
+        """What is stored with what we are responsible for as it should be; None if that has no place in it."""
+        (ours,) = wanted["webhooks"]
+        webhooks = list(found.get("webhooks") or ())
+        place = next((place for place, each in enumerate(webhooks) if each.get("name") == GUARD_WEBHOOK), None)
+        if place is None:
+            if not self._installs:
+                return None
+            return {**found, "webhooks": [*webhooks, ours]}
+        kept = ours if self._installs else {"clientConfig": ours["clientConfig"]}
+        webhooks[place] = {**webhooks[place], **kept}
+        return {**found, "webhooks": webhooks}
+
+    def _tell(self, text: str) -> None:
+        """Once as long as it stays so."""
+        if text != self._told:
+            self._told = text
+            _log.warning("ValidatingWebhookConfiguration %s: %s", self._options.name, text)
