@@ -231,19 +231,25 @@ def _promised_devices(
 ) -> Status | None:
     """As above, for devices: what pods left for others is not for whoever comes first."""
     devices = cluster.devices
-    if devices is None or not isinstance(fit := devices.fit(pod), DeviceFit):
+    if devices is None:
+        return None
+    # Not asked for the protocol, which costs more than most answers.
+    fit = devices.fit(pod)
+    if fit is None or isinstance(fit, Status):
         return None
     taken: list[Placement] = []
     try:
         for other in sorted(others, key=lambda other: -(other.spec.priority or 0)):
             wanted = devices.fit(other)
-            if isinstance(wanted, DeviceFit) and wanted.quick(info) is None and wanted.exact(info) is None:
+            if wanted is None or isinstance(wanted, Status):
+                continue
+            if wanted.quick(info) is None and wanted.exact(info) is None:
                 taken.append(placement_of(cluster, other, cluster.profiles.of(other), info, wanted))
                 devices.assume(taken[-1])
         if not taken:
             return None
         fit = devices.fit(pod)
-        if not isinstance(fit, DeviceFit):
+        if fit is None or isinstance(fit, Status):
             return fit
         status = fit.quick(info)
         return status if status is not None else fit.exact(info)
