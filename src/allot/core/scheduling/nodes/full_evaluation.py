@@ -205,14 +205,18 @@ def placement_of(
 def promised_refusal(
     cluster: Cluster, pod: core_v1.Pod, profile: Profile, info: NodeInfo, settings: Settings
 ) -> Status | None:
-    """Why a node will not do if pods that are at least as important, and were promised it, were there already."""
+    """Why a node will not do if pods that are at least as important, and were promised it, were there already.
+
+    What is kept for a pod is its own: nobody's hope for the same node is in its way, only what is kept for others. Otherwise two pods could
+    wait for each other, and who makes room for one of them would do so in vain, again and again."""
     key, priority = pod_key(pod), pod.spec.priority or 0
+    is_kept = key in cluster.kept
     others = [
         PodInfo(other, cluster.profiles.of(other), info.name)
         for other_key, other in cluster.nominated.get(info.name, {}).items()
         if other_key != key
         and other_key not in cluster.pods
-        and ((other.spec.priority or 0) >= priority or other_key in cluster.kept)
+        and (other_key in cluster.kept or (not is_kept and (other.spec.priority or 0) >= priority))
     ]
     if not others:
         return None
