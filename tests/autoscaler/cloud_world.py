@@ -147,7 +147,7 @@ async def running_autoscaler(
     informers = Informers(cluster.client, clock, ids)
     made = Autoscaler(cluster.client, clock, ids, provider, options, profile_template, registry)
     sources = Sources(informers, await cluster.client.discovery())
-    sources.connect(made.changed)
+    sources.connect(made.changed, made.machine.serve)
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(made.run(sources.wait_synced))]
     try:
         yield made, registry

@@ -331,16 +331,21 @@ def pod_key(pod: core_v1.Pod) -> str:
 class Profiles:
     """The profiles of pods, shared by equal ones; the oldest is dropped when there are too many."""
 
-    __slots__ = ("_encode", "_profiles", "made")
+    __slots__ = ("_encode", "_latest", "_profiles", "made")
 
     def __init__(self) -> None:
         # Only to tell specs apart, so any faithful text will do for quantities.
         self._encode = msgspec.msgpack.Encoder(enc_hook=str).encode
         self._profiles: dict[bytes, Profile] = {}
+        # Of the pod that was asked about last: a decision asks about the same one again and again.
+        self._latest: tuple[core_v1.Pod, Profile] | None = None
         self.made = 0
 
     def of(self, pod: core_v1.Pod) -> Profile:
         """The profile of a pod. On which node it is does not matter."""
+        latest = self._latest
+        if latest is not None and latest[0] is pod:
+            return latest[1]
         spec, metadata = pod.spec, pod.metadata
         parts: list[object] = [
             [_container_parts(container) for container in spec.containers],
@@ -369,6 +374,7 @@ class Profiles:
                 del self._profiles[next(iter(self._profiles))]
             self.made += 1
             profile = self._profiles[key] = Profile(pod, key, shape)
+        self._latest = (pod, profile)
         return profile
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allot.core.model import core_v1
@@ -289,6 +289,23 @@ ROWS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(1, 3), st.lists(st.integers(0, 13), max_size=4))
+# Two pods that hoped for the node that was kept for a third made each other leave, again and again.
+@example(
+    [
+        ("a", 1, 50),
+        ("a", 3, 60),
+        ("b", 1, 100),
+        ("b", 1, 100),
+        ("a", 2, 60),
+        ("c", 2, 100),
+        ("a", 2, 50),
+        ("c", 3, 100),
+        ("b", 1, 50),
+        ("a", 1, 60),
+    ],
+    2,
+    [],
+)
 def test_a_cluster_that_is_left_alone_comes_to_rest(
     rows: list[tuple[str, int, int]], nodes: int, gone: list[int]
 ) -> None:

@@ -205,14 +205,18 @@ def placement_of(
 def promised_refusal(
     cluster: Cluster, pod: core_v1.Pod, profile: Profile, info: NodeInfo, settings: Settings
 ) -> Status | None:
-    """Why a node will not do if pods that are at least as important, and were promised it, were there already."""
+    """Why a node will not do if pods that are at least as important, and were promised it, were there already.
+
+    What is kept for a pod is its own: nobody's hope for the same node is in its way, only what is kept for others. Otherwise two pods could
+    wait for each other, and who makes room for one of them would do so in vain, again and again."""
     key, priority = pod_key(pod), pod.spec.priority or 0
+    is_kept = key in cluster.kept
     others = [
         PodInfo(other, cluster.profiles.of(other), info.name)
         for other_key, other in cluster.nominated.get(info.name, {}).items()
         if other_key != key
         and other_key not in cluster.pods
-        and ((other.spec.priority or 0) >= priority or other_key in cluster.kept)
+        and (other_key in cluster.kept or (not is_kept and (other.spec.priority or 0) >= priority))
     ]
     if not others:
         return None
@@ -231,19 +235,25 @@ def _promised_devices(
 ) -> Status | None:
     """As above, for devices: what pods left for others is not for whoever comes first."""
     devices = cluster.devices
-    if devices is None or not isinstance(fit := devices.fit(pod), DeviceFit):
+    if devices is None:
+        return None
+    # Not asked for the protocol, which costs more than most answers.
+    fit = devices.fit(pod)
+    if fit is None or isinstance(fit, Status):
         return None
     taken: list[Placement] = []
     try:
         for other in sorted(others, key=lambda other: -(other.spec.priority or 0)):
             wanted = devices.fit(other)
-            if isinstance(wanted, DeviceFit) and wanted.quick(info) is None and wanted.exact(info) is None:
+            if wanted is None or isinstance(wanted, Status):
+                continue
+            if wanted.quick(info) is None and wanted.exact(info) is None:
                 taken.append(placement_of(cluster, other, cluster.profiles.of(other), info, wanted))
                 devices.assume(taken[-1])
         if not taken:
             return None
         fit = devices.fit(pod)
-        if not isinstance(fit, DeviceFit):
+        if fit is None or isinstance(fit, Status):
             return fit
         status = fit.quick(info)
         return status if status is not None else fit.exact(info)

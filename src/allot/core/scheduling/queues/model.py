@@ -77,10 +77,14 @@ class Share(msgspec.Struct):
 class QueueShares:
     """A queue at work: its place in the tree and a `Share` for each resource that is counted."""
 
-    __slots__ = ("children", "parent", "queue", "shares", "version")
+    __slots__ = ("age", "children", "name", "parent", "queue", "shares", "version")
 
     def __init__(self, queue: Queue, parent: QueueShares | None = None) -> None:
         self.queue = queue
+        # Unique.
+        self.name = queue.name
+        # Older first, then by name.
+        self.age = (queue.created, queue.name)
         self.parent = parent
         # In the order in which they are served when nothing else decides.
         self.children: list[QueueShares] = []
@@ -89,19 +93,9 @@ class QueueShares:
         self.version = 0
 
     @property
-    def name(self) -> str:
-        """The queue's name, which is unique."""
-        return self.queue.name
-
-    @property
     def title(self) -> str:
         """What people know it by."""
         return self.queue.title or self.queue.name
-
-    @property
-    def age(self) -> tuple[str, str]:
-        """Older first, then by name."""
-        return self.queue.created, self.queue.name
 
     def path(self) -> Iterator[QueueShares]:
         """The queue and its ancestors, itself first."""

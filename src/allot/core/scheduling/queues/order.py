@@ -20,7 +20,6 @@ from allot.core.scheduling.queues.tree import QueueTree
 _SCALE = 10**18
 # What is held of a resource without any part in it weighs so much more.
 _NO_SHARE = 1000
-_NONE: Amounts = {}
 
 Rank = tuple[bool, bool, int, bool, int, int]
 
@@ -37,35 +36,32 @@ class Candidate(msgspec.Struct, frozen=True):
 def rank(candidate: Candidate, there: Amounts) -> Rank:
     """What comes first is served first; equals are told apart by `_precedes`."""
     queue, request = candidate.queue, candidate.request
+    lost = candidate.lost
     is_over = bool(queue.shares)
     exceeds_deserved = uses_no_share = False
+    # The largest part that it holds of anything it may have, with and without the job.
+    dominant_with = dominant = 0
     for resource, share in queue.shares.items():
-        held = share.allocated
-        is_over = is_over and share.fair_share < held
+        held, deserved, part = share.allocated, share.deserved, share.allocatable
+        if share.fair_share >= held:
+            is_over = False
         with_job = held + request.get(resource, 0)
-        exceeds_deserved = exceeds_deserved or exceeds(with_job, share.deserved)
-        uses_no_share = uses_no_share or (with_job > 0 and share.allocatable == 0)
-    return (
-        is_over,
-        exceeds_deserved,
-        -queue.queue.priority,
-        uses_no_share,
-        _dominant(queue, there, request, candidate.lost),
-        _dominant(queue, there, _NONE, _NONE),
-    )
-
-
-def _dominant(queue: QueueShares, there: Amounts, more: Amounts, less: Amounts) -> int:
-    """The largest part that a queue holds of anything it may have."""
-    found = 0
-    for resource, share in queue.shares.items():
-        part = share.allocatable
+        if with_job > deserved != UNLIMITED:
+            exceeds_deserved = True
+        if part == 0 and with_job > 0:
+            uses_no_share = True
         if part == UNLIMITED:
             part = there.get(resource, 0)
-        held = share.allocated + more.get(resource, 0) - less.get(resource, 0)
-        value = held * _SCALE // part if part else held * _NO_SHARE * _SCALE // ONE
-        found = max(found, value)
-    return found
+        factor, part = (_SCALE, part) if part else (_NO_SHARE * _SCALE, ONE)
+        value = held * factor // part
+        if value > dominant:
+            dominant = value
+        after = with_job - lost.get(resource, 0)
+        if after != held:
+            value = after * factor // part
+        if value > dominant_with:
+            dominant_with = value
+    return is_over, exceeds_deserved, -queue.queue.priority, uses_no_share, dominant_with, dominant
 
 
 def _parts(queue: QueueShares) -> tuple[int, ...]:
@@ -127,7 +123,7 @@ class Standings:
 
     def first(self) -> Candidate | None:
         """The leaf that comes first."""
-        found = self.best(self.top(), self.of)
+        found = self._best_known(self.top())
         return found.leaf if found is not None else None
 
     def top(self) -> Iterable[QueueShares]:
@@ -140,12 +136,23 @@ class Standings:
 
     def best(self, siblings: Iterable[QueueShares], of: Callable[[QueueShares], Standing | None]) -> Standing | None:
         """The first of siblings. of: the standing of each."""
+        return self._chosen([found for queue in siblings if (found := of(queue)) is not None])
+
+    def _best_known(self, siblings: Iterable[QueueShares]) -> Standing | None:
+        """As `best` with `of`: most are as they were."""
+        known = self._known
+        standings: list[Standing] = []
+        for queue in siblings:
+            entry = known.get(queue.name)
+            found = entry[1] if entry is not None and entry[0] == queue.version else self.of(queue)
+            if found is not None:
+                standings.append(found)
+        return self._chosen(standings)
+
+    def _chosen(self, standings: Sequence[Standing]) -> Standing | None:
         best: Standing | None = None
         is_reversed = self._is_reversed
-        for queue in siblings:
-            found = of(queue)
-            if found is None:
-                continue
+        for found in standings:
             if best is None:
                 best = found
             elif found.rank != best.rank:
@@ -160,7 +167,8 @@ class Standings:
         known = self._known.get(queue.name)
         if known is not None and known[0] == queue.version:
             return known[1]
-        found = self.worked_out(queue, self.of, self._candidate)
+        below = self._best_known(queue.children) if queue.children else None
+        found = self._standing(queue, below, self._candidate)
         self._known[queue.name] = (queue.version, found)
         return found
 
@@ -171,8 +179,12 @@ class Standings:
         candidate: Callable[[QueueShares], Candidate | None],
     ) -> Standing | None:
         """The standing of a queue from those below it, or from the job that stands for it."""
+        return self._standing(queue, self.best(queue.children, of) if queue.children else None, candidate)
+
+    def _standing(
+        self, queue: QueueShares, below: Standing | None, candidate: Callable[[QueueShares], Candidate | None]
+    ) -> Standing | None:
         if queue.children:
-            below = self.best(queue.children, of)
             if below is None:
                 return None
             leaf = below.leaf
