@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import click
@@ -173,6 +174,24 @@ def test_only_one_process_can_have_a_data_directory(tmp_path: Path) -> None:
         assert done.code == 1
         assert done.stderr.splitlines()[0] == f"error: data directory {tmp_path}: in use by process 4242"
     assert instance.running() is None
+
+
+def test_who_looks_does_not_keep_others_from_starting(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            Instance(tmp_path).running()
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        for _ in range(100):
+            with Instance(tmp_path).held():
+                pass
+    finally:
+        ended.set()
+        looker.join()
 
 
 def test_a_process_that_merely_has_the_same_number_is_not_ours(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from allot.process.clock import Clock
 _LOCK = "up.lock"
 _STATE = "up.json"
 POLL_S = 0.05
+_TRIES = 20
 
 
 class AlreadyRunning(CommandError):
@@ -72,16 +74,25 @@ class Instance:
         """Be the one that runs; AlreadyRunning if another one does. The directory exists."""
         handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self._taken() from None
+            self._lock(handle)
             try:
                 yield
             finally:
                 (self.folder / _STATE).unlink(missing_ok=True)
         finally:
             os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        """AlreadyRunning. Who only looks has the lock for a moment, so it is tried again unless it is known who has it."""
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                found = self._read()
+                if left == 0 or (found is not None and start_time(found.pid) == found.began):
+                    raise self._taken() from None
+            time.sleep(POLL_S)
 
     def _taken(self) -> AlreadyRunning:
         found = self._read()
