@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import click
@@ -176,22 +176,14 @@ def test_only_one_process_can_have_a_data_directory(tmp_path: Path) -> None:
     assert instance.running() is None
 
 
-def test_who_looks_does_not_keep_others_from_starting(tmp_path: Path) -> None:
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.is_set():
-            Instance(tmp_path).running()
-
-    looker = threading.Thread(target=look)
-    looker.start()
-    try:
-        for _ in range(100):
-            with Instance(tmp_path).held():
-                pass
-    finally:
-        ended.set()
-        looker.join()
+def test_who_looks_does_not_keep_others_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = os.open(tmp_path / "up.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    # The look is over while the other one waits.
+    monkeypatch.setattr("allot.cli.up.instance.time.sleep", lambda _: os.close(looking))
+    instance = Instance(tmp_path)
+    with instance.held():
+        instance.write(InstanceState(pid=4242, began=0, since=0.0))
 
 
 def test_a_process_that_merely_has_the_same_number_is_not_ours(tmp_path: Path) -> None:
