@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -44,6 +45,9 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nv
 """
 
 
+_numbers = itertools.count(1)
+
+
 class Up:
     """The cluster of a data directory."""
 
@@ -51,7 +55,8 @@ class Up:
         self.data = folder / "data"
         self.environment = {**os.environ, "HOME": str(folder), "KUBECONFIG": str(self.data / "admin.kubeconfig")}
         # What pods run, so that it can be told from what other tests run.
-        self.seconds = str(100_000 + os.getpid())
+        # One of its own: programs are told apart by it.
+        self.seconds = f"{100_000 + os.getpid()}.{next(_numbers)}"
 
     def allot(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         whole = [sys.executable, "-m", "allot", command, "--data-dir", str(self.data), *arguments]
@@ -98,7 +103,7 @@ class Up:
         return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}")
 
     def programs(self) -> list[str]:
-        found = subprocess.run(["pgrep", "-f", f"^sleep {self.seconds}"], capture_output=True, text=True, check=False)
+        found = subprocess.run(["pgrep", "-f", f"^sleep {self.seconds}$"], capture_output=True, text=True, check=False)
         return found.stdout.split()
 
     def log(self, pod: str, *arguments: str) -> str:
