@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from allot.core.model.compute_domains import CLIQUE_NODES_MAX, ComputeDomain
+from allot.devices.container_programs import program_mounts, write_programs
 from allot.driver import Edits, Mount
 from allot.driver.files import remove_file, remove_folder, replace_file
 
@@ -16,8 +17,6 @@ CHANNELS = 2048
 CHANNEL_FOLDER = "/dev/nvidia-caps-imex-channels"
 DAEMON_FOLDER = "/imexd"
 PROGRAMS = ("nvidia-imex", "nvidia-imex-ctl")
-# On every PATH, and small: a runtime without root has to rebuild the folder that it adds a file to.
-_CONTAINER_PROGRAMS = "/usr/local/bin"
 _SOURCE = Path(__file__).parent / "container_programs"
 _CONFIGURATION = f"""\
 SERVER_PORT=50000
@@ -57,9 +56,7 @@ class SimulatedImex:
         replace_file(folder / "imexd.cfg", _CONFIGURATION.encode(), 0o644)
         replace_file(folder / "nodes.cfg", peers.encode(), 0o644)
         programs = self._folder / "bin"
-        programs.mkdir(parents=True, exist_ok=True)
-        for name in PROGRAMS:
-            replace_file(programs / name, (_SOURCE / name).read_bytes(), 0o755)
+        write_programs(_SOURCE, PROGRAMS, programs)
         return Edits(
             env={
                 "CLIQUE_ID": clique,
@@ -67,10 +64,7 @@ class SimulatedImex:
                 "COMPUTE_DOMAIN_NAME": metadata.name,
                 "COMPUTE_DOMAIN_NAMESPACE": metadata.namespace,
             },
-            mounts=(
-                _mount(folder, DAEMON_FOLDER, "rw"),
-                *(_mount(programs / name, f"{_CONTAINER_PROGRAMS}/{name}", "ro") for name in PROGRAMS),
-            ),
+            mounts=(_mount(folder, DAEMON_FOLDER, "rw"), *program_mounts(programs, PROGRAMS)),
         )
 
     def remove_daemon(self, domain_uid: str) -> None:

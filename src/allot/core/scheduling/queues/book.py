@@ -13,6 +13,7 @@ from datetime import datetime
 import msgspec
 
 from allot.core.allocation import AllocationError, ClaimID
+from allot.core.model import kai_words
 from allot.core.model.core_v1 import Pod
 from allot.core.model.meta import EMPTY
 from allot.core.model.resource_v1 import AllocationResult
@@ -30,13 +31,13 @@ from allot.core.scheduling.queues.shapes import is_stray, job_key, part_of, prio
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.usage import Usage
 
-QUEUE_LABEL = "kai.scheduler/queue"
-PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
+QUEUE_LABEL = kai_words.QUEUE
+PREEMPTIBILITY_LABEL = kai_words.PREEMPTIBILITY
 VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 # From this priority on a pod cannot be preempted, unless it says otherwise: KAI's rule.
 FIRM_PRIORITY = 100
 # The queues of pods that name none, by the scheduler that they ask for.
-DEFAULT_QUEUES: Mapping[str, str] = {"kai-scheduler": "default-queue", "volcano": "default"}
+DEFAULT_QUEUES: Mapping[str, str] = {"kai-scheduler": kai_words.DEFAULT_QUEUE, "volcano": "default"}
 
 
 class _Charge(msgspec.Struct):
