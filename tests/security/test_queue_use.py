@@ -307,3 +307,19 @@ def test_a_queue_is_open_as_soon_as_its_label_is_gone(cluster: Cluster) -> None:
         assert cluster.post("Pod", in_batch, cluster.outsider, "?dryRun=All").status == status
     refused = cluster.server.send("DELETE", f"{KAI_QUEUES}/department")
     assert (refused.status, "it has child queues [team]" in refused.message) == (403, True)
+
+
+def test_a_chain_of_owners_is_followed_to_its_end_or_refused(cluster: Cluster) -> None:
+    def link(number: int, owner: Object | None) -> Answer:
+        made = workload(f"chain-{number}")
+        named = made if owner is None else owned(made, owner, "Deployment", "apps/v1")
+        return cluster.post("Deployment", named, cluster.outsider)
+
+    last: Object | None = None
+    for number in range(9):
+        answer = link(number, last)
+        assert answer.status == 201, answer.body
+        last = answer.value
+    answer = link(9, last)
+    assert answer.status == 403
+    assert "it belongs to more than 8 objects, and queues are restricted" in answer.message

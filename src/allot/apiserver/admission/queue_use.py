@@ -20,8 +20,7 @@ _WORKLOADS = ("apps", "batch", "autoscaling")
 # Components that write what others asked for. Who can be one of them may do anything anyway.
 _COMPONENTS = ("system:kube-controller-manager", "system:kube-scheduler")
 _COMPONENTS_GROUP = "system:serviceaccounts:kube-system"
-# A chain of owners that goes on is one that bites its tail.
-_DEPTH_MAX = 8
+_OWNERS_MAX = 8
 
 
 class QueueUse:
@@ -68,10 +67,16 @@ class QueueUse:
         namespace = admission.namespace
         named = named_in(object_, resource.group, resource.kind)
         queues, groups, ahead = set(named.queues), set(named.groups), list(named.owners)
-        for _ in range(_DEPTH_MAX):
-            if not ahead:
-                break
-            group, plural, name = ahead.pop()
+        seen: set[tuple[str, str, str]] = set()
+        while ahead:
+            reference = ahead.pop()
+            if reference in seen:
+                continue
+            seen.add(reference)
+            if len(seen) > _OWNERS_MAX:
+                # What is not looked at is not let in: a chain could be made that long to hide its end.
+                raise admission.forbidden(f"it belongs to more than {_OWNERS_MAX} objects, and queues are restricted")
+            group, plural, name = reference
             owner = await self._lookup.get(plural, group, namespace, name)
             if owner is None:
                 continue
