@@ -233,21 +233,28 @@ class CountedSocket:
         self._service, self._path = driver.endpoint, driver.endpoint.with_name(f"{driver.endpoint.name}.between")
         driver.endpoint = self._path
         self.connections = 0
-        self._forwarding: set[asyncio.Task[None]] = set()
+        self._accepted: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_unix_server(self._accept, str(self._path))
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._closed = True
         self._server.close()
-        for task in self._forwarding:
+        for writer, task in self._accepted.items():
+            # A task that is cancelled before its first step runs nothing of its own, so it cannot close this.
+            writer.close()
             task.cancel()
-        await asyncio.gather(*self._forwarding, return_exceptions=True)
+        await asyncio.gather(*self._accepted.values(), return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:  # accepted by the server before it was closed, handed over after
+            writer.close()
+            return
         self.connections += 1
-        self._forwarding.add(asyncio.create_task(self._forward(reader, writer)))
+        self._accepted[writer] = asyncio.create_task(self._forward(reader, writer))
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # The driver may be gone by now: what was accepted is closed all the same.
