@@ -20,7 +20,7 @@ from allot.core.model.resource_v1 import DeviceClass
 from allot.core.validation.formats import dns_subdomain
 from allot.devices.amd import classes as amd_classes
 from allot.devices.amd.driver import AmdDriver
-from allot.devices.amd.hardware import SimulatedGpus
+from allot.devices.amd.hardware import SimulatedGpus as SimulatedAmdGpus
 from allot.devices.catalogue import Profile
 from allot.devices.command import UsageError
 from allot.devices.computedomain import classes as compute_domain_classes
@@ -38,7 +38,10 @@ from allot.devices.gpu.driver import GpuDriver
 from allot.devices.gpu.gates import GateError, gates_of
 from allot.devices.gpu.hardware import HardwareError
 from allot.devices.gpu.simulated import SimulatedHardware, faults_file
-from allot.devices.lost_devices import lost_file
+from allot.devices.intel import classes as intel_classes
+from allot.devices.intel.driver import IntelDriver
+from allot.devices.intel.hardware import SimulatedGpus as SimulatedIntelGpus
+from allot.devices.lost_devices import ill_file, lost_file
 from allot.devices.nic import classes as nic_classes
 from allot.devices.nic.driver import NicDriver
 from allot.devices.nic.interfaces import SimulatedInterfaces
@@ -122,6 +125,12 @@ class AmdSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     partitions: str = ""
 
 
+class IntelSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.intel`. functions: virtual ones of each card."""
+
+    functions: int = 0
+
+
 class ComputeDomainSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """None yet."""
 
@@ -135,6 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tpu: TpuSettings | bool | None = None
     computedomain: ComputeDomainSettings | bool | None = None
     amd: AmdSettings | bool | None = None
+    intel: IntelSettings | bool | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -160,7 +170,7 @@ class SimulatedDrivers:
         files: Sequence[DeviceFile] = (),
     ) -> None:
         self._makers: dict[str, MakeDriver] = {}
-        # Of each driver: gpu, nic, cpu, tpu, computedomain or amd; of a device file the driver's name, with dashes.
+        # Of each driver: gpu, nic, cpu, tpu, computedomain, amd or intel; of a device file the driver's name, with dashes.
         self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
@@ -212,7 +222,10 @@ class SimulatedDrivers:
     def are_needed(self, state: Path) -> bool:
         """Whether devices have faults, which drivers have to tell."""
         folders = (state / "plugins" / name for name in self._makers)
-        return any(faults_file(folder / _GPUS).exists() or lost_file(folder).exists() for folder in folders)
+        files = (
+            file for folder in folders for file in (faults_file(folder / _GPUS), lost_file(folder), ill_file(folder))
+        )
+        return any(file.exists() for file in files)
 
     @asynccontextmanager
     async def running(
@@ -362,7 +375,7 @@ def _compute_domain_maker(_profile: Profile, _settings: ComputeDomainSettings) -
 def _amd_maker(profile: Profile, settings: AmdSettings) -> tuple[str, MakeDriver]:
     assert profile.amd is not None
     try:
-        gpus = SimulatedGpus(profile.amd, settings.partitions)
+        gpus = SimulatedAmdGpus(profile.amd, settings.partitions)
     except ValueError as error:
         raise SettingsError(("amd", "partitions"), str(error)) from None
 
@@ -370,6 +383,19 @@ def _amd_maker(profile: Profile, settings: AmdSettings) -> tuple[str, MakeDriver
         return AmdDriver(gpus, folder)
 
     return AmdDriver.name, make
+
+
+def _intel_maker(profile: Profile, settings: IntelSettings) -> tuple[str, MakeDriver]:
+    assert profile.intel is not None
+    try:
+        gpus = SimulatedIntelGpus(profile.intel, settings.functions)
+    except ValueError as error:
+        raise SettingsError(("intel", "functions"), str(error)) from None
+
+    def make(_node: str, folder: Path) -> Driver:
+        return IntelDriver(gpus, folder)
+
+    return IntelDriver.name, make
 
 
 _KINDS = (
@@ -421,5 +447,13 @@ _KINDS = (
         AmdSettings(),
         lambda _settings: amd_classes.device_classes(),
         _amd_maker,
+    ),
+    _Kind(
+        "intel",
+        "Intel GPUs",
+        lambda profile: profile.intel is not None,
+        IntelSettings(),
+        lambda _settings: intel_classes.device_classes(),
+        _intel_maker,
     ),
 )

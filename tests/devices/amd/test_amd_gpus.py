@@ -19,7 +19,7 @@ from allot.devices.amd.hardware import KernelGpus, SimulatedGpus
 from allot.devices.amd.inventory import as_device
 from allot.devices.catalogue import find_profile
 from allot.devices.command import UsageError
-from allot.devices.profiles.amd import find_amd_machine
+from allot.devices.profiles.amd import amd_tables
 from allot.devices.simulation import AmdSettings, Settings, SettingsError, SimulatedDrivers
 from driver.cluster import cluster, make_claim, started
 
@@ -138,7 +138,7 @@ def test_partitions_that_a_card_cannot_have_are_refused() -> None:
 
 @pytest.mark.slow
 async def test_programs_in_a_container_show_exactly_what_was_given(tmp_path: Path) -> None:
-    driver = AmdDriver(SimulatedGpus(find_amd_machine("mi300xx8"), "dpx_nps1"), tmp_path / "s")
+    driver = AmdDriver(SimulatedGpus(amd_tables().find("mi300xx8"), "dpx_nps1"), tmp_path / "s")
     async with cluster(tmp_path) as plane, started(driver, plane.client(), tmp_path) as (plugin, kubelet):
         await plugin.publisher.synced.wait()
         (slice_,) = (await plane.client().typed(ResourceSlice).list()).items

@@ -1,6 +1,6 @@
 """This machine as a node of `allot up --node local`: the agent and the drivers for what the machine has, each a process.
 
-Network cards and CPUs are always there; the drivers of GPUs, AMD's too, and TPUs run where such devices are found. Class objects that come with
+Network cards and CPUs are always there; the drivers of GPUs, AMD's and Intel's too, and TPUs run where such devices are found. Class objects that come with
 the drivers are made unless others of their names exist.
 """
 
@@ -18,9 +18,11 @@ from allot.cli.server_options import CannotServe
 from allot.cli.up.node_sets import local_name
 from allot.core.model.resource_v1 import DeviceClass
 from allot.devices.amd import classes as amd_classes
-from allot.devices.amd.hardware import KernelGpus
+from allot.devices.amd.hardware import KernelGpus as AmdGpus
 from allot.devices.cpu import classes as cpu_classes
 from allot.devices.gpu import classes as gpu_classes
+from allot.devices.intel import classes as intel_classes
+from allot.devices.intel.hardware import KernelGpus as IntelGpus
 from allot.devices.nic import classes as nic_classes
 from allot.devices.tpu import classes as tpu_classes
 from allot.devices.tpu.chips import KernelChips
@@ -48,7 +50,8 @@ _DRIVERS = (
     _Driver("gpu", lambda: ctypes.util.find_library("nvidia-ml") is not None, gpu_classes.device_classes),
     _Driver("nic", lambda: True, nic_classes.device_classes),
     _Driver("cpu", lambda: True, cpu_classes.device_classes),
-    _Driver("amd", lambda: bool(KernelGpus(Path("/sys")).read()), amd_classes.device_classes),
+    _Driver("amd", lambda: bool(AmdGpus(Path("/sys")).read()), amd_classes.device_classes),
+    _Driver("intel", lambda: bool(IntelGpus(Path("/sys")).read()), intel_classes.device_classes),
     _Driver("tpu", lambda: bool(KernelChips(Path("/sys"), Path("/dev")).read()), tpu_classes.device_classes),
 )
 
