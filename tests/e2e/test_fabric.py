@@ -11,37 +11,14 @@ from typing import Any
 import pytest
 
 from e2e.kubectl import MISSING, find_kubectls
+from e2e.parts import Part
 from node.cluster import Cluster, shell
 from short_paths import tmp_path as tmp_path
 from waiting import WAIT_S, wait_for
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "drivers" / "fabric.py"
 NAME = "fabric.example.com"
-
-
-class Part:
-    """A part of the driver as a process."""
-
-    def __init__(self, cluster: Cluster, name: str, *arguments: str) -> None:
-        self.log = cluster.folder / f"fabric-{name}.log"
-        command = [sys.executable, str(EXAMPLE), name, "--fabric", str(cluster.folder / "fabric"), *arguments]
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            wait_for(f"{name} of the driver", self._is_ready)
-        except BaseException:
-            self.kill()
-            raise
-
-    def _is_ready(self) -> bool:
-        assert self._process.poll() is None, self.log.read_text()
-        return " ready" in self.log.read_text()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(WAIT_S)
 
 
 class Fabric:
@@ -51,11 +28,12 @@ class Fabric:
         self.cluster = cluster
         self.switch = cluster.folder / "fabric"
         folders = ("--kubelet-root", str(cluster.root), "--cdi-dir", str(cluster.folder / "cdi"))
-        self.node = Part(cluster, "node", "--kubeconfig", str(cluster.kubeconfig), "--node-name", "n1", *folders)
+        self._common = ("--fabric", str(self.switch), "--kubeconfig", str(cluster.kubeconfig))
+        self.node = Part(cluster, "fabric.py", "node", *self._common, "--node-name", "n1", *folders)
         self.start_controller()
 
     def start_controller(self) -> None:
-        self.controller = Part(self.cluster, "controller", "--kubeconfig", str(self.cluster.kubeconfig))
+        self.controller = Part(self.cluster, "fabric.py", "controller", *self._common)
 
     def attached(self) -> dict[str, str]:
         return {path.name: path.read_text() for path in (self.switch / "attached").iterdir()}

@@ -31,20 +31,32 @@ from allot.driver.claims import (
     PreparedClaim,
     PrepareError,
 )
+from allot.driver.classic import (
+    Allocated,
+    AllocateError,
+    ClassicController,
+    ClassicDevice,
+    PendingClaim,
+    running_classic_controller,
+)
 from allot.driver.configuration import ConfigKind
 from allot.driver.controller import AttachError, Attachment, Cluster, Controller
 from allot.driver.declare import Version, amount, counter_set, device, nodes_with, quantity
 from allot.driver.driver import DeviceHealth, Driver, Health, Node
 from allot.driver.plugin import DriverFailed, Options, Plugin, running
-from allot.driver.run import run, run_controller
+from allot.driver.run import run, run_classic_controller, run_controller
 
 __all__ = [
+    "AllocateError",
+    "Allocated",
     "AllocatedDevice",
     "AttachError",
     "Attachment",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "Claim",
+    "ClassicController",
+    "ClassicDevice",
     "Cluster",
     "Condition",
     "ConfigKind",
@@ -69,6 +81,7 @@ __all__ = [
     "NetworkDeviceData",
     "Node",
     "Options",
+    "PendingClaim",
     "Plugin",
     "Pool",
     "Preparation",
@@ -84,7 +97,9 @@ __all__ = [
     "nodes_with",
     "quantity",
     "run",
+    "run_classic_controller",
     "run_controller",
     "running",
+    "running_classic_controller",
     "running_controller",
 ]

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from allot.client.errors import ApiError, NotFound, Unreachable
+from allot.core.model.classic import controller_of
 from allot.core.model.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim
 from allot.driver.callbacks import call
 from allot.driver.cdi import CdiError, Edits, qualified
@@ -250,6 +251,9 @@ class Preparer:
         where = f"{name}: device {result.device} of pool {result.pool}"
         if not self._driver.has_controller:
             raise Failure(f"{where}: the driver does not have it")
+        if controller_of(object_):
+            # Allocated by the controller itself, which has seen to it.
+            return
         if not result.binding_conditions:
             raise Failure(f"{where}: allocated without binding conditions, so nothing tells whether it is attached")
         if not all(is_true(object_, result, condition) for condition in result.binding_conditions):

@@ -23,6 +23,7 @@ import msgspec
 from allot.client.api import Client
 from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 from allot.driver.attaching import ControllerOptions, running_controller
+from allot.driver.classic import ClassicController, running_classic_controller
 from allot.driver.controller import Controller
 from allot.driver.driver import Driver
 from allot.driver.plugin import DriverFailed, Options, running
@@ -80,6 +81,16 @@ def run_controller(controller: Controller, arguments: Sequence[str] | None = Non
     _run_until_signal(
         controller.name, "controller ready", partial(running_controller, controller, options=options), given.kubeconfig
     )
+
+
+def run_classic_controller(controller: ClassicController, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a controller that allocates claims itself until SIGTERM or SIGINT, then exit. There must be one of it."""
+    parser = argparse.ArgumentParser(description=f"The controller of the DRA driver {controller.name}.")
+    _add_kubeconfig(parser)
+    given = parser.parse_args(arguments)
+    _log_to_stderr()
+    start = partial(running_classic_controller, controller)
+    _run_until_signal(controller.name, "controller ready", start, given.kubeconfig)
 
 
 class _Running(Protocol):
@@ -142,7 +153,7 @@ def _controller_parser(controller: Controller) -> argparse.ArgumentParser:
 def _add_shared_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     defaults = ControllerOptions()
-    add("--kubeconfig", type=Path, default=None, help="how to reach the API server [$KUBECONFIG, or in the cluster]")
+    _add_kubeconfig(parser)
     add("--bind-address", default=defaults.address, help="where to serve /healthz and /metrics [%(default)s]")
     add("--port", type=int, default=defaults.port, help="the port for these; 0 takes a free one, -1 none [%(default)s]")
     add(
@@ -151,6 +162,11 @@ def _add_shared_options(parser: argparse.ArgumentParser) -> None:
         default=REPAIR_DELAY_S,
         help="seconds until others' changes are undone [%(default)s]",
     )
+
+
+def _add_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    text = "how to reach the API server [$KUBECONFIG, or in the cluster]"
+    parser.add_argument("--kubeconfig", type=Path, default=None, help=text)
 
 
 def _log_to_stderr() -> None:
