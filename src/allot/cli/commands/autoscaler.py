@@ -16,7 +16,8 @@ import msgspec
 from allot.autoscaler.external_grpc import CALL_TIMEOUT_S, Credentials, ExternalProvider
 from allot.autoscaler.loop import Autoscaler
 from allot.autoscaler.options import AutoscalerOptions
-from allot.cli.component import Component, component_options, duration_option, options_of, run_component
+from allot.cli.component import Component, component_options, options_of, run_component
+from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.cli.expanders import parse_expanders
 from allot.cli.output import talk

@@ -15,10 +15,10 @@ from allot.cli.component import (
     CannotRun,
     Component,
     component_options,
-    duration_option,
     options_of,
     run_component,
 )
+from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
 from allot.guard.configuration import Service, WebhookOptions, webhook_configuration
