@@ -81,7 +81,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/site.py
+	$(BIN)/zensical build --strict
 
 SUITES ?= 3
 REPEATS ?= 20
@@ -141,7 +142,8 @@ docs: $(READY)
 	$(BIN)/python docs/console.py
 
 site: $(READY)
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python docs/site.py
+	$(BIN)/zensical build --strict
 
 format: $(READY)
 	$(BIN)/ruff format .
