@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -155,6 +156,18 @@ def component_options(lease_name: str, port: int) -> Callable[[Function], Functi
 def options_of(arguments: dict[str, Any]) -> ComponentOptions:
     """Takes the options of a component out of click's arguments."""
     return ComponentOptions(**{name: arguments.pop(name) for name in ComponentOptions.__struct_fields__})
+
+
+def read_certificates(path: Path) -> bytes:
+    """Certificates of an authority, as PEM. Unreadable if there are none."""
+    try:
+        found = path.read_bytes()
+        ssl.create_default_context(cadata=found.decode())
+    except (ssl.SSLError, UnicodeDecodeError, ValueError):
+        raise Unreadable(f"{path}: expected certificates as PEM") from None
+    except OSError as error:
+        raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    return found
 
 
 def run_component(
