@@ -14,10 +14,8 @@ from prometheus_client import generate_latest
 from allot.autoscaler.provider import ProviderError
 from allot.autoscaler.simulated_cloud import SimulatedCloud
 from allot.core.autoscaling.templates import TO_BE_DELETED
-from allot.core.model.encoding import encode_struct
-from allot.devices.gpu.classes import device_classes
-from autoscaler.cloud_world import QUICK, World, pools_of, running_autoscaler, running_cloud, world
-from controllers.cluster import Cluster, cluster
+from autoscaler.cloud_world import QUICK, World, gpu_cluster, pod, pools_of, running_autoscaler, running_cloud, world
+from controllers.cluster import Cluster
 from waiting import until
 
 pytestmark = pytest.mark.slow
@@ -28,28 +26,8 @@ L4 = "l4=g2-standard-4,max=2"
 @pytest.fixture
 async def made(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A server with the classes of the GPU driver."""
-    async with cluster(tmp_path) as found:
-        for each in device_classes():
-            body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", **encode_struct(each)}
-            await found.create("deviceclasses", body)
+    async with gpu_cluster(tmp_path) as found:
         yield found
-
-
-async def pod(made: Cluster, name: str, *, gpu: bool = True, node: str = "", **more: Any) -> None:
-    """A pod, with its claim if it wants a GPU."""
-    spec: dict[str, Any] = {"containers": [{"name": "c", "image": "x"}], **more}
-    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}
-    metadata["ownerReferences"] = [owner]
-    if node:
-        spec["nodeName"] = node
-    if gpu:
-        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-        claim = {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
-        await made.create("resourceclaims", {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim})
-        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
-        spec["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
-    await made.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 async def test_a_pod_that_waits_gets_the_cheapest_node_that_has_its_device(made: Cluster, tmp_path: Path) -> None:

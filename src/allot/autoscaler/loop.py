@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.autoscaler.backoff import Backoff
+from allot.autoscaler.class_statuses import ClassStatuses
 from allot.autoscaler.draining import CannotDrain, Draining
 from allot.autoscaler.groups import Groups, GroupState, ProfileTemplate, instance_name, upcoming_of
 from allot.autoscaler.options import AutoscalerOptions
@@ -25,17 +26,20 @@ from allot.autoscaler.reporting import Reporting
 from allot.client.api import Client
 from allot.client.errors import ApiError
 from allot.client.events import EventRecorder
+from allot.core.autoscaling.classes import Classes
 from allot.core.autoscaling.evictable import SCALE_UP_DELAY
 from allot.core.autoscaling.expanders import PRIORITY, Expander
+from allot.core.autoscaling.migration import Migration, plan_migration
 from allot.core.autoscaling.pools import Limits, Pool
 from allot.core.autoscaling.scale_down import Candidate, Removal, plan_scale_down
-from allot.core.autoscaling.scale_up import Purchase, ScaleUp, plan_scale_up
+from allot.core.autoscaling.scale_up import Purchase, ScaleUp, Upcoming, plan_scale_up
 from allot.core.autoscaling.templates import TO_BE_DELETED
 from allot.core.autoscaling.trying import Memory
 from allot.core.cel.data.times import SECOND, parse_duration, parse_timestamp
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
+from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.core_v1 import Node, Pod
 from allot.core.model.resource_v1 import ResourceSlice
 from allot.core.scheduling import Change, Machine, Settings, Unit, under
@@ -74,7 +78,9 @@ class Autoscaler:
         gates: FeatureGates = DEFAULT_GATES,
         *,
         instance: str = "autoscaler",
+        machines: Sequence[str] = (),
     ) -> None:
+        """machines: types of machines that are known, for those who name one that is not."""
         self._clock = clock
         self._provider = provider
         self._options = options
@@ -82,6 +88,7 @@ class Autoscaler:
         self.machine = Machine(lambda _name: settings, gates)
         self._memory = Memory()
         self._backoff = Backoff(options)
+        self._limits = Limits(nodes_total_max=options.max_nodes_total, per_round_max=options.max_nodes_per_scaleup)
         self._groups = Groups(provider, clock, options, self._backoff, profile_template)
         self._events = EventRecorder(
             client, clock, ids, controller=_CONTROLLER, instance=instance, tells_notes_apart=True
@@ -89,12 +96,18 @@ class Autoscaler:
         self._reporting = Reporting(client, clock, self._events, options, registry)
         self._draining = Draining(client, clock, self._events, provider, options)
         self._priorities = PriorityReader(client, options.status_namespace)
+        self._class_statuses = ClassStatuses(client, clock, machines)
         self._dice = Random(options.seed)
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._slices: dict[str, ResourceSlice] = {}
         # By key; what they run on every node counts on new ones.
         self.daemons: dict[str, DaemonSet] = {}
+        # ComputeClasses and their statuses by name; None as long as the server does not have any.
+        self.compute_classes: dict[str, ComputeClass] | None = None
+        self._class_status: dict[str, dict[str, Any]] = {}
+        # Nodes that pods are to move to.
+        self._awaited: set[str] = set()
         self._wake = asyncio.Event()
         # Machines without a node and nodes without devices, by id and name.
         self._unready: dict[str, _Seen] = {}
@@ -134,6 +147,29 @@ class Autoscaler:
         except DecodeError as error:
             _log.warning("DaemonSet %s: %s", change.key, error)
 
+    def has_classes(self) -> None:
+        """The server has ComputeClasses: pools that are of one that does not exist are not bought."""
+        self.compute_classes = {} if self.compute_classes is None else self.compute_classes
+
+    def classes_changed(self, change: Change) -> None:
+        """For an informer of ComputeClasses, as JSON."""
+        self.has_classes()
+        assert self.compute_classes is not None
+        if change.new is None:
+            self.compute_classes.pop(change.key, None)
+            self._class_status.pop(change.key, None)
+        else:
+            try:
+                self.compute_classes[change.key] = decode_served(without_managed_fields(change.new), ComputeClass)
+                self._class_status[change.key] = change.new.get("status") or {}
+            except DecodeError as error:
+                _log.warning("ComputeClass %s: %s", change.key, error)
+        if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
+            self._wake.set()
+
+    def _classes(self) -> Classes | None:
+        return Classes(self.compute_classes.values()) if self.compute_classes is not None else None
+
     # --- rounds ---
 
     async def run(self, ready: Callable[[], Any]) -> None:
@@ -166,8 +202,10 @@ class Autoscaler:
             states = await self._groups.look(nodes, self._slices.values(), daemons)
             if PRIORITY in self._options.expander:
                 await self._prioritize(states)
+            self._rank(states)
             await self._give_up_lost(states)
             await self._scale_up(states)
+            await self._migrate(states, tasks)
             self._scale_down(states, tasks)
         except (ProviderError, ApiError) as error:
             problem = str(error)
@@ -178,7 +216,17 @@ class Autoscaler:
             await self._reporting.write_status(states, self._backoff, self._unneeded, problem=problem)
         except ApiError as error:
             _log.warning("status not written: %s", error)
+        classes = self._classes()
+        if classes is not None and states:
+            await self._class_statuses.write(classes, self._class_status, states, self._backoff)
         self.rounds += 1
+
+    def _rank(self, states: Sequence[GroupState]) -> None:
+        """What pools are to their ComputeClasses."""
+        classes = self._classes()
+        for state in states:
+            if state.pool is not None and classes is not None:
+                (state.pool,) = classes.ranked([state.pool])
 
     async def _prioritize(self, states: Sequence[GroupState]) -> None:
         priorities = await self._priorities.read()
@@ -282,15 +330,15 @@ class Autoscaler:
             pools,
             expander,
             seconds=self._clock.seconds(),
-            limits=Limits(
-                nodes_total_max=self._options.max_nodes_total, per_round_max=self._options.max_nodes_per_scaleup
-            ),
-            upcoming=[
-                each for each in upcoming_of(states, slices) if each.template.node.metadata.name not in self._removing
-            ],
+            limits=self._limits,
+            upcoming=self._upcoming(states, slices),
             units=self._waiting(),
             memory=self._memory,
+            classes=self._classes(),
         )
+
+    def _upcoming(self, states: Sequence[GroupState], slices: Sequence[ResourceSlice]) -> list[Upcoming]:
+        return [each for each in upcoming_of(states, slices) if each.template.node.metadata.name not in self._removing]
 
     def _waiting(self) -> list[Unit]:
         """Those that nothing else is done for: no preemption has promised them a node, they are no daemons, and not too young."""
@@ -336,13 +384,74 @@ class Autoscaler:
         self._bought_at = self._clock.monotonic()
         self._reporting.bought(state, more)
 
+    # --- to a better priority ---
+
+    async def _migrate(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup) -> None:
+        """One step for one node, as long as no other node is being emptied."""
+        self._awaited = set()
+        classes = self._classes()
+        if classes is None or not self._options.scale_down_enabled or self._removing:
+            return
+        found = self._plan_migration(states, classes)
+        if found is None:
+            return
+        if found.removal is not None:
+            self._awaited = {move.to for move in found.removal.moves}
+            by_name = {state.name: state for state in states}
+            work = self._remove(by_name[found.removal.pool], found.removal)
+            self._removing[found.node] = tasks.create_task(work, name="drain")
+        elif found.count:
+            await self._buy_for(found, states)
+
+    def _plan_migration(self, states: Sequence[GroupState], classes: Classes) -> Migration | None:
+        slices = list(self._slices.values())
+        known = len(self._nodes) + sum(len(each.pending) + each.missing for each in states)
+        return plan_migration(
+            self.machine,
+            self._candidates(states),
+            [state.pool for state in states if state.pool is not None],
+            slices,
+            classes,
+            seconds=self._clock.seconds(),
+            rules=self._options.rules,
+            upcoming=self._upcoming(states, slices),
+            nodes_max=self._limits.room(known),
+            memory=self._memory,
+        )
+
+    async def _buy_for(self, found: Migration, states: Sequence[GroupState]) -> None:
+        pool = next(state.pool for state in states if state.pool is not None and state.name == found.pool)
+        size = pool.size + found.count
+        _log.info(
+            "the pods of node %s can have nodes of a better priority: %d of %s", found.node, found.count, pool.name
+        )
+        purchase = Purchase(pool=pool.name, count=found.count, size=size, max_size=pool.max_size, price=pool.price)
+        await self._buy(ScaleUp(purchases=(purchase,)), states)
+
     # --- down ---
+
+    def _candidates(self, states: Sequence[GroupState]) -> list[Candidate]:
+        """Nodes that are there and not on their way out."""
+        classes = self._classes()
+        return [
+            Candidate(node.metadata.name, state.name, classes.threshold(state.pool) if classes is not None else None)
+            for state in states
+            if state.pool is not None
+            for node in state.ready
+            if node.metadata.name not in self._removing
+        ]
+
+    def _unneeded_time_s(self, state: GroupState) -> float:
+        """How long a node of a pool must be unneeded before it goes."""
+        classes = self._classes()
+        own = classes.delay_s(state.pool) if classes is not None and state.pool is not None else None
+        return self._options.scale_down_unneeded_time_s if own is None else own / self._options.time_factor
 
     def _scale_down(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup) -> None:
         options, now = self._options, self._clock.monotonic()
         if not options.scale_down_enabled:
             return
-        removals = self._removable(states)
+        removals = [each for each in self._removable(states) if each.node not in self._awaited]
         self._unneeded = {each.node: self._unneeded.get(each.node, now) for each in removals}
         waits = (
             (self._bought_at, options.scale_down_delay_after_add_s),
@@ -354,7 +463,7 @@ class Autoscaler:
         draining = sum(1 for task in self._removing.values() if task.get_name() == "drain")
         by_name = {state.name: state for state in states}
         for removal in removals:
-            if now - self._unneeded[removal.node] < options.scale_down_unneeded_time_s:
+            if now - self._unneeded[removal.node] < self._unneeded_time_s(by_name[removal.pool]):
                 continue
             if len(self._removing) >= options.max_scale_down_parallelism:
                 break
@@ -368,21 +477,14 @@ class Autoscaler:
     def _removable(self, states: Sequence[GroupState]) -> Sequence[Removal]:
         """With proof. Nodes that are on their way out count as gone from their pool."""
         pools: list[Pool] = []
-        candidates = []
         for state in states:
-            if state.pool is None:
-                continue
-            leaving = sum(1 for node in state.ready if node.metadata.name in self._removing)
-            pools.append(msgspec.structs.replace(state.pool, size=state.target - leaving))
-            candidates += [
-                Candidate(node.metadata.name, state.name)
-                for node in state.ready
-                if node.metadata.name not in self._removing
-            ]
+            if state.pool is not None:
+                leaving = sum(1 for node in state.ready if node.metadata.name in self._removing)
+                pools.append(msgspec.structs.replace(state.pool, size=state.target - leaving))
         slices = list(self._slices.values())
         return plan_scale_down(
             self.machine,
-            candidates,
+            self._candidates(states),
             pools,
             slices,
             seconds=self._clock.seconds(),

@@ -38,3 +38,5 @@ class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, str] = {}
     prices: Mapping[str, int] = {}
     seed: int = 0
+    # How fast the provider's clock runs: minutes that ComputeClasses name are divided by it.
+    time_factor: float = 1.0

@@ -16,6 +16,7 @@ import msgspec
 from allot.autoscaler.external_grpc import CALL_TIMEOUT_S, Credentials, ExternalProvider
 from allot.autoscaler.loop import Autoscaler
 from allot.autoscaler.options import AutoscalerOptions
+from allot.cli.autoscaler_sources import AutoscalerSources
 from allot.cli.component import Component, component_options, duration_option, options_of, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.expanders import parse_expanders
@@ -27,11 +28,11 @@ from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import PriceError, parse_price
 from allot.core.autoscaling.templates import Template
 from allot.core.features import FeatureGates
-from allot.devices.catalogue import UnknownProfile
+from allot.devices.catalogue import UnknownProfile, profile_names
 from allot.devices.node_files import hint_for
 from allot.devices.pool_files import PoolSpec, seconds_of, template_of
+from allot.process.supervise import supervise
 from allot.reading.documents import parse_documents
-from allot.scheduler.sources import Sources
 
 _PROVIDERS = ("externalgrpc",)
 # Addresses of providers on the same machine.
@@ -152,6 +153,14 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
               help="The name of that config map.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the expander random.")
 @click.option(
+    "--time-factor",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="FACTOR",
+    help="How fast the provider's clock runs: consolidationDelayMinutes of ComputeClasses are divided by it.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning")),
     default="info",
@@ -241,6 +250,7 @@ def _options(given: dict[str, Any], profiles: dict[str, str], prices: dict[str, 
         profiles=profiles,
         prices=millionths,
         seed=given["seed"],
+        time_factor=given["time_factor"],
     )
 
 
@@ -298,24 +308,19 @@ async def _work(
         component.registry,
         gates,
         instance=component.identity.partition("_")[0],
+        machines=profile_names(),
     )
-    sources = Sources(informers, await component.client.discovery())
-    sources.connect(made.changed, made.machine.serve)
-    daemons = informers.dynamic("apps", "v1", "daemonsets", namespaced=True)
-    daemons.add_handler(made.daemons_changed)
-
-    async def ready() -> None:
-        await sources.wait_synced()
-        await daemons.wait_synced()
-
+    sources = AutoscalerSources(component.client, informers, component.clock, made)
+    await sources.connect()
     if credentials is None and not config.address.startswith(_OWN_MACHINE):
         talk(f"note: nothing protects the connection to {config.address}: cacert, cert and key in --cloud-config would")
     talk(f"provider: {config.address}, expander {','.join(options.expander)}")
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
-            tasks.create_task(made.run(ready))
-            await ready()
+            tasks.create_task(made.run(sources.wait_synced))
+            await sources.wait_synced()
             talk("ready")
+            tasks.create_task(supervise("kinds that come later", sources.run, component.clock))
     finally:
         await provider.close()

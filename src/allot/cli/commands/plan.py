@@ -12,6 +12,7 @@ from allot.cli.errors import Refused, Unreadable
 from allot.cli.expanders import parse_expanders
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.snapshots import in_namespace, need, read_snapshot, snapshot_options
+from allot.core.advice.compute_classes import classes_of, reason_line
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.wording import count, listed
@@ -32,14 +33,15 @@ from allot.core.advice.planning.outcome import PlanResult, outcome_of
 from allot.core.advice.planning.purchase import PurchasePlan, plan_purchase
 from allot.core.advice.planning.queues import QueueResult, QueuesResult, all_waiting, raised
 from allot.core.advice.planning.reasons import why_none_fits
-from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.usage.queues import resources_shown
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import price_text
-from allot.core.model import core_v1
+from allot.core.model import compute_classes, core_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
+from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
@@ -316,12 +318,22 @@ def _plan_pools(
     known = {spec.machine for spec in specs}
     others = (name for name in profile_names() if name not in known and name in price_table())
     catalogue = (as_pool(PoolSpec(name=name, machine=name), daemons=daemons) for name in others)
-    found = plan_purchase(what_if, pools, made, expander, catalogue)
+    known_classes = classes_of([*snapshot.of(ComputeClass), *_compute_classes(values)])
+    found = plan_purchase(what_if, pools, made, expander, catalogue, known_classes)
     if output is OutputFormat.TABLE:
         _write_purchase(found)
     else:
         write_value(msgspec.to_builtins(found), output)
     return 0 if not found.unhelped else EXIT_NONE_FITS
+
+
+def _compute_classes(values: Iterable[Mapping[str, Any]]) -> Iterator[ComputeClass]:
+    """Those of the manifests, which need not be in the cluster yet."""
+    for value in values:
+        if value.get("kind") == compute_classes.KIND:
+            found = read_object(value)
+            if isinstance(found, ComputeClass):
+                yield found
 
 
 def _sizes(snapshot: Snapshot) -> dict[str, int]:
@@ -345,11 +357,16 @@ def _write_purchase(found: PurchasePlan) -> None:
     if there:
         write(f"{count(len(there), 'unit')} of {len(plan.expectations)} will find room on nodes that are there.")
     if plan.purchases:
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (each.pool, f"+{each.count}", f"{each.size} of {each.max_size}", price_text(each.count * each.price))
             for each in plan.purchases
         ]
-        write_table(("POOL", "NODES", "THEN", "PER HOUR"), rows)
+        head: tuple[str, ...] = ("POOL", "NODES", "THEN", "PER HOUR")
+        if any(each.compute_class for each in plan.purchases):
+            head = (*head, "CLASS", "PRIORITY")
+            told = [(each.compute_class, each.priority) for each in plan.purchases]
+            rows = [(*row, *more) for row, more in zip(rows, told, strict=True)]
+        write_table(head, rows)
         if plan.is_exact:
             write(f"{found.cost_per_hour} per hour; no other set of nodes is better.")
         else:
@@ -360,10 +377,10 @@ def _write_purchase(found: PurchasePlan) -> None:
         write("No node has to be bought.")
     for each in found.unhelped[:_NODES_SHOWN_MAX]:
         write()
-        write(f"{each.unit}: no pool helps.", "red")
+        of_class = f" of ComputeClass {each.compute_class}" if each.compute_class else ""
+        write(f"{each.unit}: no pool{of_class} helps.", "red")
         for reason in each.reasons:
-            detail = f": {reason.detail}" if reason.detail else ""
-            write(f"  {reason.pool}: {', '.join(reason.reasons)}{detail}")
+            write(f"  {reason_line(reason).removeprefix('pool ')}")
     for pool in found.missing:
         write()
         nodes = "a node" if pool.nodes == 1 else f"{pool.nodes} nodes"
