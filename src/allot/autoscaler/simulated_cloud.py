@@ -142,7 +142,7 @@ class SimulatedCloud:
 
     def offer(self, pools: Sequence[CloudPool]) -> None:
         """What can be made on demand, in place of what was offered before. Pools that have been made stay as they are."""
-        self._offers = {pool.name: pool for pool in pools if pool.name not in self._pools}
+        self._offers = {pool.name: pool for pool in pools}
 
     # --- the port ---
 
@@ -152,6 +152,7 @@ class SimulatedCloud:
         for name in gone:
             del self._kept.made[name]
             self._pools.pop(name, None)
+            self._kept.targets.pop(name, None)
         if gone:
             self._keep()
 
@@ -182,7 +183,7 @@ class SimulatedCloud:
         if delta <= 0 or target > pool.max_size:
             raise ProviderError(f"pool {group}: {target} machines, expected at most {pool.max_size}")
         self._kept.targets[group] = target
-        if group in self._offers and group not in self._pools:
+        if group not in self._pools:
             self._pools[group] = pool
             self._kept.made[group] = pool.origin
         for _ in range(delta):
