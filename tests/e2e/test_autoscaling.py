@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
+from ports import free_port
 from waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -238,10 +238,7 @@ def test_who_may_see_pods_may_see_what_they_use(kubectl: Kubectl) -> None:
 
 
 def test_metrics_that_a_program_serves_scale_others(kubectl: Kubectl) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    kubectl.apply(PROGRAM.format(port=port))
+    kubectl.apply(PROGRAM.format(port=free_port()))
     for name in ("workers", "lonely"):
         kubectl("create", "deployment", name, "--image=example.com/worker")
     kubectl.apply(WATCHERS)
