@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.autoscaler.backoff import Backoff
-from allot.autoscaler.class_statuses import ClassStatuses
+from allot.autoscaler.compute_classes import ComputeClasses
 from allot.autoscaler.draining import CannotDrain, Draining
 from allot.autoscaler.groups import Groups, GroupState, ProfileTemplate, instance_name, upcoming_of
 from allot.autoscaler.options import AutoscalerOptions
@@ -39,7 +40,6 @@ from allot.core.cel.data.times import SECOND, parse_duration, parse_timestamp
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
-from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.core_v1 import Node, Pod
 from allot.core.model.resource_v1 import ResourceSlice
 from allot.core.scheduling import Change, Machine, Settings, Unit, under
@@ -52,6 +52,8 @@ _log = logging.getLogger("allot.autoscaler")
 # After something began to wait, so that what comes together is looked at together.
 _GATHER_S = 0.3
 _CONTROLLER = "cluster-autoscaler"
+# Of nodes that may go however much of them is used.
+_ANY = Fraction(2)
 _CODES = {"timeout": "timeout", "error": "cloudProviderError", "drivers": "nodeNotReady"}
 
 
@@ -96,16 +98,13 @@ class Autoscaler:
         self._reporting = Reporting(client, clock, self._events, options, registry)
         self._draining = Draining(client, clock, self._events, provider, options)
         self._priorities = PriorityReader(client, options.status_namespace)
-        self._class_statuses = ClassStatuses(client, clock, machines)
+        self.compute_classes = ComputeClasses(client, clock, machines)
         self._dice = Random(options.seed)
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._slices: dict[str, ResourceSlice] = {}
         # By key; what they run on every node counts on new ones.
         self.daemons: dict[str, DaemonSet] = {}
-        # ComputeClasses and their statuses by name; None as long as the server does not have any.
-        self.compute_classes: dict[str, ComputeClass] | None = None
-        self._class_status: dict[str, dict[str, Any]] = {}
         # Nodes that pods are to move to.
         self._awaited: set[str] = set()
         self._wake = asyncio.Event()
@@ -147,28 +146,11 @@ class Autoscaler:
         except DecodeError as error:
             _log.warning("DaemonSet %s: %s", change.key, error)
 
-    def has_classes(self) -> None:
-        """The server has ComputeClasses: pools that are of one that does not exist are not bought."""
-        self.compute_classes = {} if self.compute_classes is None else self.compute_classes
-
     def classes_changed(self, change: Change) -> None:
         """For an informer of ComputeClasses, as JSON."""
-        self.has_classes()
-        assert self.compute_classes is not None
-        if change.new is None:
-            self.compute_classes.pop(change.key, None)
-            self._class_status.pop(change.key, None)
-        else:
-            try:
-                self.compute_classes[change.key] = decode_served(without_managed_fields(change.new), ComputeClass)
-                self._class_status[change.key] = change.new.get("status") or {}
-            except DecodeError as error:
-                _log.warning("ComputeClass %s: %s", change.key, error)
+        self.compute_classes.changed(change)
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
             self._wake.set()
-
-    def _classes(self) -> Classes | None:
-        return Classes(self.compute_classes.values()) if self.compute_classes is not None else None
 
     # --- rounds ---
 
@@ -202,11 +184,12 @@ class Autoscaler:
             states = await self._groups.look(nodes, self._slices.values(), daemons)
             if PRIORITY in self._options.expander:
                 await self._prioritize(states)
-            self._rank(states)
+            self.compute_classes.rank(states)
             await self._give_up_lost(states)
             await self._scale_up(states)
             await self._migrate(states, tasks)
             self._scale_down(states, tasks)
+            await self._mark_unneeded(states)
         except (ProviderError, ApiError) as error:
             problem = str(error)
             _log.warning("%s", problem)
@@ -216,17 +199,9 @@ class Autoscaler:
             await self._reporting.write_status(states, self._backoff, self._unneeded, problem=problem)
         except ApiError as error:
             _log.warning("status not written: %s", error)
-        classes = self._classes()
-        if classes is not None and states:
-            await self._class_statuses.write(classes, self._class_status, states, self._backoff)
+        if states:
+            await self.compute_classes.write(states, self._backoff)
         self.rounds += 1
-
-    def _rank(self, states: Sequence[GroupState]) -> None:
-        """What pools are to their ComputeClasses."""
-        classes = self._classes()
-        for state in states:
-            if state.pool is not None and classes is not None:
-                (state.pool,) = classes.ranked([state.pool])
 
     async def _prioritize(self, states: Sequence[GroupState]) -> None:
         priorities = await self._priorities.read()
@@ -245,20 +220,18 @@ class Autoscaler:
                 await self._give_back(state, instance, instance.error_code, instance.error)
             for instance in state.pending:
                 entry = seen[instance.id] = self._unready.get(instance.id) or _Seen(since=now, group=state.name)
-                if now - entry.since > self._options.max_node_provision_time_s:
-                    text = (
-                        f"machine {instance.id} has not registered within {self._options.max_node_provision_time_s:g} s"
-                    )
+                if now - entry.since > state.options.provision_s:
+                    text = f"machine {instance.id} has not registered within {state.options.provision_s:g} s"
                     await self._give_back(state, instance, _CODES["timeout"], text)
             for node in state.starting:
                 name = node.metadata.name
                 entry = seen[name] = self._unready.get(name) or _Seen(since=now, group=state.name)
-                if now - entry.since > self._options.max_node_provision_time_s and name not in self._removing:
+                if now - entry.since > state.options.provision_s and name not in self._removing:
                     await self._give_up_node(state, node)
             key = f"missing:{state.name}"
             if state.missing:
                 entry = seen[key] = self._unready.get(key) or _Seen(since=now, group=state.name)
-                if now - entry.since > self._options.max_node_provision_time_s:
+                if now - entry.since > state.options.provision_s:
                     text = (
                         f"of {state.target} machines that the provider was asked for, {state.missing} were never made"
                     )
@@ -286,7 +259,7 @@ class Autoscaler:
         drivers = state.pool.template.drivers if state.pool is not None else ()
         lacking = [driver for driver in drivers if driver not in published]
         what = f"driver {', '.join(lacking)} has not published devices" if lacking else "it has not become ready"
-        text = f"node {node.metadata.name}: {what} within {self._options.max_node_provision_time_s:g} s"
+        text = f"node {node.metadata.name}: {what} within {state.options.provision_s:g} s"
         self._blame(state, _CODES["drivers"], text)
         pods = [pod for pod in self._pods.values() if pod.spec.node_name == node.metadata.name]
         if not any(pod.status.phase == "Running" and pod.metadata.owner_references for pod in pods):
@@ -334,7 +307,7 @@ class Autoscaler:
             upcoming=self._upcoming(states, slices),
             units=self._waiting(),
             memory=self._memory,
-            classes=self._classes(),
+            classes=self.compute_classes.known,
         )
 
     def _upcoming(self, states: Sequence[GroupState], slices: Sequence[ResourceSlice]) -> list[Upcoming]:
@@ -389,7 +362,7 @@ class Autoscaler:
     async def _migrate(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup) -> None:
         """One step for one node, as long as no other node is being emptied."""
         self._awaited = set()
-        classes = self._classes()
+        classes = self.compute_classes.known
         if classes is None or not self._options.scale_down_enabled or self._removing:
             return
         found = self._plan_migration(states, classes)
@@ -432,20 +405,35 @@ class Autoscaler:
 
     def _candidates(self, states: Sequence[GroupState]) -> list[Candidate]:
         """Nodes that are there and not on their way out."""
-        classes = self._classes()
         return [
-            Candidate(node.metadata.name, state.name, classes.threshold(state.pool) if classes is not None else None)
+            Candidate(node.metadata.name, state.name, self._threshold(state, state.pool))
             for state in states
             if state.pool is not None
             for node in state.ready
             if node.metadata.name not in self._removing
         ]
 
-    def _unneeded_time_s(self, state: GroupState) -> float:
-        """How long a node of a pool must be unneeded before it goes."""
-        classes = self._classes()
+    def _threshold(self, state: GroupState, pool: Pool) -> Fraction:
+        """The part below which a node may go: as its ComputeClass has it, else as its group does."""
+        classes, options = self.compute_classes.known, state.options
+        own = classes.threshold(pool) if classes is not None else None
+        if own is not None:
+            return own
+        has_devices = bool(pool.template.slices)
+        return Fraction(options.gpu_utilization_threshold if has_devices else options.utilization_threshold)
+
+    def _unneeded_time_s(self, state: GroupState, node: str) -> float:
+        """How long a node must be unneeded before it goes."""
+        if any(each.metadata.name == node for each in state.unready):
+            return state.options.unready_s
+        classes = self.compute_classes.known
         own = classes.delay_s(state.pool) if classes is not None and state.pool is not None else None
-        return self._options.scale_down_unneeded_time_s if own is None else own / self._options.time_factor
+        return state.options.unneeded_s if own is None else own / self._options.time_factor
+
+    async def _mark_unneeded(self, states: Sequence[GroupState]) -> None:
+        """So that the scheduler prefers others."""
+        nodes = [node for state in states for node in state.ready if node.metadata.name not in self._removing]
+        await self._draining.soften(nodes, self._unneeded)
 
     def _scale_down(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup) -> None:
         options, now = self._options, self._clock.monotonic()
@@ -463,7 +451,7 @@ class Autoscaler:
         draining = sum(1 for task in self._removing.values() if task.get_name() == "drain")
         by_name = {state.name: state for state in states}
         for removal in removals:
-            if now - self._unneeded[removal.node] < self._unneeded_time_s(by_name[removal.pool]):
+            if now - self._unneeded[removal.node] < self._unneeded_time_s(by_name[removal.pool], removal.node):
                 continue
             if len(self._removing) >= options.max_scale_down_parallelism:
                 break
@@ -482,14 +470,20 @@ class Autoscaler:
                 leaving = sum(1 for node in state.ready if node.metadata.name in self._removing)
                 pools.append(msgspec.structs.replace(state.pool, size=state.target - leaving))
         slices = list(self._slices.values())
+        useless = [
+            Candidate(node.metadata.name, state.name, _ANY)
+            for state in states
+            if state.pool is not None
+            for node in state.unready
+            if node.metadata.name not in self._removing
+        ]
         return plan_scale_down(
             self.machine,
-            self._candidates(states),
+            [*self._candidates(states), *useless],
             pools,
             slices,
             seconds=self._clock.seconds(),
             rules=self._options.rules,
-            threshold=self._options.scale_down_utilization_threshold,
             upcoming=[each.template for each in upcoming_of(states, slices)],
             memory=self._memory,
         ).removals

@@ -148,6 +148,7 @@ class Reporting:
         """Once for each round."""
         self._set(_NODES, sum(len(each.ready) for each in states), "ready")
         self._set(_NODES, sum(len(each.starting) for each in states), "notStarted")
+        self._set(_NODES, sum(len(each.unready) for each in states), "unready")
         self._set(_NODES, sum(len(each.pending) + each.missing for each in states), "longUnregistered")
         self._set(_GROUPS, len(states), "autoscaled")
         self._set(_UNNEEDED, unneeded)
@@ -222,9 +223,10 @@ def _group(state: GroupState, backoff: Backoff, unneeded: Mapping[str, float], n
             "status": "Unhealthy" if state.problem else "Healthy",
             "nodeCounts": {
                 "registered": {
-                    "total": len(state.ready) + len(state.starting),
+                    "total": len(state.ready) + len(state.starting) + len(state.unready),
                     "ready": len(state.ready),
                     "notStarted": len(state.starting),
+                    "unready": {"total": len(state.unready)},
                 },
                 "unregistered": len(state.pending) + state.missing,
             },

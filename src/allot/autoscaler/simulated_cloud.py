@@ -15,7 +15,16 @@ from typing import Protocol
 
 import msgspec
 
-from allot.autoscaler.provider import POOL_LABEL, Group, Instance, NodeName, ProviderError, State, TemplateNode
+from allot.autoscaler.provider import (
+    POOL_LABEL,
+    Group,
+    GroupOptions,
+    Instance,
+    NodeName,
+    ProviderError,
+    State,
+    TemplateNode,
+)
 from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.autoscaler")
@@ -241,6 +250,11 @@ class SimulatedCloud:
         """By the hour."""
         group = await self.group_of(node) or node.labels.get(POOL_LABEL, "")
         return self._pool(group).price * (end - start) / _HOUR_S
+
+    async def options(self, group: str, defaults: GroupOptions) -> GroupOptions | None:  # noqa: ARG002
+        """The same for all pools."""
+        self._pool(group)
+        return None
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -63,5 +63,5 @@ class AutoscalerSources:
         if self._has_classes or discovery.find_name(f"{PLURAL}.{GROUP}") is None:
             return
         self._has_classes = True
-        self._made.has_classes()
+        self._made.compute_classes.is_served = True
         self._informers.dynamic(GROUP, VERSION, PLURAL, namespaced=False).add_handler(self._made.classes_changed)

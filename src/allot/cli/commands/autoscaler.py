@@ -123,6 +123,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
 )
 @click.option("--scale-down-enabled/--no-scale-down-enabled", default=True, show_default=True, help="Whether nodes go.")
 @duration_option("--scale-down-unneeded-time", default="10m", help_="How long a node must be unneeded before it goes.")
+@duration_option("--scale-down-unready-time", default="20m", help_="The same of a node that is no longer ready.")
 @duration_option(
     "--scale-down-delay-after-add", default="10m", help_="How long no node goes after one has been bought."
 )
@@ -134,8 +135,18 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     show_default=True,
     metavar="PART",
     callback=_fraction,
-    help="Nodes go of which less than this part is used: of their devices, or if they have none of processors and memory.",
+    help="Nodes go of which less than this part of processors and memory is used.",
 )
+@click.option(
+    "--scale-down-gpu-utilization-threshold",
+    default="0.5",
+    show_default=True,
+    metavar="PART",
+    callback=_fraction,
+    help="The same of nodes with devices: of these only.",
+)
+@click.option("--max-bulk-soft-taint-count", type=click.IntRange(0), default=10, show_default=True,
+              help="Nodes that are marked as unneeded, or not any more, at once; 0: none are.")  # fmt: skip
 @click.option("--max-scale-down-parallelism", type=click.IntRange(1), default=10, show_default=True, help="Nodes that go at once.")  # fmt: skip
 @click.option("--max-drain-parallelism", type=click.IntRange(1), default=1, show_default=True, help="Of them, with pods that move.")  # fmt: skip
 @duration_option("--max-graceful-termination-sec", default="600s", help_="How long pods may take to end.")
@@ -239,7 +250,10 @@ def _options(given: dict[str, Any], profiles: dict[str, str], prices: dict[str, 
         scale_down_delay_after_add_s=given["scale_down_delay_after_add"],
         scale_down_delay_after_delete_s=given["scale_down_delay_after_delete"],
         scale_down_delay_after_failure_s=given["scale_down_delay_after_failure"],
+        scale_down_unready_time_s=given["scale_down_unready_time"],
         scale_down_utilization_threshold=given["scale_down_utilization_threshold"],
+        scale_down_gpu_utilization_threshold=given["scale_down_gpu_utilization_threshold"],
+        max_bulk_soft_taint_count=given["max_bulk_soft_taint_count"],
         max_scale_down_parallelism=given["max_scale_down_parallelism"],
         max_drain_parallelism=given["max_drain_parallelism"],
         max_graceful_termination_s=given["max_graceful_termination_sec"],

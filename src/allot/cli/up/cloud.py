@@ -38,6 +38,7 @@ _TIMES_S = {
     "max-node-group-backoff-duration": 1800.0,
     "node-group-backoff-reset-timeout": 10_800.0,
     "scale-down-unneeded-time": 600.0,
+    "scale-down-unready-time": 1200.0,
     "scale-down-delay-after-add": 600.0,
     "scale-down-delay-after-failure": 180.0,
 }
