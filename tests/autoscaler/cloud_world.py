@@ -17,7 +17,7 @@ from allot.autoscaler.provider import POOL_LABEL, Provider, TemplateNode
 from allot.autoscaler.simulated_cloud import CloudPool, SimulatedCloud
 from allot.cli.autoscaler_sources import AutoscalerSources
 from allot.cli.up.cloud import cloud_pools
-from allot.client.api import PatchType
+from allot.client.api import Client, PatchType
 from allot.client.errors import NotFound
 from allot.client.informers import Informers
 from allot.core.autoscaling.templates import Template
@@ -170,12 +170,14 @@ async def running_autoscaler(
     provider: Provider,
     options: AutoscalerOptions = QUICK,
     profile_template: Callable[[str], Template | None] = lambda _profile: None,
+    client: Client | None = None,
 ) -> AsyncIterator[tuple[Autoscaler, CollectorRegistry]]:
-    """An autoscaler on a cluster."""
+    """An autoscaler on a cluster. client: of a user who may do less than everything."""
     clock, ids, registry = SystemClock(), SystemIds(), CollectorRegistry()
-    informers = Informers(cluster.client, clock, ids)
-    made = Autoscaler(cluster.client, clock, ids, provider, options, profile_template, registry)
-    sources = AutoscalerSources(cluster.client, informers, clock, made)
+    client = client or cluster.client
+    informers = Informers(client, clock, ids)
+    made = Autoscaler(client, clock, ids, provider, options, profile_template, registry)
+    sources = AutoscalerSources(client, informers, clock, made)
     await sources.connect()
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(made.run(sources.wait_synced))]
     tasks.append(asyncio.create_task(sources.run(pause_s=0.1)))
@@ -189,11 +191,16 @@ async def running_autoscaler(
 
 @asynccontextmanager
 async def world(
-    cluster: Cluster, pools: list[CloudPool], folder: Path, options: AutoscalerOptions = QUICK, **cloud_options: Any
+    cluster: Cluster,
+    pools: list[CloudPool],
+    folder: Path,
+    options: AutoscalerOptions = QUICK,
+    client: Client | None = None,
+    **cloud_options: Any,
 ) -> AsyncIterator[World]:
     """Both."""
     async with (
         running_cloud(cluster, pools, folder, **cloud_options) as cloud,
-        running_autoscaler(cluster, cloud, options) as (autoscaler, registry),
+        running_autoscaler(cluster, cloud, options, client=client) as (autoscaler, registry),
     ):
         yield World(cluster, cloud, autoscaler, registry)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from allot.autoscaler.options import AutoscalerOptions
+from allot.autoscaler.simulated_cloud import CloudPool
 from allot.client.api import PatchType
 from allot.client.errors import ApiError
 from allot.controlplane import installation
+from allot.controlplane.clients import client_of
+from allot.controlplane.users import AUTOSCALER
 from allot.core.model.compute_classes import CLASS_LABEL, DEFAULT_LABEL, GROUP, PLURAL, VERSION
 from allot.process.clock import SystemClock
-from autoscaler.cloud_world import QUICK, gpu_cluster, pod, pools_of, world
+from autoscaler import cloud_world
+from autoscaler.cloud_world import QUICK, World, gpu_cluster, pod, pools_of
 from controllers.cluster import Cluster
 from waiting import until
 
@@ -30,6 +36,13 @@ async def made(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with gpu_cluster(tmp_path) as found:
         await installation.install(found.client, SystemClock())
         yield found
+
+
+def world(
+    made: Cluster, pools: list[CloudPool], folder: Path, options: AutoscalerOptions = QUICK
+) -> AbstractAsyncContextManager[World]:
+    """An autoscaler with the rights that come with the definitions, and no others."""
+    return cloud_world.world(made, pools, folder, options, client=client_of(made.server, AUTOSCALER))
 
 
 async def put_class(made: Cluster, *priorities: dict[str, Any], name: str = "c", **spec: Any) -> None:
@@ -199,7 +212,7 @@ async def test_new_pods_tolerate_the_nodes_of_their_class(made: Cluster) -> None
 
 async def test_classes_that_are_defined_later_are_read(tmp_path: Path) -> None:
     """The autoscaler was there first."""
-    async with gpu_cluster(tmp_path) as found, world(found, pools_of(A100, L4), tmp_path) as made:
+    async with gpu_cluster(tmp_path) as found, cloud_world.world(found, pools_of(A100, L4), tmp_path) as made:
         await until(lambda: made.autoscaler.rounds)
         assert not made.autoscaler.compute_classes.is_served
         await installation.install(found.client, SystemClock())

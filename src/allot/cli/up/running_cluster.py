@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from allot.apiserver.access.certificates import Identity
 from allot.autoscaler.provider import POOL_LABEL
 from allot.cli.data_dir import ADMIN_KUBECONFIG
 from allot.cli.gates import gates_text
@@ -43,6 +44,7 @@ from allot.controlplane.own_node import IMAGE, OwnNode
 from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.service_network import start_services
+from allot.controlplane.users import AUTOSCALER
 from allot.core.model.core_v1 import Node
 from allot.core.model.kai_words import SCHEDULER as KAI_SCHEDULER
 from allot.core.model.resource_v1 import DeviceClass
@@ -278,7 +280,10 @@ class _Cluster:
     def _start_autoscaler(self, socket: Path, gates: str) -> None:
         options = self._options
         command = [sys.executable, "-m", "allot", "autoscaler", "--feature-gates", gates, "--no-leader-elect"]
-        command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--port", "-1"]
+        kubeconfig = options.folder.absolute() / "cloud" / "autoscaler.kubeconfig"
+        server = self._plane.server
+        server.access.write_kubeconfig(kubeconfig, server.url, _AUTOSCALER, Identity(AUTOSCALER.name))
+        command += ["--kubeconfig", str(kubeconfig), "--port", "-1"]
         self._start_child(_AUTOSCALER, [*command, *autoscaler_arguments(options.nodes.pools, options.folder, socket)])
 
     def _confinement(self) -> list[str]:
