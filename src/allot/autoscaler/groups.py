@@ -19,7 +19,7 @@ from allot.autoscaler.provider import (
     ProviderError,
     State,
 )
-from allot.core.autoscaling.daemons import with_daemons
+from allot.core.autoscaling.daemons import ClaimTemplates, with_daemons
 from allot.core.autoscaling.pools import MILLION, Pool, price_text
 from allot.core.autoscaling.scale_up import Upcoming
 from allot.core.autoscaling.templates import Template, like_node
@@ -103,16 +103,22 @@ class Groups:
         self._templates: dict[str, Template] = {}
         self._prices: dict[str, int] = {}
         self._daemons: Sequence[DaemonSet] = ()
+        self._claim_templates: ClaimTemplates | None = None
         # Nodes that have been ready, and those that were there at the first look, by uid.
         self._have_been_ready: set[str] = set()
         self._old: set[str] | None = None
         self._tells_options = True
 
     async def look(
-        self, nodes: Iterable[Node], slices: Iterable[ResourceSlice], daemons: Sequence[DaemonSet] = ()
+        self,
+        nodes: Iterable[Node],
+        slices: Iterable[ResourceSlice],
+        daemons: Sequence[DaemonSet] = (),
+        claim_templates: ClaimTemplates | None = None,
     ) -> list[GroupState]:
-        """All pools. ProviderError if the provider does not answer at all."""
-        self._daemons = daemons
+        """All pools. daemons, claim_templates: what runs on every node, with its claims. ProviderError if the provider does not answer at
+        all."""
+        self._daemons, self._claim_templates = daemons, claim_templates
         await self._provider.refresh()
         groups = await self._provider.groups()
         by_group: dict[str, list[Node]] = {}
@@ -198,7 +204,7 @@ class Groups:
         closed = f"{pause.reason}; it is asked again after {rfc3339(int(pause.until))}" if pause is not None else ""
         return Pool(
             name=group.id,
-            template=with_daemons(template, self._daemons),
+            template=with_daemons(template, self._daemons, self._claim_templates),
             size=target,
             min_size=group.min_size,
             max_size=group.max_size,
@@ -268,7 +274,7 @@ def upcoming_of(states: Iterable[GroupState], slices: Iterable[ResourceSlice]) -
             metadata = replace(made.node.metadata, labels=labels)
             node_then = replace(made.node, metadata=metadata)
             # Its daemons' pods are there by themselves.
-            found.append(Upcoming(state.name, replace(made, slices=rest, pods=(), node=node_then)))
+            found.append(Upcoming(state.name, replace(made, slices=rest, pods=(), claims=(), node=node_then)))
         for number in range(len(state.pending) + state.missing):
             found.append(Upcoming(state.name, template.named(f"coming-{state.name}-{number}")))
     return found

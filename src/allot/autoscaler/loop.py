@@ -28,6 +28,7 @@ from allot.client.api import Client
 from allot.client.errors import ApiError
 from allot.client.events import EventRecorder
 from allot.core.autoscaling.classes import Classes
+from allot.core.autoscaling.daemons import claim_templates
 from allot.core.autoscaling.evictable import SCALE_UP_DELAY
 from allot.core.autoscaling.expanders import PRIORITY, Expander
 from allot.core.autoscaling.migration import Migration, plan_migration
@@ -41,7 +42,7 @@ from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
 from allot.core.model.core_v1 import Node, Pod
-from allot.core.model.resource_v1 import ResourceSlice
+from allot.core.model.resource_v1 import ResourceClaimTemplate, ResourceSlice
 from allot.core.scheduling import Change, Machine, Settings, Unit, under
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -105,6 +106,7 @@ class Autoscaler:
         self._slices: dict[str, ResourceSlice] = {}
         # By key; what they run on every node counts on new ones.
         self.daemons: dict[str, DaemonSet] = {}
+        self._claim_templates: dict[str, ResourceClaimTemplate] = {}
         # Nodes that pods are to move to.
         self._awaited: set[str] = set()
         self._wake = asyncio.Event()
@@ -152,6 +154,13 @@ class Autoscaler:
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
             self._wake.set()
 
+    def claim_templates_changed(self, change: Change) -> None:
+        """For an informer of ResourceClaimTemplates: daemons have claims, too."""
+        if change.new is None:
+            self._claim_templates.pop(change.key, None)
+        else:
+            self._claim_templates[change.key] = change.new
+
     # --- rounds ---
 
     async def run(self, ready: Callable[[], Any]) -> None:
@@ -181,7 +190,8 @@ class Autoscaler:
                 await self._draining.clean_up(list(self._nodes.values()))
                 self._is_clean = True
             nodes, daemons = list(self._nodes.values()), list(self.daemons.values())
-            states = await self._groups.look(nodes, self._slices.values(), daemons)
+            templates = claim_templates(self._claim_templates.values())
+            states = await self._groups.look(nodes, self._slices.values(), daemons, templates)
             if PRIORITY in self._options.expander:
                 await self._prioritize(states)
             self.compute_classes.rank(states)

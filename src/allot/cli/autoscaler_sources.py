@@ -8,10 +8,12 @@ from allot.autoscaler.loop import Autoscaler
 from allot.client.api import Client
 from allot.client.discovery import Discovery
 from allot.client.errors import ApiError
+from allot.client.informer import Informer
 from allot.client.informers import Informers
 from allot.core.model.compute_classes import GROUP, PLURAL, VERSION
+from allot.core.model.resource_v1 import ResourceClaimTemplate
 from allot.process.clock import Clock
-from allot.scheduler.sources import Sources
+from allot.scheduler.sources import Sources, served_version
 
 _log = logging.getLogger("allot.autoscaler")
 # How often it is asked whether kinds have been defined that were not there.
@@ -28,6 +30,7 @@ class AutoscalerSources:
         self._made = made
         self._sources: Sources | None = None
         self._daemons = informers.dynamic("apps", "v1", "daemonsets", namespaced=True)
+        self._templates: Informer[ResourceClaimTemplate] | None = None
         self._has_classes = False
 
     async def connect(self) -> None:
@@ -36,6 +39,10 @@ class AutoscalerSources:
         self._sources = Sources(self._informers, discovery)
         self._sources.connect(self._made.changed, self._made.machine.serve)
         self._daemons.add_handler(self._made.daemons_changed)
+        version = served_version(discovery, ResourceClaimTemplate)
+        if version:
+            self._templates = self._informers.typed(ResourceClaimTemplate, version=version)
+            self._templates.add_handler(self._made.claim_templates_changed)
         self._connect_classes(discovery)
 
     async def wait_synced(self) -> None:
@@ -43,6 +50,8 @@ class AutoscalerSources:
         assert self._sources is not None, "connected"
         await self._sources.wait_synced()
         await self._daemons.wait_synced()
+        if self._templates is not None:
+            await self._templates.wait_synced()
         if self._has_classes:
             await self._informers.dynamic(GROUP, VERSION, PLURAL, namespaced=False).wait_synced()
 

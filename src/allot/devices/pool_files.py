@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import msgspec
 
 from allot.core.advice.nearest import did_you_mean
-from allot.core.autoscaling.daemons import with_daemons
+from allot.core.autoscaling.daemons import ClaimTemplates, with_daemons
 from allot.core.autoscaling.pools import Pool, PriceError, parse_price
 from allot.core.autoscaling.templates import Template
 from allot.core.cel.data.times import SECOND, parse_duration
@@ -299,11 +299,16 @@ def template_of(pool: PoolSpec) -> tuple[Template, tuple[DeviceClass, ...]]:
     return Template(node=node, slices=slices, source=f"profile {pool.machine}"), classes
 
 
-def as_pool(pool: PoolSpec, size: int = 0, daemons: Sequence[DaemonSet] = ()) -> Pool:
-    """A pool as decisions see it. daemons: those of the cluster."""
+def as_pool(
+    pool: PoolSpec,
+    size: int = 0,
+    daemons: Sequence[DaemonSet] = (),
+    claim_templates: ClaimTemplates | None = None,
+) -> Pool:
+    """A pool as decisions see it. daemons, claim_templates: those of the cluster."""
     return Pool(
         name=pool.name,
-        template=with_daemons(template_of(pool)[0], daemons),
+        template=with_daemons(template_of(pool)[0], daemons, claim_templates),
         size=size,
         min_size=pool.min,
         max_size=pool.max,

@@ -38,9 +38,9 @@ from allot.core.advice.usage.queues import resources_shown
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import price_text
-from allot.core.model import compute_classes, core_v1
-from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model import core_v1
 from allot.core.model.codec import DecodeError
+from allot.core.model.compute_classes import KIND as COMPUTE_CLASS
 from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
@@ -52,13 +52,6 @@ from allot.reading.snapshots import SnapshotSource
 EXIT_NONE_FITS = 1
 COPIES_MAX = 100_000
 _NODES_SHOWN_MAX = 20
-# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
-_POOL_LABELS = (
-    "autoscaling.allot.dev/pool",
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "kubernetes.azure.com/agentpool",
-)
 _JOBS_SHOWN_MAX = 20
 _POLICIES = {"default": Policy.DEFAULT, "pack": Policy.PACK, "spread": Policy.SPREAD, "first-fit": Policy.FIRST_FIT}
 
@@ -294,32 +287,25 @@ def _plan_pools(
     output: OutputFormat,
 ) -> int:
     # Imported late: drivers take longer to import than most plans take.
-    from allot.devices.catalogue import profile_names
-    from allot.devices.pool_files import PoolSpec, as_pool, parse_pools, price_table, template_of
+    from allot.cli.pools import NamedPools
 
     values = [manifest.value for manifest in read_manifests(manifests)] if manifests else []
-    specs = parse_pools(texts, "--pools").pools
     snapshot = read_snapshot(source)
     need(snapshot, core_v1.Node, core_v1.Pod, DeviceClass, ResourceSlice)
-    classes = [found for spec in specs for found in template_of(spec)[1]]
     try:
+        compute_classes = [*snapshot.of(ComputeClass), *_compute_classes(values)]
+        named = NamedPools(texts, snapshot, compute_classes)
         manifest = read_manifest(values, snapshot) if values else None
         context = manifest.context if manifest is not None else ()
-        snapshot = with_objects(snapshot, [*_with_known_classes(classes, snapshot), *context])
+        snapshot = with_objects(snapshot, [*_with_known_classes(named.device_classes, snapshot), *context])
         made = [manifest.copy(number) for number in range(copies)] if manifest is not None else []
     except (ManifestError, NoTemplate) as error:
         raise Refused(f"{', '.join(manifests)}: {error}") from None
     except (DecodeError, ConversionError) as error:
         raise Unreadable(f"{', '.join(manifests)}: {error}", "allot lint shows what is wrong with a manifest") from None
     what_if = WhatIfCluster(snapshot)
-    sizes = _sizes(snapshot)
-    daemons = snapshot.of(DaemonSet)
-    pools = [as_pool(spec, sizes.get(spec.name, 0), daemons) for spec in specs]
-    known = {spec.machine for spec in specs}
-    others = (name for name in profile_names() if name not in known and name in price_table())
-    catalogue = (as_pool(PoolSpec(name=name, machine=name), daemons=daemons) for name in others)
-    known_classes = classes_of([*snapshot.of(ComputeClass), *_compute_classes(values)])
-    found = plan_purchase(what_if, pools, made, expander, catalogue, known_classes)
+    known = classes_of(compute_classes)
+    found = plan_purchase(what_if, named.pools(), made, expander, named.others(), known)
     if output is OutputFormat.TABLE:
         _write_purchase(found)
     else:
@@ -330,22 +316,10 @@ def _plan_pools(
 def _compute_classes(values: Iterable[Mapping[str, Any]]) -> Iterator[ComputeClass]:
     """Those of the manifests, which need not be in the cluster yet."""
     for value in values:
-        if value.get("kind") == compute_classes.KIND:
+        if value.get("kind") == COMPUTE_CLASS:
             found = read_object(value)
             if isinstance(found, ComputeClass):
                 yield found
-
-
-def _sizes(snapshot: Snapshot) -> dict[str, int]:
-    """How many nodes of each pool there are, as far as they say so."""
-    found: dict[str, int] = {}
-    for node in snapshot.of(core_v1.Node):
-        for label in _POOL_LABELS:
-            name = node.metadata.labels.get(label)
-            if name:
-                found[name] = found.get(name, 0) + 1
-                break
-    return found
 
 
 def _write_purchase(found: PurchasePlan) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.nearest import did_you_mean
 from allot.core.autoscaling.classes import Classes
+from allot.core.autoscaling.pools import Pool
 from allot.core.autoscaling.scale_up import PoolReason
 from allot.core.model.compute_classes import CLASS_LABEL, ComputeClass, class_of
 from allot.core.model.core_v1 import Pod, Taint, Toleration
@@ -28,6 +29,15 @@ def admitted(pod: Pod) -> Pod:
         return pod
     wanted = Toleration(key=CLASS_LABEL, operator="Equal", value=name, effect="NoSchedule")
     return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, wanted)))
+
+
+def of_class(pool: Pool, name: str) -> Pool:
+    """A pool as it would be for a class: its nodes have the label and the taint."""
+    node = pool.template.node
+    labels = {**node.metadata.labels, CLASS_LABEL: name}
+    taints = (*node.spec.taints, Taint(key=CLASS_LABEL, value=name, effect="NoSchedule"))
+    labelled = replace(node, metadata=replace(node.metadata, labels=labels), spec=replace(node.spec, taints=taints))
+    return replace(pool, template=replace(pool.template, node=labelled))
 
 
 def reason_line(reason: PoolReason) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from allot.core.autoscaling import exhaustive
 from allot.core.autoscaling.bounds import Wanted, lower_bound
 from allot.core.autoscaling.classes import Classes, priority_text
-from allot.core.autoscaling.demands import Amounts, demand, supply
+from allot.core.autoscaling.demands import Amounts, demand, least_devices, supply
 from allot.core.autoscaling.expanders import Expander
 from allot.core.autoscaling.filling import Filling
 from allot.core.autoscaling.pools import Limits, Pool
@@ -417,6 +417,7 @@ def _supply(trying: Trying, pool: Pool) -> Amounts:
     for pod in pool.template.pods:
         profile = trying.cluster.profile(pod)
         found = found.less(Amounts(profile.cpu, profile.memory, 1, 0))
+    found = found.less(Amounts(devices=sum(map(least_devices, pool.template.claims))))
     if trying.machine.claims.inventory.has_shared_devices:
         # Devices that are not a node's own may serve its pods, so that its own say nothing.
         found = msgspec.structs.replace(found, devices=None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from allot.core.advice.compute_classes import admitted
+from allot.core.advice.compute_classes import admitted, of_class
 from allot.core.advice.planning.copies import Copy
 from allot.core.advice.planning.filling import create_objects
 from allot.core.advice.what_if import WhatIfCluster
@@ -15,6 +15,7 @@ from allot.core.autoscaling.expanders import Expander
 from allot.core.autoscaling.pools import Pool, price_text
 from allot.core.autoscaling.scale_up import MAX_REACHED, Expectation, ScaleUp, plan_scale_up
 from allot.core.autoscaling.trying import unit_name
+from allot.core.model.compute_classes import class_of
 from allot.core.scheduling import ObjectChange
 
 
@@ -84,7 +85,10 @@ def _missing(what_if: WhatIfCluster, unhelped: dict[str, None], catalogue: Itera
     for pool in catalogue:
         expander = Expander(("price",), {pool.name: pool})
         for name in unhelped:
-            plan = plan_scale_up(what_if.machine, [pool], expander, seconds=what_if.now, units=[units[name]])
+            unit = units[name]
+            selected = class_of(unit.pods[0])
+            offer = of_class(pool, selected) if selected else pool
+            plan = plan_scale_up(what_if.machine, [offer], expander, seconds=what_if.now, units=[unit])
             if plan.purchases:
                 nodes = plan.purchases[0].count
                 key = (not pool.price, plan.cost, nodes, pool.name)
