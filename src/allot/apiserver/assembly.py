@@ -16,6 +16,7 @@ from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.setup import Access, open_access
 from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.attention import Attendance, UnattendedKinds, UnattendedPods, UnprovidedObjects
+from allot.apiserver.admission.compute_classes import ComputeClasses
 from allot.apiserver.admission.foreign_scheduling import GpuShares, KaiRules
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
@@ -152,6 +153,7 @@ async def running(
             disabled=settings.disabled_admission,
             last_mutating=(
                 GpuShares(),
+                ComputeClasses(lookup),
                 ServiceAddresses(lookup, ids),
                 MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
             ),

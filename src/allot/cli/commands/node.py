@@ -421,7 +421,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     _make(root)
     address = options.node_ip or own_address(urlsplit(component.connection.server).hostname or "127.0.0.1")
     sets = tuple(_simulated_set(each, options, address, root, gates) for each in options.node_sets)
-    kinds = {pool.name: _pool_set(pool, options, address, root, gates) for pool in options.pools.pools}
+    kinds = tuple(_pool_set(pool, options, address, root, gates) for pool in options.pools.pools)
     count = sum(len(each.names) for each in sets)
     informers = Informers(component.client, component.clock, component.ids)
     nodes: SimulatedNodes | None = None
@@ -436,7 +436,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(sets=sets, kinds=tuple(kinds.values()), address=address, root=root),
+        SimulatedOptions(sets=sets, kinds=kinds, address=address, root=root),
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
@@ -463,7 +463,17 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
                 await nodes.are_ready.wait()
                 talk(f"registered: {count}")
                 if options.cloud_socket is not None:
-                    await run_cloud(options.pools, nodes, kinds, component.clock, root, options.cloud_socket)
+                    make = partial(_pool_set, options=options, address=address, root=root, gates=gates)
+                    await run_cloud(
+                        options.pools,
+                        nodes,
+                        make,
+                        component.client,
+                        informers,
+                        component.clock,
+                        root,
+                        options.cloud_socket,
+                    )
     except OSError as error:
         raise _cannot_listen(error, options) from None
 
@@ -472,7 +482,8 @@ def _pool_set(pool: PoolSpec, options: NodeArguments, address: str, root: Path, 
     """What the nodes of a pool are; they have no names yet."""
     made = _simulated_set(pool.nodes(pool.name), options, address, root, gates)
     labels = {**made.node.labels, POOL_LABEL: pool.name}
-    return msgspec.structs.replace(made, names=(), node=msgspec.structs.replace(made.node, labels=labels))
+    node = msgspec.structs.replace(made.node, labels=labels, annotations=pool.annotations)
+    return msgspec.structs.replace(made, names=(), node=node)
 
 
 def _simulated_set(

@@ -76,7 +76,8 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     multiple=True,
     metavar="SPEC",
     help="A pool of nodes that come and go, bought by an autoscaler from a simulated cloud: NAME=MACHINE,min=0,max=10,price=5.07 (also initial, "
-    "spot, stock, boot, driver), or a YAML file of pools; repeatable.",
+    "spot, stock, computeClass, boot, driver), or a YAML file of pools; `auto` for no other pools than those that ComputeClasses ask for; "
+    "repeatable.",
 )
 @click.option(
     "--time-factor",
@@ -196,7 +197,7 @@ def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | 
         found = parse_specs(specs)
         found = msgspec.structs.replace(found, pools=parse_pools(pools, "--pool"))
     if time_factor is not None:
-        if not found.pools.pools:
+        if not found.pools.is_used:
             raise click.UsageError("--time-factor is for --pool.")
         cloud = msgspec.structs.replace(found.pools.cloud, time_factor=time_factor)
         found = msgspec.structs.replace(found, pools=msgspec.structs.replace(found.pools, cloud=cloud))
