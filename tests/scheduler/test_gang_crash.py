@@ -13,7 +13,7 @@ import pytest
 from allot.client.api import Client, PatchType
 from allot.controlplane.clients import transport_of
 from allot.controlplane.users import SCHEDULER
-from allot.core.scheduling import machine
+from allot.core.scheduling.groups import halves
 from scheduler.test_crash import Mortal
 from scheduler.world import World, world
 
@@ -102,7 +102,7 @@ async def _killed(made: World, namespace: str, write: int) -> int:
 async def test_a_gang_that_was_left_by_half_and_cannot_be_completed_gives_back_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "STALE_AFTER_S", 0.2)
+    monkeypatch.setattr(halves, "STALE_AFTER_S", 0.2)
     halves = 0
     async with world(tmp_path, all_gates=True) as made:
         nodes = made.client.resource("", "v1", "nodes", namespaced=False)

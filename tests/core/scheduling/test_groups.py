@@ -21,7 +21,7 @@ from allot.core.model.scheduling_v1 import PodGroupStatus
 from allot.core.scheduling import Machine, ObjectChange
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
-from allot.core.scheduling.machine import STALE_AFTER_S
+from allot.core.scheduling.groups.halves import STALE_AFTER_S
 from allot.core.scheduling.plan import Decision, Unit
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Verdict

@@ -88,22 +88,21 @@ class World:
             self.put(bound)
         for refusal in decision.refusals:
             self.notes[refusal.pod.metadata.name] = refusal.message
-            for victim in refusal.victims:
-                self.evicted.append(victim.pod.metadata.name)
-                self.why[victim.pod.metadata.name] = victim.why
-        for refusal in decision.refusals:
-            for victim in refusal.victims:
-                self.delete(victim.pod.metadata.name)
-                comes_back = msgspec.structs.replace(
-                    victim.pod,
-                    spec=msgspec.structs.replace(victim.pod.spec, node_name=""),
-                    metadata=msgspec.structs.replace(
-                        victim.pod.metadata,
-                        uid=f"{victim.pod.metadata.uid}+",
-                        creation_timestamp="2026-01-02T00:00:00Z",
-                    ),
-                )
-                self.put(comes_back)
+        for victim in decision.victims:
+            self.evicted.append(victim.pod.metadata.name)
+            self.why[victim.pod.metadata.name] = victim.why
+        for victim in decision.victims:
+            self.delete(victim.pod.metadata.name)
+            comes_back = msgspec.structs.replace(
+                victim.pod,
+                spec=msgspec.structs.replace(victim.pod.spec, node_name=""),
+                metadata=msgspec.structs.replace(
+                    victim.pod.metadata,
+                    uid=f"{victim.pod.metadata.uid}+",
+                    creation_timestamp="2026-01-02T00:00:00Z",
+                ),
+            )
+            self.put(comes_back)
         return decision
 
     def rest(self, steps_max: int = 2_000) -> int:

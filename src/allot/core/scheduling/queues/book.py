@@ -256,6 +256,10 @@ class QueueBook:
                 self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
                 self._set_extra(charge, self._beyond(charge, amounts))
 
+    def reserves(self, pod: Pod) -> bool:
+        """Whether others leave for a pod."""
+        return pod_key(pod) in self._reserved
+
     def release(self, pods: Iterable[Pod]) -> Sequence[tuple[Pod, Amounts]]:
         """Nothing is reserved for these any more; answers what was, and for whom."""
         found = [charge for pod in pods if (charge := self._pods.get(pod_key(pod))) is not None and charge.is_reserved]

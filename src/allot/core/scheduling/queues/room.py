@@ -83,6 +83,11 @@ class Room:
             self._cluster.put_pod(msgspec.structs.replace(pod, status=status))
         self._book.reserve([(pod, cost) for pod, _, cost in promised])
 
+    def undelayed(self, seconds: float) -> list[Pod]:
+        """Pods of groups that may make others leave by now and were told that they do not; each once."""
+        delayed = self.decisions.delayed
+        return [delayed.pop(key)[0] for key, (_, until_s) in list(delayed.items()) if until_s <= seconds]
+
     def failed(self, pod: Pod) -> None:
         """Those who were asked to go for a pod may not have been reached: they stay until somebody says otherwise."""
         for victim in self._asked.pop(pod_key(pod), ()):
