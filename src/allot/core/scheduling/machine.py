@@ -562,7 +562,8 @@ class Machine:
             return decide(self.cluster, unit, settings, seconds)
         decisions = self._room.decisions
         found = decisions.decide(unit, settings, seconds)
-        if found.refusals and self.book.queue_of(unit.pods[0]):
+        # Who gets something may have more than its share then, to which others who wait have a right.
+        if (found.refusals or self.queue.is_waited) and self.book.queue_of(unit.pods[0]):
             self._room.wanted()
         return found
 

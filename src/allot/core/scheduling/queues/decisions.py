@@ -217,12 +217,12 @@ class QueueDecisions:
         self, queue: QueueShares, unit: Unit, decision: Decision, settings: Settings, now: float
     ) -> Decision:
         """A pod whose devices turn out to be more than its queue may have goes where they are less, or nowhere."""
+        if not decision.placements or not decision.placements[0].claims:
+            return decision
         nodes = set(self._cluster.nodes)
         is_preemptible = not self._book.is_firm(unit.pods[0])
         first: Excess | None = None
         for _ in range(_NODES_MAX):
-            if not decision.placements or not decision.placements[0].claims:
-                break
             placement = decision.placements[0]
             over = excess(queue, self._book.cost_of(placement), is_preemptible=is_preemptible)
             if over is None:
@@ -233,7 +233,8 @@ class QueueDecisions:
             if not isinstance(found, Placement):
                 break
             decision = Decision(placements=(found,))
-        return _refused(unit.pods, first) if first is not None else decision
+        assert first is not None, "it was too much at least once"
+        return _refused(unit.pods, first)
 
     def _afforded(self, queue: QueueShares, unit: Unit, decision: Decision, needed: int) -> Decision:
         """Of a group's placements those that its queue may have, once it is known what they cost; none if these are too few."""

@@ -255,6 +255,7 @@ class Round:
                 self._now,
                 self._in_force,
                 trials_max=self._trials_max,
+                cost=self._cost,
                 afford=self._afford,
                 tried=self._tried,
             )

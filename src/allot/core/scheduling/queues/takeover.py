@@ -13,13 +13,15 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
+from functools import partial
 
 import msgspec
 
 from allot.core.model.core_v1 import Pod
+from allot.core.model.meta import EMPTY
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.queues.amounts import Amounts
+from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.in_force import InForce
 from allot.core.scheduling.queues.jobs import Job, Task, asked, units_of
 from allot.core.scheduling.queues.limits import excess, over_deserved
@@ -29,7 +31,7 @@ from allot.core.scheduling.queues.order import Candidate, first_among
 from allot.core.scheduling.queues.placing import Afford, place_all
 from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
 from allot.core.scheduling.queues.tree import QueueTree
-from allot.core.scheduling.queues.victim_sets import Lack, Remembered, Sets, of_one_node, of_several_nodes
+from allot.core.scheduling.queues.victim_sets import Lack, Remembered, Sets, of_few_jobs, of_one_node, of_several_nodes
 from allot.core.scheduling.queues.victims import Holders, Place, Step, steps
 from allot.core.scheduling.settings import Settings
 
@@ -89,6 +91,14 @@ class _Way(msgspec.Struct, frozen=True):
     may_lose: Callable[[Job], bool]
     moves: bool
 
+    @property
+    def is_of_moves(self) -> bool:
+        """Whether nobody loses anything."""
+        return self.action == CONSOLIDATE
+
+
+_Search = Callable[[Job, Sequence[Task], Iterable[Step], _Way], _Tried | str]
+
 
 class Takeovers:
     """One look at a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already.
@@ -106,10 +116,13 @@ class Takeovers:
         *,
         multiplier: Fraction = Fraction(1),
         trials_max: int = TRIALS_MAX,
+        cost: Callable[[Placement], Amounts] | None = None,
         afford: Afford | None = None,
         tried: Callable[[Placement], None] | None = None,
     ) -> None:
-        """in_force: what is found is put into force there."""
+        """in_force: what is found is put into force there; cost, tried: as of a `Round`; afford: whether a queue may have what placements
+        cost."""
+        self._cost = cost
         self._in_force = in_force
         self._jobs = jobs
         self._afford = afford
@@ -198,7 +211,12 @@ class Takeovers:
             losses: dict[str, list[dict[str, int]]] = {}
             for other, tasks in _by_job(tried.gone):
                 losses.setdefault(other.queue, []).extend(units_of(other, tasks))
-            return objection(reclaimer, losses, self._tree.all(), self._multiplier)
+            taker = reclaimer
+            more = self._beyond(tried)
+            if more:
+                # It has a right to what it gets, not only to the least that it asks for: else others would take that back.
+                taker = msgspec.structs.replace(reclaimer, request=total((reclaimer.request, more)))
+            return (may_try(taker) if more else "") or objection(taker, losses, self._tree.all(), self._multiplier)
 
         return self._search(job, order, _Way(RECLAIM, judge, nobody, worth.may_lose, moves=moves))
 
@@ -255,10 +273,13 @@ class Takeovers:
             return Nothing(way.nobody)
         self.trials = 0
         reason = ""
-        for sets in (of_one_node, of_several_nodes):
-            found = self._of(sets, job, tasks, victims, way)
-            if isinstance(found, Takeover):
-                return found
+        searches: list[_Search] = [partial(self._of, sets) for sets in (of_one_node, of_several_nodes)]
+        if not way.is_of_moves:
+            searches.append(self._of_few)
+        for search in searches:
+            found = search(job, tasks, victims, way)
+            if isinstance(found, _Tried):
+                return self._carried_out(way, found)
             reason = found or reason
             if self.trials >= self._bound():
                 self._trials_in_vain += self.trials
@@ -266,7 +287,7 @@ class Takeovers:
         self._trials_in_vain += self.trials
         return Nothing(reason or "no set of pods whose going makes room")
 
-    def _of(self, sets: Sets, job: Job, tasks: Sequence[Task], victims: Iterable[Step], way: _Way) -> Takeover | str:
+    def _of(self, sets: Sets, job: Job, tasks: Sequence[Task], victims: Iterable[Step], way: _Way) -> _Tried | str:
         """Sets of one kind, for more and more pods; or why none will do."""
         found = _Tried((), (), ())
         for count in _growing(len(tasks)):
@@ -276,9 +297,13 @@ class Takeovers:
             if isinstance(better, str):
                 return better
             found = better
-        takeover = Takeover(action=way.action, placed=found.placed, moved=found.moved, evicted=found.gone)
-        self._carry_out(takeover, is_in_force=found.is_in_force)
-        return takeover
+        return found
+
+    def _of_few(self, job: Job, tasks: Sequence[Task], victims: Iterable[Step], way: _Way) -> _Tried | str:
+        """The same for what few jobs could lose, if the rules allow all of it to be lost."""
+        sets = of_few_jobs(victims, self._lack(tasks, way.may_lose))
+        allowed = (found for found in sets if not way.judge(_Tried((), (), tuple(found))))
+        return self._first(job, tasks, allowed, way, is_whole=True)
 
     def _lack(self, tasks: Sequence[Task], may_lose: Callable[[Job], bool]) -> Lack:
         closed = self._closed
@@ -314,7 +339,7 @@ class Takeovers:
                 return reason
             # By right the order of queues decides who is placed first. Where nobody loses anything, the job may be, if those
             # that move cannot take what it is promised when they come back.
-            yields = way.action == CONSOLIDATE and all(task.job.priority <= job.priority for task in victims)
+            yields = way.is_of_moves and all(task.job.priority <= job.priority for task in victims)
             for is_first in (False, True) if yields else (False,):
                 tried = self._judged(job, tasks, victims, way, is_first=is_first, is_whole=is_whole)
                 if isinstance(tried, _Tried):
@@ -330,15 +355,33 @@ class Takeovers:
         is_allowed = is_whole and not way.judge(_Tried((), (), tuple(victims)))
         with ExitStack() as stack:
             tried = stack.enter_context(self._try(job, tasks, victims, is_first=is_first))
-            if tried is not None and is_allowed and tried.all_go:
+            if tried is not None and is_allowed and tried.all_go and not self._beyond(tried):
                 self._in_force.keep(stack.pop_all())
                 return msgspec.structs.replace(tried, is_in_force=True)
-        return None if tried is None else way.judge(tried) or tried
+        return None if tried is None else self._gain(tried) or way.judge(tried) or tried
 
-    def _carry_out(self, found: Takeover, *, is_in_force: bool) -> None:
-        """Put it into force: who goes is gone, who moves is where it is to be, the job has its place."""
+    def _gain(self, tried: _Tried) -> str:
+        """Who moves would get more than it had: of that the job knows nothing when it comes first to what has become free."""
+        for task, placement in tried.moved:
+            if self._cost is not None and placement.claims:
+                cost = self._cost(placement)
+                if any(amount > task.amounts.get(resource, 0) for resource, amount in cost.items()):
+                    return f"{task.name} would get more than it has"
+        return ""
+
+    def _beyond(self, tried: _Tried) -> Amounts:
+        """What the job gets beyond the least that it asks for."""
+        if self._cost is None or not any(placement.claims for _, placement in tried.placed):
+            return EMPTY
+        got = total(self._cost(placement) for _, placement in tried.placed)
+        wanted = asked([task for task, _ in tried.placed])
+        return {name: more for name, amount in got.items() if (more := amount - wanted.get(name, 0))}
+
+    def _carried_out(self, way: _Way, tried: _Tried) -> Takeover:
+        """In force: who goes is gone, who moves is where it is to be, the job has its place."""
+        found = Takeover(action=way.action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
         moved = [task for task, _ in found.moved]
-        if not is_in_force:
+        if not tried.is_in_force:
             self._in_force.without([task.pod for task in (*found.evicted, *moved)])
             for _, placement in (*found.placed, *found.moved):
                 self._cluster.assume(placement)
@@ -350,6 +393,7 @@ class Takeovers:
         affected = (*found.evicted, *moved, *(task for task, _ in found.placed))
         for job in {task.job.key: task.job for task in affected}.values():
             self._settled(job)
+        return found
 
     # --- trying out ---
 

@@ -1,4 +1,5 @@
-"""Which sets of pods are tried as victims, one after the other: what has to go on one node, then on more and more.
+"""Which sets of pods are tried as victims, one after the other: what has to go on one node, then on more and more, then what few jobs
+could lose.
 
 Steps come in the order of `victims`. A set is tried only if what it gives back could be enough: what the job lacks in the whole cluster
 has to come from pods that may be lost, as who only moves takes as much elsewhere.
@@ -7,11 +8,15 @@ has to come from pods that may be lost, as who only moves takes as much elsewher
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, islice, product
 
 from allot.core.scheduling.queues.amounts import Amounts
 from allot.core.scheduling.queues.jobs import Task, asked
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victims import Step
+
+# Sets of what few jobs lose that are looked at.
+FEW_MAX = 500
 
 Sets = Callable[[Iterable[Step], Sequence[Task], Sequence[Task], "Lack"], Iterator[Sequence[Task]]]
 
@@ -45,6 +50,13 @@ class Lack:
     def is_none(self) -> bool:
         """Whether there could be enough."""
         return all(missing <= 0 for missing in self._missing.values())
+
+    def is_met_by(self, tasks: Sequence[Task]) -> bool:
+        """Whether there could be enough if these went too."""
+        return all(
+            missing <= sum(task.amounts.get(resource, 0) for task in tasks if self._counts(task))
+            for resource, missing in self._missing.items()
+        )
 
 
 def _growing(order: Iterable[Step], recorded: Sequence[Task], lack: Lack) -> Iterator[Sequence[Step]]:
@@ -92,6 +104,24 @@ def of_several_nodes(
                 break
             count = min(count + more, len(nodes))
             more *= 2
+
+
+def of_few_jobs(order: Iterable[Step], lack: Lack) -> Iterator[Sequence[Task]]:
+    """What one job could lose, less or more, then what two could, and so on, up to a bound. The sets before hold all that comes first in
+    the order; but the more go, the sooner some of them may have their turn when all are placed again, and so be before the taker."""
+    losses: dict[str, list[tuple[Task, ...]]] = {}
+    for step in order:
+        mine = losses.setdefault(step.job.key, [])
+        mine.append((*(mine[-1] if mine else ()), *step.tasks))
+    sets = (
+        tuple(task for loss in chosen for task in loss)
+        for count in range(1, len(losses) + 1)
+        for jobs in combinations(losses.values(), count)
+        for chosen in product(*jobs)
+    )
+    for found in islice(sets, FEW_MAX):
+        if lack.is_met_by(found):
+            yield found
 
 
 def _by_room(taken: Sequence[Step], tasks: Sequence[Task]) -> list[str]:
