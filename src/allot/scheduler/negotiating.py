@@ -19,7 +19,7 @@ from allot.client.informer import Informer, Object
 from allot.core.model import resource_v1 as api
 from allot.core.model.core_v1 import Pod
 from allot.core.scheduling import Machine
-from allot.core.scheduling.devices.negotiation import Negotiation, allowed_nodes, negotiation_of, next_offer
+from allot.core.scheduling.devices.negotiation import Negotiation, allowed_nodes, next_offer
 from allot.core.scheduling.plan import Unit
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -104,12 +104,12 @@ class Negotiator:
         metadata = pod.metadata
         try:
             if context is not None:
-                await self._contexts.update({**context, "spec": offer.spec}, metadata.namespace)
+                await self._contexts.update({**context, "spec": _spec(offer)}, metadata.namespace)
                 return
             owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid, "controller": True}
             made = {"name": metadata.name, "namespace": metadata.namespace, "ownerReferences": [owner]}
             kind = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "PodSchedulingContext"}
-            await self._contexts.create({**kind, "metadata": made, "spec": offer.spec}, metadata.namespace)
+            await self._contexts.create({**kind, "metadata": made, "spec": _spec(offer)}, metadata.namespace)
         except (AlreadyExists, Conflict, NotFound):
             # The watch shows what is there now.
             return
@@ -124,6 +124,23 @@ class Negotiator:
             return
         except ApiError as error:
             _log.warning("PodSchedulingContext %s/%s: %s", metadata["namespace"], metadata["name"], error)
+
+
+def negotiation_of(context: Object) -> Negotiation:
+    """What a PodSchedulingContext says."""
+    spec, status = context.get("spec") or {}, context.get("status") or {}
+    return Negotiation(
+        selected_node=spec.get("selectedNode") or "",
+        potential_nodes=tuple(spec.get("potentialNodes") or ()),
+        unsuitable={
+            claim["name"]: frozenset(claim.get("unsuitableNodes") or ()) for claim in status.get("resourceClaims") or ()
+        },
+    )
+
+
+def _spec(offer: Negotiation) -> Object:
+    spec: Object = {"potentialNodes": list(offer.potential_nodes)}
+    return {"selectedNode": offer.selected_node, **spec} if offer.selected_node else spec
 
 
 def _is_of(context: Object, pod: Pod) -> bool:

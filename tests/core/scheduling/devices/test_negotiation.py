@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
-
 from allot.core.model.classic import POTENTIAL_NODES_MAX, SUITABLE_NODES
 from allot.core.model.core_v1 import Node
 from allot.core.model.meta import ObjectMeta
@@ -21,7 +19,6 @@ from allot.core.scheduling.devices.negotiation import (
     OFFERED_MAX,
     Negotiation,
     allowed_nodes,
-    negotiation_of,
     next_offer,
 )
 
@@ -46,7 +43,7 @@ def said(potential: tuple[str, ...], selected: str = "", **unsuitable: Iterable[
 
 def test_one_claim_is_tried_on_the_best_node_at_once() -> None:
     offer = next_offer(None, ["gpu"], Nodes("n2", "n1"))
-    assert offer.spec == {"selectedNode": "n2", "potentialNodes": ["n1", "n2"]}
+    assert (offer.selected_node, offer.potential_nodes) == ("n2", ("n1", "n2"))
 
 
 def test_of_several_controllers_all_are_heard_before_a_node_is_selected() -> None:
@@ -62,7 +59,7 @@ def test_of_several_controllers_all_are_heard_before_a_node_is_selected() -> Non
 def test_a_node_that_does_not_suit_is_left_but_stays_in_the_offer() -> None:
     known = said(("n1", "n2"), "n1", gpu=["n1"])
     offer = next_offer(known, ["gpu"], Nodes("n1", "n2"))
-    assert offer.spec == {"selectedNode": "n2", "potentialNodes": ["n1", "n2"]}
+    assert (offer.selected_node, offer.potential_nodes) == ("n2", ("n1", "n2"))
     assert next_offer(offer, ["gpu"], Nodes("n1", "n2")) == offer
 
 
@@ -74,8 +71,8 @@ def test_a_selected_node_that_still_suits_is_kept_although_another_is_better_now
 def test_without_a_node_that_suits_none_is_selected_and_all_are_asked_again() -> None:
     known = said(("n1", "n2"), "n1", gpu=["n1", "n2"])
     offer = next_offer(known, ["gpu"], Nodes("n1", "n2"))
-    assert offer.spec == {"potentialNodes": ["n1", "n2"]}
-    assert next_offer(None, ["gpu"], Nodes()).spec == {"potentialNodes": []}
+    assert (offer.selected_node, offer.potential_nodes) == ("", ("n1", "n2"))
+    assert next_offer(None, ["gpu"], Nodes()) == Negotiation()
 
 
 def test_what_other_claims_say_does_not_count() -> None:
@@ -93,11 +90,6 @@ def test_an_offer_grows_no_longer_than_the_api_allows() -> None:
         rounds += 1
         assert len(known.potential_nodes) <= POTENTIAL_NODES_MAX
     assert rounds == -(-len(names) // OFFERED_MAX)
-
-
-@pytest.mark.parametrize("context", [{}, {"spec": {}, "status": None}, {"spec": None}])
-def test_a_context_that_says_nothing_is_one(context: dict[str, None]) -> None:
-    assert negotiation_of(context) == Negotiation()
 
 
 def test_classes_say_which_nodes_are_asked_about() -> None:

@@ -7,7 +7,6 @@ for which they allocate. Here is said what the scheduler writes next; nobody is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -26,24 +25,6 @@ class Negotiation(msgspec.Struct, frozen=True, kw_only=True):
     selected_node: str = ""
     potential_nodes: tuple[str, ...] = ()
     unsuitable: Mapping[str, frozenset[str]] = {}
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """What the scheduler writes."""
-        spec: dict[str, Any] = {"potentialNodes": list(self.potential_nodes)}
-        return {"selectedNode": self.selected_node, **spec} if self.selected_node else spec
-
-
-def negotiation_of(context: Mapping[str, Any]) -> Negotiation:
-    """What an object says."""
-    spec, status = context.get("spec") or {}, context.get("status") or {}
-    return Negotiation(
-        selected_node=spec.get("selectedNode") or "",
-        potential_nodes=tuple(spec.get("potentialNodes") or ()),
-        unsuitable={
-            claim["name"]: frozenset(claim.get("unsuitableNodes") or ()) for claim in status.get("resourceClaims") or ()
-        },
-    )
 
 
 def next_offer(
