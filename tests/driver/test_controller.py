@@ -18,9 +18,11 @@ from allot.driver import (
     AttachError,
     Attachment,
     Claim,
+    Condition,
     ConfigKind,
     Controller,
     ControllerOptions,
+    DeviceStatus,
     Driver,
     DriverFailed,
     Edits,
@@ -325,6 +327,66 @@ async def test_a_pool_on_a_node_is_refused(client: Client, caplog: pytest.LogCap
 async def test_a_controller_without_a_name_does_not_start(client: Client) -> None:
     with pytest.raises(DriverFailed, match="controller of driver ''"):
         RunningController(Controller(), client, ControllerOptions(), None, None)  # type: ignore[arg-type]
+
+
+async def devices_of(client: Client, claim: ClaimRef) -> dict[str, dict[str, Any]]:
+    claims = client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+    devices = (await claims.get(claim.name, "default"))["status"].get("devices") or ()
+    return {each["device"]: each for each in devices}
+
+
+async def test_all_devices_of_a_claim_are_told_of(client: Client) -> None:
+    rack = Rack()
+    async with running_controller(rack, client):
+        names = [f"a-{number}" for number in range(3)]
+        claim = await make_claim(client, NAME, [], also=[(POOL, name) for name in names], **CONDITIONS)
+
+        async def are_attached() -> bool:
+            found = await devices_of(client, claim)
+            return [each["conditions"][0]["status"] for each in found.values()] == ["True"] * 3
+
+        await until(are_attached, "all attachments")
+        assert [each["data"] for each in (await devices_of(client, claim)).values()] == [{"lanes": 4}] * 3
+        await release(client, claim)
+        await until(lambda: not rack.hardware, "the end of the attachments")
+    assert sorted(rack.log) == sorted(f"{what} {name} {NODE}" for what in ("attach", "detach") for name in names)
+
+
+async def test_a_shared_device_stays_while_any_claim_of_the_node_holds_it(client: Client) -> None:
+    class Shared(Rack):
+        def pools(self) -> list[Pool]:
+            return [Pool(name=POOL, devices=(device("a-0", shared=True, capacity={"bandwidth": 100}),), all_nodes=True)]
+
+    rack = Shared()
+    shares = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
+    async with running_controller(rack, client):
+        first, second = [await claim_for(client, "a-0", shareID=share) for share in shares]
+        for claim in (first, second):
+            await until(lambda claim=claim: is_set(client, claim, "Attached"), "the attachment")  # type: ignore[misc]
+        await release(client, first)
+        # Something that comes after it in the same queue.
+        third = await claim_for(client, "a-0", shareID=shares[0])
+        await until(lambda: is_set(client, third, "Attached"), "the third claim")
+        assert rack.hardware == {Attachment(POOL, "a-0", NODE)}
+        for claim in (second, third):
+            await release(client, claim)
+        await until(lambda: not rack.hardware, "the end of the attachment")
+    assert rack.log == [f"attach a-0 {NODE}", f"detach a-0 {NODE}"]
+
+
+async def test_what_controller_and_node_tell_stands_side_by_side(client: Client, tmp_path: Path) -> None:
+    class Telling(RackNode):
+        def prepare(self, claim: Claim) -> list[Prepared]:
+            ready = Condition(type="Ready", status="True", reason="Ready")
+            return [Prepared(each, status=DeviceStatus(conditions=(ready,))) for each in claim.devices]
+
+    async with running_controller(Rack(), client), started(Telling(), client, tmp_path) as (_, kubelet):
+        claim = await claim_for(client, "a-0")
+        await until(lambda: is_set(client, claim, "Attached"), "the attachment")
+        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+        await until(lambda: is_set(client, claim, "Ready"), "what the node tells")
+        assert sorted(await conditions(client, claim)) == ["Attached", "Ready"]
+        assert (await devices_of(client, claim))["a-0"]["data"] == {"lanes": 4}
 
 
 async def test_the_node_prepares_what_was_attached_and_nothing_else(client: Client, tmp_path: Path) -> None:

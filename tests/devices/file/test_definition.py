@@ -12,6 +12,7 @@ from allot.core.lifecycle.slice_publishing import check_pools
 from allot.devices.file.definition import DeviceFile, parse_device_file, read_device_file
 from allot.devices.file.expansion import expand
 from allot.devices.node_files import NodeFile, parse_node_file
+from allot.devices.pool_files import parse_pools, template_of
 from allot.reading.errors import Unreadable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "devices"
@@ -121,6 +122,32 @@ def test_a_driver_that_a_machine_has_is_not_described_again(tmp_path: Path) -> N
     inside = b"nodes:\n- profile: t4\n  devices:\n  - driver: a.example.com\n    devices: [{name: A}]\n"
     with pytest.raises(Unreadable, match=r"nodes\.yaml: line 5: .*device 'A'"):
         parse_node_file(inside, "nodes.yaml")
+
+
+def test_nodes_of_pools_have_them_too(tmp_path: Path) -> None:
+    path = tmp_path / "fpga.yaml"
+    path.write_text(
+        "driver: fpga.example.com\nnodeSelector: {kind: fpga}\ndevices: [{name: 'fpga-{index}', count: 2}]\n"
+    )
+    pools = tmp_path / "pools.yaml"
+    pools.write_text(
+        "pools:\n- {name: a, machine: n2-standard-4, labels: {kind: fpga}}\n- {name: b, machine: n2-standard-4}\n"
+    )
+    nodes = msgspec.structs.replace(parse_specs(("none",)), pools=parse_pools([str(pools)], "--pool"))
+    found = with_device_files(nodes, (path,)).pools
+    assert [len(pool.devices) for pool in found.pools] == [1, 0]
+    template, classes = template_of(found.pools[0])
+    assert [device.name for each in template.slices for device in each.spec.devices or ()] == ["fpga-0", "fpga-1"]
+    assert "fpga.example.com" in [each.metadata.name for each in classes]
+    # As the agent reads what `allot up` wrote.
+    again = tmp_path / "again.json"
+    again.write_bytes(msgspec.json.encode(found))
+    assert parse_pools([str(again)], "--pool") == found
+    pools.write_text(
+        "pools:\n- name: a\n  machine: t4\n  devices:\n  - driver: fpga.example.com\n    devices: [{nam: x}]\n"
+    )
+    with pytest.raises(Unreadable, match=r"pools\.yaml: line 6: .*nam"):
+        parse_pools([str(pools)], "--pool")
 
 
 def test_a_file_without_classes_brings_one_for_all_its_devices() -> None:

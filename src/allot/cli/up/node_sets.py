@@ -105,8 +105,8 @@ def parse_specs(specs: Sequence[str]) -> Nodes:
 
 
 def with_device_files(nodes: Nodes, paths: Sequence[Path]) -> Nodes:
-    """The same nodes with the devices of files. Unreadable."""
-    simulated = nodes.simulated
+    """The same nodes, and pools of them, with the devices of files. Unreadable if nothing has the devices of one."""
+    simulated, pools = nodes.simulated, nodes.pools.pools
     drivers: set[str] = set()
     for path in paths:
         file = read_device_file(path)
@@ -114,7 +114,17 @@ def with_device_files(nodes: Nodes, paths: Sequence[Path]) -> Nodes:
             raise Unreadable(f"--devices {path}: driver {file.driver} is in an earlier --devices, too")
         drivers.add(file.driver)
         simulated = with_device_file(simulated, file)
-    return msgspec.structs.replace(nodes, simulated=simulated)
+        pools = tuple(pool.with_device_file(file) for pool in pools)
+        devices = [*(each.devices for each in simulated), *(pool.devices for pool in pools)]
+        if not any(file in each for each in devices):
+            wanted = ", ".join(f"{key}={value}" for key, value in file.node_selector.items())
+            missing = (
+                f"nodeSelector {wanted}: no simulated node has these labels"
+                if wanted
+                else "there are no simulated nodes"
+            )
+            raise Unreadable(f"device file of driver {file.driver}: {missing}")
+    return msgspec.structs.replace(nodes, simulated=simulated, pools=msgspec.structs.replace(nodes.pools, pools=pools))
 
 
 def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:
