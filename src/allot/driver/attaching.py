@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from allot.client.api import Client
 from allot.client.backoff import Backoff
 from allot.client.errors import ApiError
-from allot.client.informer import Change, Informer
+from allot.client.informer import Change, Informer, Object
 from allot.client.leader import LeaderElector
 from allot.client.typed import TypedResource
 from allot.client.workqueue import RateLimiter, WorkQueue
@@ -57,6 +57,7 @@ _log = logging.getLogger("allot.driver")
 # Pool and device.
 DeviceKey = tuple[str, str]
 
+_ANOTHERS = ResourceClaim()
 _RETRY_FIRST_S = 1.0
 _MESSAGE_LENGTH_MAX = 1024
 
@@ -178,7 +179,7 @@ class RunningController:
         self.controller.cluster = self
         self.metrics.watch_devices(lambda: sum(len(pool.devices) for pool in self.publisher.pools))
         typed = await self._claims()
-        informer = Informer(typed.resource, typed.decode, self._clock, self._ids)
+        informer = Informer(typed.resource, partial(self._decode, typed), self._clock, self._ids)
         informer.add_handler(self._claim_changed)
         await call(self.controller.start)
         try:
@@ -211,6 +212,13 @@ class RunningController:
             except ApiError as error:
                 _log.warning("claims of %s: %s", self.controller.name, error)
                 await self._clock.sleep(max(backoff.next_s(), error.retry_after_s or 0.0))
+
+    def _decode(self, typed: TypedResource[ResourceClaim], object_: Object) -> ResourceClaim:
+        """A claim; of those that hold no device of this driver, which may be many, nothing is kept."""
+        allocation = (object_.get("status") or {}).get("allocation") or {}
+        results = (allocation.get("devices") or {}).get("results") or ()
+        is_own = any(result.get("driver") == self.controller.name for result in results)
+        return typed.decode(object_) if is_own else _ANOTHERS
 
     # --- devices and what is attached ---
 
