@@ -18,7 +18,7 @@ from typing import ClassVar
 import msgspec
 
 from allot.client.api import Client
-from allot.client.errors import ApiError, Conflict, NotFound
+from allot.client.errors import ApiError, NotFound
 from allot.client.informer import Informer, Object
 from allot.client.workqueue import RateLimiter, WorkQueue
 from allot.core.model.classic import GATE, POTENTIAL_NODES_MAX
@@ -163,8 +163,6 @@ class RunningClassicController:
                 case None:
                     self._queue.forget((kind, key))
                     continue
-                case Conflict() | NotFound():
-                    _log.info("%s %s: %s", kind, key, failure)
                 case AllocateError() | ApiError():
                     _log.warning("%s %s: %s", kind, key, failure)
                 case _:

@@ -64,9 +64,9 @@ class Negotiator:
     async def _look(self) -> None:
         waiting: set[str] = set()
         for pod in self._machine.queue.pods():
-            claims = self._machine.claims.awaited(pod)
             key = f"{pod.metadata.namespace}/{pod.metadata.name}"
             waiting.add(key)
+            claims = {} if pod.spec.scheduling_gates else self._machine.claims.awaited(pod)
             if claims:
                 await self._negotiate(key, pod, claims)
         for key, context in self._informer.cache.items():
