@@ -216,6 +216,22 @@ async def test_what_is_not_the_devices_fault_does_not_taint_it(client: Client, f
         assert "no free port" in message or "lens" in message
 
 
+@pytest.mark.parametrize(("data", "told"), [({"port": object()}, "no JSON value"), ("x" * 20_000, "20002 bytes")])
+async def test_what_cannot_be_told_of_an_attachment_fails_it(client: Client, data: Any, told: str) -> None:
+    class Talkative(Rack):
+        def attach(self, device: AllocatedDevice, node: str) -> Any:
+            super().attach(device, node)
+            return data
+
+    rack = Talkative()
+    async with running_controller(rack, client) as runs:
+        claim = await claim_for(client, "a-0")
+        await until(lambda: is_set(client, claim, "AttachFailed"), "the failure")
+        assert told in (await conditions(client, claim))["AttachFailed"][1]
+        runs.changed()
+        await until(lambda: not rack.hardware, "the end of an attachment that nobody uses")
+
+
 async def test_a_new_instance_goes_on_where_the_last_one_died(client: Client) -> None:
     left_over, untold = Attachment(POOL, "a-0", "n7"), Attachment(POOL, "a-1", NODE)
     rack = Rack(left_over, untold)

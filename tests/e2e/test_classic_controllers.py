@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,25 +122,3 @@ def test_the_controller_allocates_where_scheduler_and_it_agree(site: Site) -> No
         '{"spec": {"controller": "slots.example.com"}}', check=False,
     )  # fmt: skip
     assert "spec.controller: Invalid value" in answer and "field is immutable" in answer
-
-
-def test_without_the_gate_nothing_of_it_is_silent(tmp_path: Path) -> None:
-    if not find_kubectls():
-        pytest.skip(MISSING)
-    with Cluster(tmp_path) as cluster:
-        refused = cluster.run("apply", "-f", "-", stdin=MANIFESTS, check=False)
-        assert 'no matches for kind "ResourceClaim" in version "resource.k8s.io/v1alpha3"' in refused
-        example = Path(__file__).parents[2] / "examples" / "drivers" / "classic.py"
-        command = [sys.executable, str(example), "controller", "--kubeconfig", str(cluster.kubeconfig)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 1
-        assert "is feature gate DRAControlPlaneController on?" in done.stderr
-        # As if the gate had been turned off afterwards.
-        annotations = {"allot.dev/allocation-controller": NAME}
-        request = {"name": "slot", "exactly": {"deviceClassName": "slots"}}
-        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
-        metadata = {"name": "old", "annotations": annotations}
-        cluster.apply({**kind, "metadata": metadata, "spec": {"devices": {"requests": [request]}}})
-        cluster.run("apply", "-f", "-", stdin=pod("late", "resourceClaimName: old"))
-        text = "for which feature gate DRAControlPlaneController has to be on"
-        wait_for("the reason", lambda: any(text in event for event in cluster.events("late")))

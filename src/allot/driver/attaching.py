@@ -60,6 +60,9 @@ DeviceKey = tuple[str, str]
 _ANOTHERS = ResourceClaim()
 _RETRY_FIRST_S = 1.0
 _MESSAGE_LENGTH_MAX = 1024
+# Of what `attach` returns; the API's limit.
+_DATA_BYTES_MAX = 10 * 1024
+_PUBLISHED_S = 10.0
 
 
 class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,10 +310,15 @@ class RunningController:
         return msgspec.structs.replace(pool, devices=tuple(tainted(device) for device in pool.devices))
 
     async def _block(self, key: DeviceKey, reason: str) -> None:
-        """Offer a device to nobody for a while; returns when the slices say so."""
+        """Offer a device to nobody for a while; returns when the slices say so, or cannot be made to."""
         self._blocked[key] = _Blocked(self._clock.monotonic() + self.controller.retry_s, reason)
         self._publish()
-        await self.publisher.synced.wait()
+        try:
+            async with asyncio.timeout(_PUBLISHED_S):
+                await self.publisher.synced.wait()
+        except TimeoutError:
+            # Whoever waits for the device learns of the failure nevertheless, and may get the same again.
+            _log.warning("device %s of pool %s: its taint is not published yet", key[1], key[0])
         self._queue.add_after(key, self.controller.retry_s)
 
     def _unblock_if_due(self, key: DeviceKey) -> None:
@@ -429,7 +437,7 @@ class RunningController:
                 key, holds, f"was not attached to node {node} within {self.controller.attach_timeout_s:g} s"
             )
             return
-        answer = task.result()
+        answer = _checked(task.result())
         self._steps[key] += 1
         self.metrics.observe("attach", self._clock.monotonic() - started, isinstance(answer, Exception))
         if isinstance(answer, Exception):
@@ -521,6 +529,21 @@ class RunningController:
     def _failure_of(self, result: DeviceRequestAllocationResult) -> str:
         failures = result.binding_failure_conditions
         return failures[0] if failures else self.controller.failed_condition
+
+
+def _checked(answer: Any) -> Any:
+    """What `attach` returned; a failure if it cannot be told in the claim's status. The device is fine then, and detached again."""
+    if isinstance(answer, Exception):
+        return answer
+    try:
+        size = len(msgspec.json.encode(answer))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        return AttachError(f"attach returned what is no JSON value: {error}", blames_device=False)
+    if size > _DATA_BYTES_MAX:
+        return AttachError(
+            f"attach returned {size} bytes of JSON, expected at most {_DATA_BYTES_MAX}", blames_device=False
+        )
+    return answer
 
 
 def _told(operation: str, key: DeviceKey, failure: Exception) -> str:
