@@ -69,6 +69,7 @@ class Response(msgspec.Struct, frozen=True):
     body: bytes | AsyncIterator[bytes]
     content_type: str = TEXT
     status: int = 200
+    headers: Mapping[str, str] = {}
 
 
 class Upgrade(msgspec.Struct, frozen=True):
@@ -134,7 +135,7 @@ async def _send(connection: Connection, response: Response | Upgrade) -> None:
             await connection.upgrade(response.protocol, response.headers)
             await until(connection.stopping, response.converse(connection))
             return
-        headers = {"Content-Type": response.content_type}
+        headers = {"Content-Type": response.content_type, **response.headers}
         if isinstance(response.body, bytes):
             await connection.answer(response.status, headers, response.body)
         else:

@@ -36,7 +36,7 @@ from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.queues import resources_shown
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import EXPANDERS
-from allot.core.autoscaling.pools import price_text
+from allot.core.autoscaling.pools import pool_name, price_text
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
@@ -50,13 +50,6 @@ from allot.reading.snapshots import SnapshotSource
 EXIT_NONE_FITS = 1
 COPIES_MAX = 100_000
 _NODES_SHOWN_MAX = 20
-# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
-_POOL_LABELS = (
-    "autoscaling.allot.dev/pool",
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "kubernetes.azure.com/agentpool",
-)
 _JOBS_SHOWN_MAX = 20
 _POLICIES = {"default": Policy.DEFAULT, "pack": Policy.PACK, "spread": Policy.SPREAD, "first-fit": Policy.FIRST_FIT}
 
@@ -328,11 +321,9 @@ def _sizes(snapshot: Snapshot) -> dict[str, int]:
     """How many nodes of each pool there are, as far as they say so."""
     found: dict[str, int] = {}
     for node in snapshot.of(core_v1.Node):
-        for label in _POOL_LABELS:
-            name = node.metadata.labels.get(label)
-            if name:
-                found[name] = found.get(name, 0) + 1
-                break
+        name = pool_name(node.metadata.labels)
+        if name:
+            found[name] = found.get(name, 0) + 1
     return found
 
 
