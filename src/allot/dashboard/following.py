@@ -19,7 +19,7 @@ from allot.core.model.codec import without_managed_fields
 from allot.core.model.meta import APIStruct
 from allot.dashboard.analysis import Analysis
 from allot.dashboard.model import Change, Model
-from allot.dashboard.views.timeline import Timeline
+from allot.dashboard.views.timeline import Timeline, held_before
 from allot.process.clock import Clock
 from allot.process.interpreter import settle
 from allot.process.supervise import supervise
@@ -122,7 +122,9 @@ async def dump_followed(files: tuple[str, ...], listener: Listener, clock: Clock
     """A dump. Unreadable."""
     snapshot, values = snapshot_and_values(files, listener)
     followed = _Dump(Model(snapshot), clock, ", ".join(files), values)
-    followed.look(snapshot.taken_at or clock.seconds())
+    # A dump does not say when it was made: not before the newest time in it.
+    past = held_before(followed.model.what_if.claims.claims())
+    followed.look(max(snapshot.taken_at or 0.0, past[-1][0] + 1.0 if past else 0.0) or clock.seconds())
     settle()
     try:
         yield followed

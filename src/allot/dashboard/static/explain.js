@@ -20,7 +20,7 @@ export function explanation(found, fresh) {
   if (found.details.length) parts.push(h("ul", {}, ...found.details.map((/** @type {string} */ detail) => h("li", {}, detail))));
   parts.push(...remedies(found.changes));
   if (found.autoscaler.length) parts.push(h("h3", {}, "The autoscaler"), h("ul", {}, ...found.autoscaler.map((/** @type {string} */ text) => h("li", {}, text))));
-  for (const request of found.requests) parts.push(...funnel(request));
+  for (const request of found.requests) parts.push(...funnel(request).filter(Boolean));
   if (found.nodes.length) parts.push(nodeGroups(found));
   if (found.nearest) parts.push(h("p", {}, "Nearest miss: ", objectLink("Node", found.nearest.node), found.nearest.device ? `, device ${found.nearest.device}` : "", `: ${found.nearest.reasons.join("; ")}`));
   if (found.schedulerSaid) parts.push(h("h3", {}, "The scheduler said"), h("p", { class: "quote" }, found.schedulerSaid));
@@ -31,7 +31,7 @@ export function explanation(found, fresh) {
 /** @param {any[]} changes */
 function remedies(changes) {
   const tried = changes.filter((change) => change.verified), others = changes.filter((change) => !change.verified);
-  const item = (/** @type {any} */ change) => h("li", {}, change.text, change.node ? h("span", { class: "soft" }, " → node ", objectLink("Node", change.node)) : null,
+  const item = (/** @type {any} */ change) => h("li", {}, change.text, change.node ? h("span", { class: "soft" }, " → ", change.node === "new-node" ? "a new node" : ["node ", objectLink("Node", change.node)]) : null,
     change.expression ? h("pre", { tabindex: "0" }, change.expression) : null,
     change.command ? h("div", { class: "command" }, h("code", {}, change.command), copyButton(change.command)) : null);
   return [

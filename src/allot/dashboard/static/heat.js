@@ -6,7 +6,7 @@ import { h, say } from "./dom.js";
 export const STATES = { f: "free", p: "partly in use", u: "in use", b: "blocked", x: "unavailable" };
 // Okabe and Ito's colours, told apart by nearly everybody.
 export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900", "#7a7a7a"];
-const HEAD = 26, PAD = 6, SIZES = { s: 6, m: 13, l: 22 };
+const HEAD = 26, PAD = 6, SIZES = { s: 6, m: 13, l: 22, x: 34 };
 
 /** @param {string} text */
 function hash(text) {
@@ -104,7 +104,7 @@ export class Heat {
 
   zoom() {
     const { size } = this.settings;
-    return size || (this.shown > 600 ? "s" : this.shown > 60 ? "m" : "l");
+    return size || (this.shown > 600 ? "s" : this.shown > 60 ? "m" : this.shown > 16 ? "l" : "x");
   }
 
   arrange() {
@@ -164,7 +164,7 @@ export class Heat {
   paint() {
     if (!this.metrics || !this.element.isConnected) return;
     const { canvas, element } = this, ratio = devicePixelRatio || 1;
-    const width = element.clientWidth, height = Math.min(element.clientHeight, 4000), top = element.scrollTop;
+    const width = element.clientWidth, height = Math.min(Math.max(element.clientHeight, 40), 4000), top = element.scrollTop;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
       canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
       canvas.style.setProperty("width", `${width}px`); canvas.style.setProperty("height", `${height}px`);

@@ -35,7 +35,7 @@ export class Page {
 
   settle() {
     const { params } = this.app;
-    this.filter.value = params.q || ""; this.colour.value = params.colour || "state"; this.size.value = params.size || "";
+    this.filter.value = params.q || ""; this.by.value = params.by || ""; this.colour.value = params.colour || "state"; this.size.value = params.size || "";
     this.as.textContent = params.as === "table" ? "Map" : "Table";
     const matches = matcher(params.q || ""), any = (params.q || "").trim() !== "";
     this.heat.set({ by: params.by || "", colour: params.colour || "state", size: params.size || "", states: params.states || "",
@@ -179,7 +179,7 @@ export class Page {
     this.drawer.replaceChildren(h("div", { class: "title" }, heading, this.closeButton()),
       h("dl", {}, ...[fact("State", cell.f ? `${Math.round(cell.f * 100)} % in use` : /** @type {any} */ (STATES)[cell.s]), fact("Model", model), fact("Node", objectLink("Node", node)), fact("NUMA node", cell.u), fact("PCIe root", cell.p), fact("NVLink domain", (this.app.store.tables.nodes.get(node) || {}).clique), fact("Driver", pool.driver), fact("Pool", pool.pool), fact("Pool is incomplete", pool.incomplete),
         fact("Taints", cell.t?.map((/** @type {string} */ each) => badge(each, "warn"))), fact("Trouble", cell.x && badge(cell.x, "bad")), fact("Held by", cell.h?.map((/** @type {string} */ claim) => h("div", {}, objectLink("ResourceClaim", claim))))].flat(2).filter(Boolean)),
-      cell.k?.length ? h("div", {}, h("h3", {}, "Partitions in use"), h("ul", {}, ...cell.k.map((/** @type {any} */ part) => h("li", {}, `${part.p || part.n}: `, ...part.h.map((/** @type {string} */ claim) => objectLink("ResourceClaim", claim)))))) : null,
+      cell.k?.length ? h("div", {}, h("h3", {}, "Partitions in use"), h("ul", {}, ...cell.k.map((/** @type {any} */ part) => h("li", {}, `${part.p || part.n}: `, ...part.h.map((/** @type {string} */ claim) => objectLink("ResourceClaim", claim)))))) : "",
       h("p", {}, link("graph", { kind: "Device", name: cell.k ? `${pool.driver}/${pool.pool}/${cell.k[0]?.n || cell.n}` : name }, "What hangs on it"), " · ", link("nodes", { q: node }, "Its node")), more);
     this.drawer.hidden = false;
     if (!quiet) { heading.focus(); say(`${cell.n} opened`); }
