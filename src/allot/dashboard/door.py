@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 
+from allot.dashboard.links import new_token
 from allot.http1.heads import HttpError
 from allot.http1.requests import Request
 
@@ -35,12 +35,14 @@ SECURITY_HEADERS = {
 
 
 class Door:
-    """Checks requests. hosts: further names under which the server may be called; announce: told each new token."""
+    """Checks requests. hosts: further names under which the server may be called; announce: told each token; token: the first."""
 
-    def __init__(self, hosts: Iterable[str] = (), announce: Callable[[str], None] = lambda _token: None) -> None:
+    def __init__(
+        self, hosts: Iterable[str] = (), announce: Callable[[str], None] = lambda _token: None, token: str = ""
+    ) -> None:
         self._names = frozenset(host.lower() for host in (*_LOOPBACK, *hosts))
         self._announce = announce
-        self._token = ""
+        self._token = token or new_token()
         self._sessions: dict[bytes, None] = {}
         self._failures = 0
         self._port = 0
@@ -48,10 +50,6 @@ class Door:
     def open(self, port: int) -> None:
         """Requests come from now on, at this port."""
         self._port = port
-        self._new_token()
-
-    def _new_token(self) -> None:
-        self._token = secrets.token_urlsafe(32)
         self._announce(self._token)
 
     @property
@@ -102,9 +100,10 @@ class Door:
                 403,
                 "the token is wrong or has been used: each link works once, and a new one is printed after it was used",
             )
-        session = secrets.token_urlsafe(32)
+        session = new_token()
         while len(self._sessions) >= SESSIONS_MAX:
             self._sessions.pop(next(iter(self._sessions)))
         self._sessions[sha256(session.encode()).digest()] = None
-        self._new_token()
+        self._token = new_token()
+        self._announce(self._token)
         return f"{self.cookie_name}={session}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"

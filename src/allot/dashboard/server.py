@@ -251,12 +251,11 @@ class Dashboard:
         return _json({"found": rows, "more": max(0, len(found) - _FOUND_MAX)})
 
     async def _timeline(self, _request: Request) -> Response:
-        what_if = self._followed.model.what_if
-        past = held_before(what_if.claims.claims())
+        followed, what_if = self._followed, self._followed.model.what_if
+        samples = followed.timeline.samples(followed.clock.seconds() if followed.is_live else 0.0)
+        past = [each for each in held_before(what_if.claims.claims()) if samples and each[0] < samples[0].at]
         return await _packed(
-            msgspec.json.encode(
-                {**self._followed.timeline.value(past), "marks": pod_marks(what_if.all(Pod), _MARKS_MAX)}
-            )
+            msgspec.json.encode({"samples": samples, "past": past, "marks": pod_marks(what_if.all(Pod), _MARKS_MAX)})
         )
 
     async def _autoscaler(self, _request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import os
+import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +15,7 @@ import msgspec
 
 from allot.dashboard.door import Door
 from allot.dashboard.following import Followed
+from allot.dashboard.links import link_of, read_link, token_in, write_link
 from allot.dashboard.server import Dashboard
 from allot.http1.requests import serving
 from allot.http1.self_signed import self_signed
@@ -25,7 +26,8 @@ _CERTIFICATE_LASTS = timedelta(days=365)
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """hosts: further names of the server; certificate, key: files of PEM, both or none; link_file: where the link is kept, for others."""
+    """hosts: further names of the server; certificate, key: files of PEM, both or none; link_file: where the link for the next browser is
+    kept; one that is in there holds. handle: of a socket on which somebody listens already, in place of address and port."""
 
     address: str = "127.0.0.1"
     port: int = 0
@@ -33,6 +35,7 @@ class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Path | None = None
     key: Path | None = None
     link_file: Path | None = None
+    handle: int | None = None
 
 
 @asynccontextmanager
@@ -46,32 +49,41 @@ async def dashboard_serving(
     """Serve until the block ends; the first link. announce: told that and each later link. OSError, ssl.SSLError."""
     context = _context(options, clock)
     bound = 0
-
-    def link(token: str) -> str:
-        host = f"[{options.address}]" if ":" in options.address else options.address
-        if ipaddress.ip_address(options.address).is_unspecified:
-            host = options.hosts[0] if options.hosts else "127.0.0.1"
-        return f"{'https' if context is not None else 'http'}://{host}:{bound}/#token={token}"
+    links: list[str] = []
 
     def told(token: str) -> None:
-        found = link(token)
-        links.append(found)
+        links.append(link_of(f"{'https' if context is not None else 'http'}://{_host(options)}:{bound}", token))
         if options.link_file is not None:
-            _write_link(options.link_file, found)
-        announce(found)
+            write_link(options.link_file, links[-1])
+        announce(links[-1])
 
-    links: list[str] = []
-    door = Door((*options.hosts, options.address), told)
+    kept = token_in(read_link(options.link_file)) if options.link_file is not None else ""
+    door = Door((*options.hosts, options.address), told, kept)
     dashboard = Dashboard(followed, door, secure=context is not None, notes=notes)
+    listening = socket.socket(fileno=options.handle) if options.handle is not None else None
+    serves = serving(
+        dashboard.answer,
+        clock,
+        options.address,
+        options.port,
+        context,
+        connections=_CONNECTIONS_MAX,
+        listening=listening,
+    )
     try:
-        async with serving(
-            dashboard.answer, clock, options.address, options.port, context, connections=_CONNECTIONS_MAX
-        ) as bound:
+        async with serves as bound:
             door.open(bound)
             yield links[0]
     finally:
         if options.link_file is not None:
             options.link_file.unlink(missing_ok=True)
+
+
+def _host(options: ServingOptions) -> str:
+    """What to call the server in links."""
+    if ipaddress.ip_address(options.address).is_unspecified:
+        return options.hosts[0] if options.hosts else "127.0.0.1"
+    return f"[{options.address}]" if ":" in options.address else options.address
 
 
 def is_loopback(address: str) -> bool:
@@ -96,11 +108,3 @@ def _context(options: ServingOptions, clock: Clock) -> ssl.SSLContext | None:
         path.write_bytes(made.certificate + made.key)
         context.load_cert_chain(path)
     return context
-
-
-def _write_link(path: Path, link: str) -> None:
-    """For the owner alone: whoever has the link is let in."""
-    new = path.with_name(f"{path.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(link)
-    new.replace(path)

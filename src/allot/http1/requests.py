@@ -6,6 +6,7 @@ body, so none is read: what a client sends as one is passed over, or ends its co
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -93,14 +94,16 @@ async def serving(
     context: ssl.SSLContext | None = None,
     *,
     connections: int = 4096,
+    listening: socket.socket | None = None,
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time."""
+    """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time; listening: a socket on
+    which somebody listens already, in place of host and port."""
 
     async def answer(connection: Connection, head: Head) -> bool:
         return await _answer(connection, Request(head, _subject(connection)), handler)
 
     async with Listener(answering(answer), clock, Limits(connections=connections)).listening(
-        host, port, context
+        host, port, context, listening
     ) as number:
         yield number
 

@@ -62,6 +62,7 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option(
     "--link-file", type=_PATH, help="Keep the link that lets the next browser in in this file, for its owner alone."
 )
+@click.option("--listen-handle", "handle", type=int, default=None, hidden=True)
 @click.option("--open", "opens", is_flag=True, help="Open the browser.")
 @snapshot_options
 def dashboard(
@@ -73,6 +74,7 @@ def dashboard(
     certificate: Path | None,
     key: Path | None,
     link_file: Path | None,
+    handle: int | None,
     opens: bool,
 ) -> None:
     """Show a cluster in the browser: every device by node and topology, why pods wait, claims, queues, gangs, capacity.
@@ -92,7 +94,13 @@ def dashboard(
     if (certificate is None) != (key is None):
         raise click.UsageError("--tls-cert-file and --tls-private-key-file go together.")
     options = ServingOptions(
-        address=address, port=port, hosts=hosts, certificate=certificate, key=key, link_file=link_file
+        address=address,
+        port=port,
+        hosts=hosts,
+        certificate=certificate,
+        key=key,
+        link_file=link_file,
+        handle=handle,
     )
     source = msgspec.structs.replace(source, files=(*source.files, *dumps))
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")

@@ -6,8 +6,6 @@ Before the first look only those devices are known whose claims are still there,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
-
 import msgspec
 
 from allot.core.lifecycle.times import seconds_of
@@ -16,6 +14,7 @@ from allot.core.model.resource_v1 import ResourceClaim
 from allot.dashboard.views.claims import held_by
 
 SAMPLES_MAX = 1200
+PAUSE_S = 1.0
 _PAST_MAX = 240
 
 
@@ -36,30 +35,28 @@ class Timeline:
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
-        self._pause_s = 1.0
+        self._latest = Sample(0.0)
+        self._pause_s = PAUSE_S
 
-    def add(self, sample: Sample) -> bool:
-        """A look at the cluster; whether it is kept. What is the same as before is kept by its first and last."""
-        samples = self._samples
-        if samples and sample.at - samples[-1].at < self._pause_s and len(samples) > 1:
-            return False
-        if len(samples) > 1 and _same(samples[-1], sample) and _same(samples[-2], sample):
-            samples[-1] = sample
-            return True
+    def add(self, sample: Sample) -> None:
+        """A look at the cluster, not earlier than those before it."""
+        samples, self._latest = self._samples, sample
+        if samples and (sample.at - samples[-1].at < self._pause_s or _are_same(samples[-1], sample)):
+            return
         samples.append(sample)
         if len(samples) > SAMPLES_MAX:
             del samples[1:-1:2]
             self._pause_s *= 2
-        return True
 
-    def value(self, past: list[tuple[float, int]]) -> dict[str, Any]:
-        """For the page. past: what objects tell of the time before."""
-        first = self._samples[0].at if self._samples else float("inf")
-        return {"samples": self._samples, "past": [each for each in past if each[0] < first]}
+    def samples(self, now: float) -> list[Sample]:
+        """All that are kept, and how it is now."""
+        if not self._samples:
+            return []
+        return [*self._samples, msgspec.structs.replace(self._latest, at=max(now, self._latest.at))]
 
 
-def _same(one: Sample, other: Sample) -> bool:
-    return msgspec.structs.astuple(one)[1:] == msgspec.structs.astuple(other)[1:]
+def _are_same(one: Sample, other: Sample) -> bool:
+    return msgspec.structs.replace(one, at=other.at) == other
 
 
 def held_before(claims: Iterable[ResourceClaim]) -> list[tuple[float, int]]:
