@@ -29,6 +29,7 @@ from allot.core.advice.usage.devices import By, device_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.usage.queues import queue_usage, resources_shown, strays
 from allot.core.advice.what_if import WhatIfCluster, as_json
+from allot.core.explain import numbered
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.core_v1 import Pod
@@ -71,6 +72,9 @@ def _explain(what_if: WhatIfCluster, arguments: Arguments) -> Any:
     except NotFound as error:
         raise BadQuestion(error.message) from None
     value = msgspec.to_builtins(found)
+    for request in value["requests"]:
+        for removed in request["removed"]:
+            removed["sentence"] = numbered(removed["count"], removed["text"])
     for change, shown in zip(found.changes, value["changes"], strict=True):
         shown["command"] = command_of(change)
     # The whole text, too: it is what `allot explain` prints, and what people paste into tickets.

@@ -49,7 +49,7 @@ function funnel(request) {
   for (const removed of request.removed) {
     left = Math.max(0, left - removed.count);
     const more = removed.nodeCount - removed.nodes.length;
-    steps.push({ left, text: `${removed.count.toLocaleString("en")} ${removed.text}${removed.nodes.length ? ` (${removed.nodes.join(", ")}${more > 0 ? ` and ${more} more` : ""})` : ""}` });
+    steps.push({ left, text: `${removed.sentence}${removed.nodes.length ? ` (${removed.nodes.join(", ")}${more > 0 ? ` and ${more} more` : ""})` : ""}` });
   }
   steps.push({ left: request.free, text: `${request.free.toLocaleString("en")} free${request.free ? ` on ${plural(request.freeNodes, "node")}, at most ${request.mostFree} on one` : ""}; ${request.needed ? plural(request.needed, "is", "are") : "all are"} needed together` });
   return [h("h3", {}, request.resource || `Request “${request.request}” of claim ${request.claim}`),

@@ -6,6 +6,7 @@ Before the first look only those devices are known whose claims are still there,
 from __future__ import annotations
 
 from collections.abc import Iterable
+
 import msgspec
 
 from allot.core.lifecycle.times import seconds_of

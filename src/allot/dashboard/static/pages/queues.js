@@ -42,7 +42,7 @@ export class Page {
       own.forEach((/** @type {any} */ each, /** @type {number} */ place) => {
         const deserved = number(each.deserved), fair = number(each.fairShare), held = number(each.allocated), waits = number(each.pending), limit = number(each.limit);
         const most = Math.max(held + waits, fair, Number.isFinite(deserved) ? deserved : 0, Number.isFinite(limit) ? limit : 0, 1);
-        const unit = each.unit ? ` ${each.unit}` : "";
+        const unit = each.unit && each.resource !== "gpu" ? ` in ${each.unit}` : "";
         if (Number.isFinite(deserved) && held > deserved) borrowers.push([queue, each, held - deserved]);
         if (waits > 0 && fair > held) owed.push([queue, each, Math.min(fair - held, waits)]);
         rows.push(h("tr", {}, place === 0 ? h("th", { scope: "rowgroup", rowspan: own.length, style: { "padding-left": `${0.6 + queue.depth * 1.2}em` } }, h("a", { href: href("queues", { queue: queue.name }) }, queue.title || queue.name), queue.problem ? [" ", badge(queue.problem, "warn")] : null) : null,

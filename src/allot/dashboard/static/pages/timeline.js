@@ -33,7 +33,7 @@ export class Page {
   draw() {
     if (!this.answer) return;
     const { past } = this.answer;
-    let { samples } = this.answer;
+    const { samples } = this.answer;
     const end = samples.length ? samples[samples.length - 1][0] : 0, span = Number(this.app.params.span || 0);
     const total = samples.length ? samples[samples.length - 1].slice(1, 5).reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0) : 0;
     const older = past.map(([at, held]) => [at, Math.max(0, total - held), 0, held, 0, 0, 0]);
@@ -52,7 +52,8 @@ export class Page {
       const under = all.flatMap((each, place) => (place ? [`${x(each[0])},${y(lower[place - 1])}`, `${x(each[0])},${y(lower[place])}`] : [`${x(each[0])},${y(lower[0])}`])).reverse();
       areas.push(svg("polygon", { class: `area ${state}`, points: [...upper, ...under].join(" ") }));
     }
-    const waiting = all.flatMap((each, place) => { const at = HEIGHT - BOTTOM - (each[5] / pods) * (HEIGHT - BOTTOM - 8), before = place ? HEIGHT - BOTTOM - (all[place - 1][5] / pods) * (HEIGHT - BOTTOM - 8) : at; return [`${x(each[0])},${before}`, `${x(each[0])},${at}`]; }).join(" ");
+    const seen = all.filter(([at]) => at >= (samples[0]?.[0] ?? 0));
+    const waiting = seen.flatMap((each, place) => { const at = HEIGHT - BOTTOM - (each[5] / pods) * (HEIGHT - BOTTOM - 8), before = place ? HEIGHT - BOTTOM - (seen[place - 1][5] / pods) * (HEIGHT - BOTTOM - 8) : at; return [`${x(each[0])},${before}`, `${x(each[0])},${at}`]; }).join(" ");
     const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => svg("text", { x: x(from + (to - from) * part), y: HEIGHT - 6, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, part === 1 ? new Date(to * 1000).toISOString().slice(5, 16).replace("T", " ") : `−${duration((to - from) * (1 - part))}`));
     const levels = [0, 0.5, 1].map((part) => svg("text", { x: LEFT - 6, y: y(most * part) + 4, "text-anchor": "end" }, Math.round(most * part).toLocaleString("en")));
     const last = all[all.length - 1];
