@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -39,6 +40,15 @@ _OPTIONS = (
     "--mute-audio",
     "--force-device-scale-factor=1",
 )
+# Where Chromium expects its pipes. Out of the way first: one may have the number that the other needs.
+_AS_3_AND_4 = """
+import fcntl, os, sys
+ours = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+for handle, number in zip(ours, (3, 4)):
+    os.dup2(handle, number)
+    os.close(handle)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find_chromium() -> str | None:
@@ -214,7 +224,7 @@ def chromium() -> Iterator[Browser]:
             # Chromium refuses to run as root with its sandbox; the pages are our own.
             options.append("--no-sandbox")
         process = subprocess.Popen(
-            ["sh", "-c", f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}', program, *options],
+            [sys.executable, "-c", _AS_3_AND_4, str(to_browser), str(from_browser), program, *options],
             pass_fds=(to_browser, from_browser),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -69,7 +69,11 @@ def partitions(node_name: str) -> list[Object]:
     cut = []
     for number in range(7):
         consumed = [{"counterSet": "gpu-8", "counters": {f"part-{number}": {"value": "1"}}}]
-        attributes = {"type": {"string": "mig"}, "profile": {"string": "1g.10gb"}, "productName": {"string": "H100 80GB"}}
+        attributes = {
+            "type": {"string": "mig"},
+            "profile": {"string": "1g.10gb"},
+            "productName": {"string": "H100 80GB"},
+        }
         cut.append({"name": f"gpu-8-part-{number}", "attributes": attributes, "consumesCounters": consumed})
     sets = slice_(f"{node_name}-counters", [], pool=f"{node_name}-cut", count=2, nodeName=node_name)
     sets["spec"]["sharedCounters"] = [{"name": "gpu-8", "counters": counters}]
@@ -159,7 +163,10 @@ def device_class(name: str, condition: str = "") -> Object:
 def objects(nodes: int = 8) -> list[Object]:
     """The whole cluster. More nodes are like the first eight."""
     large = f' && device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) >= 0'
-    found = [device_class(DRIVER), device_class(f"large.{DRIVER}", f' && "memory" in device.capacity["{DRIVER}"]{large}')]
+    found = [
+        device_class(DRIVER),
+        device_class(f"large.{DRIVER}", f' && "memory" in device.capacity["{DRIVER}"]{large}'),
+    ]
     for number in range(nodes):
         found.append(node(number))
         found.append(slice_(f"node-{number}", [device(number, each) for each in range(8)], nodeName=f"node-{number}"))
@@ -209,7 +216,8 @@ def _waiting(nodes: int) -> list[Object]:
     return found
 
 
-def write(path: Path, nodes: int = 8) -> Path:
-    """As a dump."""
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(nodes)}))
+def write(path: Path, items: list[Object] | None = None) -> Path:
+    """As a dump; the whole cluster, unless these objects are given."""
+    items = objects() if items is None else items
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     return path

@@ -15,6 +15,8 @@ from allot.dashboard.serving import ServingOptions, dashboard_serving
 from allot.process.clock import SystemClock
 from allot.reading.listener import Notes
 
+PLAIN = ServingOptions()
+
 
 class Visitor:
     """Asks a dashboard. links: all that were announced, the newest last."""
@@ -49,7 +51,7 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visitor(followed: Followed, options: ServingOptions = ServingOptions()) -> AsyncIterator[Visitor]:
+async def visitor(followed: Followed, options: ServingOptions = PLAIN) -> AsyncIterator[Visitor]:
     """Somebody at the door of a dashboard for this cluster."""
     links: list[str] = []
     jar = aiohttp.CookieJar(unsafe=True)
@@ -61,7 +63,7 @@ async def visitor(followed: Followed, options: ServingOptions = ServingOptions()
 
 
 @asynccontextmanager
-async def visitor_of_dump(path: Path, options: ServingOptions = ServingOptions()) -> AsyncIterator[Visitor]:
+async def visitor_of_dump(path: Path, options: ServingOptions = PLAIN) -> AsyncIterator[Visitor]:
     """The same with a dump."""
     async with dump_followed((str(path),), Notes(), SystemClock()) as followed, visitor(followed, options) as found:
         yield found

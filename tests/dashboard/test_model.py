@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from dashboard import scene
 
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.what_if import key_of
@@ -15,6 +14,7 @@ from allot.core.model.core_v1 import Node, Pod
 from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.dashboard.model import EVENTS_MAX, Model
+from dashboard import scene
 
 
 def objects(nodes: int = 8) -> list[APIStruct]:

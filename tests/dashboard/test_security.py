@@ -8,23 +8,30 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from dashboard import scene
-from dashboard.serving import Visitor, visitor_of_dump
 
-from allot.client.api import Client
+from allot.client.api import Client, PatchType
 from allot.client.transport import Response
 from allot.core.advice.snapshot import KINDS
 from allot.dashboard.links import read_link, token_in
 from allot.dashboard.rights import cluster_role
 from allot.dashboard.serving import ServingOptions
 from allot.reading.live import ReadOnly
+from dashboard import scene
+from dashboard.serving import Visitor, visitor_of_dump
 
-DATA = ("api/about", "api/rows/nodes", "api/stream", "api/ask/queues", "api/object?kind=Node&name=node-0", "api/search?q=a")
+DATA = (
+    "api/about",
+    "api/rows/nodes",
+    "api/stream",
+    "api/ask/queues",
+    "api/object?kind=Node&name=node-0",
+    "api/search?q=a",
+)
 
 
 @pytest.fixture
 async def at_the_door(tmp_path: Path) -> AsyncIterator[Visitor]:
-    async with visitor_of_dump(scene.write(tmp_path / "dump.json")) as found:
+    async with visitor_of_dump(scene.write(tmp_path / "dump.json", [scene.node(0)])) as found:
         yield found
 
 
@@ -46,7 +53,7 @@ async def test_the_names_of_this_machine_are_known(at_the_door: Visitor) -> None
 
 async def test_a_further_name_can_be_allowed(tmp_path: Path) -> None:
     options = ServingOptions(hosts=("dashboard.example.com",))
-    async with visitor_of_dump(scene.write(tmp_path / "dump.json"), options) as found:
+    async with visitor_of_dump(scene.write(tmp_path / "dump.json", [scene.node(0)]), options) as found:
         for host in ("dashboard.example.com", "dashboard.example.com:443"):
             assert (await found.ask("", Host=host))[0] == 200
         assert (await found.ask("", Host="other.example.com"))[0] == 403
@@ -147,7 +154,9 @@ async def test_kinds_that_no_page_needs_are_never_read(at_the_door: Visitor) -> 
 
 async def test_the_link_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "link"
-    async with visitor_of_dump(scene.write(tmp_path / "dump.json"), ServingOptions(link_file=file)) as found:
+    async with visitor_of_dump(
+        scene.write(tmp_path / "dump.json", [scene.node(0)]), ServingOptions(link_file=file)
+    ) as found:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert read_link(file) == found.links[-1]
         await found.enter()
@@ -156,7 +165,9 @@ async def test_the_link_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 async def test_others_are_served_over_tls_only(tmp_path: Path) -> None:
-    async with visitor_of_dump(scene.write(tmp_path / "dump.json"), ServingOptions(address="0.0.0.0")) as found:
+    async with visitor_of_dump(
+        scene.write(tmp_path / "dump.json", [scene.node(0)]), ServingOptions(address="0.0.0.0")
+    ) as found:
         assert found.base.startswith("https://127.0.0.1:")
         token = token_in(found.links[-1])
         status, headers, _ = await found.ask("login", method="POST", **found.token(token))
@@ -182,12 +193,12 @@ async def test_whatever_would_write_does_not_leave_the_process() -> None:
             """For Transport."""
 
     recorder = Recorder()
-    pods = Client(ReadOnly(recorder)).resource("", "v1", "pods", namespaced=True)  # type: ignore[arg-type]
+    pods = Client(ReadOnly(recorder)).resource("", "v1", "pods", namespaced=True)
     await pods.get("a", "default")
     for write in (
         pods.create({"metadata": {"name": "a", "namespace": "default"}}),
         pods.delete("a", "default"),
-        pods.patch("a", {}, namespace="default"),  # type: ignore[call-arg]
+        pods.patch("a", {}, PatchType.MERGE, "default"),
     ):
         with pytest.raises(PermissionError, match="nothing is written here"):
             await write

@@ -21,7 +21,6 @@ from allot.dashboard.analysis import Analysis
 from allot.dashboard.model import Change, Model
 from allot.dashboard.views.timeline import Timeline, held_before
 from allot.process.clock import Clock
-from allot.process.interpreter import settle
 from allot.process.supervise import supervise
 from allot.reading.errors import NotReached
 from allot.reading.listener import Listener
@@ -125,7 +124,6 @@ async def dump_followed(files: tuple[str, ...], listener: Listener, clock: Clock
     # A dump does not say when it was made: not before the newest time in it.
     past = held_before(followed.model.what_if.claims.claims())
     followed.look(max(snapshot.taken_at or 0.0, past[-1][0] + 1.0 if past else 0.0) or clock.seconds())
-    settle()
     try:
         yield followed
     finally:
@@ -184,7 +182,6 @@ async def cluster_followed(
                 followed = _Live(model, clock, title, connection.server, watched.client)
                 followed.troubles = troubles
                 followed.look(now)
-                settle()
                 following = asyncio.ensure_future(
                     supervise("following the cluster", lambda: _follow(followed, seen, changed), clock)
                 )

@@ -22,7 +22,7 @@ from allot.cli.snapshots import connection_of, snapshot_options
 from allot.dashboard.following import Followed, cluster_followed, dump_followed
 from allot.dashboard.serving import ServingOptions, dashboard_serving, is_loopback
 from allot.process.clock import SystemClock
-from allot.process.interpreter import tune
+from allot.process.interpreter import settle, tune
 from allot.process.signals import stop_on_signals
 from allot.reading.listener import Notes
 from allot.reading.snapshots import SnapshotSource
@@ -134,6 +134,7 @@ async def _serve(
     stop_on_signals(stop)
     async with _followed(source, connection, listener, clock) as followed:
         notes = (*listener.notes, *listener.warnings)
+        settle()
         try:
             async with dashboard_serving(followed, options, clock, _tell, notes) as link:
                 if not is_loopback(options.address):

@@ -21,7 +21,7 @@ export class Page {
   /** @param {HTMLElement} root @param {any} app */
   constructor(root, app) {
     this.app = app;
-    this.pools = h("section", { "aria-label": "Pools" });
+    this.pools = h("div", {});
     this.list = new List({ caption: "nodes", name: "nodes", empty: "There are no nodes.", params: app.params, set: (params) => app.set(params),
       open: (key) => href("object", { kind: "Node", name: key }),
       keep: (_key, row) => row.at !== undefined || row.unknown,
