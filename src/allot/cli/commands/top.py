@@ -78,7 +78,7 @@ def top(context: click.Context, source: SnapshotSource, watch: bool) -> None:
         show_screen(source)
     else:
         place = {"files": source.files, "kubeconfig": source.kubeconfig, "context": source.context}
-        context.invoke(devices, by=By.CLASS.value, watch=not source.files, **place)
+        context.invoke(devices, by=By.CLASS.value, watch=not source.files, output=OutputFormat.TABLE, **place)
 
 
 def _sort_option(keys: dict[str, _Key]) -> Callable[[Any], Any]:

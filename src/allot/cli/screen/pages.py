@@ -200,9 +200,9 @@ def _event_cells(_key: str, row: Row, now: float) -> tuple[Cell, ...]:
 def queue_rows(answer: Row) -> Iterator[tuple[str, Row]]:
     """One row for each resource of each queue that somebody uses or wants."""
     for place, queue in enumerate(answer.get("queues", ())):
-        for number, each in enumerate(queue["resources"]):
-            if each["resource"] in answer.get("resources", ()):
-                yield f"{queue['name']}\0{number}", {**each, "queue": queue, "place": (place, number)}
+        shown = [each for each in queue["resources"] if each["resource"] in answer.get("resources", ())]
+        for number, each in enumerate(shown):
+            yield f"{queue['name']}\0{number}", {**each, "queue": queue, "place": (place, number)}
 
 
 def _queue_cells(_key: str, row: Row, _now: float) -> tuple[Cell, ...]:
