@@ -118,6 +118,8 @@ export class Page {
       return h("button", { type: "button", class: "key", "aria-pressed": String(pressed), onclick: () => { const now = pressed ? chosen.replace(key, "").replace(key === "u" ? "b" : "-", "") : chosen + (key === "u" ? "ub" : key); this.choose({ states: now }); /** @type {any} */ (this.legend.querySelectorAll("button")[LEGEND.findIndex(([each]) => each === key)])?.focus(); } },
         h("span", { class: `swatch ${key}`, "aria-hidden": "true" }), `${text} ${(count || 0).toLocaleString("en")}`);
     });
+    const names = [...this.heat.named];
+    if (names.length) buttons.push(...names.slice(0, 14).map(([name, colour]) => h("span", { class: "key" }, h("span", { class: "swatch", "aria-hidden": "true", style: { background: colour } }), name)), names.length > 14 ? h("span", { class: "key" }, `and ${names.length - 14} more`) : h("span", {}));
     const text = buttons.map((each) => each.textContent + each.getAttribute("aria-pressed")).join();
     if (text !== this.legendText) { this.legendText = text; this.legend.replaceChildren(...buttons); }
   }
