@@ -247,7 +247,7 @@ def test_a_pod_is_followed_from_pending_to_running_to_deleted(browser: Browser, 
     with cluster(tmp_path) as data, browser.page() as page:
         page.go(read_link(data / "dashboard.link"))
         page.at("cluster")
-        page.shows("16")
+        page.shows("of 16 devices free")
         assert held(page) == 0
         to(page, "pending")
         page.shows("No pod waits")

@@ -49,7 +49,9 @@ def test_rows_after_changes_are_those_of_the_changed_cluster(seed: int) -> None:
         if dice.random() < 0.3:
             model.refresh()
     model.refresh()
-    assert rows(model) == rows(Model(Snapshot(tuple(known.values()))))
+    other = Model(Snapshot(tuple(known.values())))
+    assert rows(model) == rows(other)
+    assert (model.counts(), model.sample(0.0)) == (other.counts(), other.sample(0.0))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -6,6 +6,7 @@ a change costs what it touches and not what the cluster has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -66,6 +67,8 @@ class Model:
         self._counts: dict[str, dict[str, int]] = {}
         self._waiting: set[str] = set()
         self._running: set[str] = set()
+        # What rows say, for counting: of claims and gangs.
+        self._states: dict[str, dict[str, str]] = {"claims": {}, "gangs": {}}
         self._dirty: dict[str, set[Any]] = {name: set() for name in (*self.tables, "pools")}
         for object_ in snapshot.objects:
             self._mark(None, object_)
@@ -227,12 +230,20 @@ class Model:
             for mark in self._dirty[table]:
                 key, row = str(mark), make(mark)
                 rows = self.tables[table]
+                if table in self._states:
+                    self._count(table, key, row)
                 news |= rows.put(key, row, revision) if row is not None else rows.remove(key, revision)
         for marks in self._dirty.values():
             marks.clear()
         if news:
             self.revision = revision
         return news
+
+    def _count(self, table: str, key: str, row: dict[str, Any] | None) -> None:
+        if row is not None:
+            self._states[table][key] = row["s"]
+        else:
+            self._states[table].pop(key, None)
 
     def _refresh_pool(self, id_: PoolID) -> None:
         slices = self._slices.get(id_)
@@ -310,6 +321,16 @@ class Model:
             and (event.involved_object.namespace or event.metadata.namespace) == (namespace or event.metadata.namespace)
         ]
         return sorted(found, key=lambda row: str(row["at"]), reverse=True)
+
+    def counts(self) -> dict[str, int]:
+        """Pods, claims and gangs that somebody should look at."""
+        claims, gangs = (Counter(states.values()) for states in self._states.values())
+        return {
+            "waiting": len(self._waiting),
+            "pendingClaims": claims["pending"],
+            "idleClaims": claims["idle"],
+            "unplacedGangs": gangs["waiting"] + gangs["incomplete"] + gangs["partly placed"],
+        }
 
     def sample(self, at: float) -> Sample:
         """How much is held, and who waits."""

@@ -47,6 +47,7 @@ class App {
       return false;
     }
     const { about } = this;
+    this.store.now = about;
     document.title = `allot · ${about.title}`;
     if (!about.live && about.takenAt) setClock(() => about.takenAt);
     const notes = [...about.notes, about.unread.length ? `not all of these may be read: ${about.unread.join(", ")}` : ""].filter(Boolean);

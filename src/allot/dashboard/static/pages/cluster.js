@@ -6,7 +6,7 @@ import { get } from "../store.js";
 import { List, matcher } from "../table.js";
 
 export const title = "Cluster";
-export const tables = ["nodes", "pods", "claims", "gangs"];
+export const tables = ["nodes"];
 
 const LEGEND = [["f", "free"], ["p", "partly in use"], ["u", "in use"], ["x", "unavailable"], ["t", "tainted"], ["h", "unhealthy"]];
 
@@ -90,11 +90,7 @@ export class Page {
     const sum = { all: 0, f: 0, p: 0, u: 0, b: 0, x: 0, t: 0, h: 0, closed: 0, node: 0 };
     for (const counts of this.counts.values()) for (const key of Object.keys(sum)) /** @type {any} */ (sum)[key] += counts[key];
     this.sum = sum;
-    const { pods, claims, gangs } = this.app.store.tables;
-    let waiting = 0, pending = 0, incomplete = 0, idle = 0;
-    for (const row of pods.values()) if (row.shape) waiting += 1;
-    for (const row of claims.values()) { if (row.s === "pending") pending += 1; if (row.s === "idle") idle += 1; }
-    for (const row of gangs.values()) if (row.s !== "placed" && row.s !== "done") incomplete += 1;
+    const { waiting, pendingClaims: pending, idleClaims: idle, unplacedGangs: incomplete } = this.app.store.now.counts;
     const tile = (/** @type {any} */ number, /** @type {string} */ text, /** @type {string} */ address, /** @type {boolean} */ warn = false) => h("li", { class: warn ? "warn" : "" }, h("a", { href: address }, h("strong", {}, typeof number === "number" ? number.toLocaleString("en") : number), " ", h("span", {}, text)));
     const used = sum.u + sum.p + sum.b;
     this.tiles.replaceChildren(
