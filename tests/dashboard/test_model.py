@@ -106,6 +106,7 @@ def test_tainted_sick_and_cordoned_devices_are_told_apart() -> None:
     assert cells(model, "node-0")["gpu-7"]["t"] == ["example.com/xid=79:NoExecute"]
     assert cells(model, "node-0")["gpu-7"]["s"] == "x"
     assert cells(model, "node-4")["gpu-7"]["x"] == "not ready: fell off the bus"
+    assert cells(model, "node-1")["gpu-6"]["x"] == "unhealthy: too hot"
     assert rows(model)["nodes"]["node-3"]["closed"] == "cordoned"
     assert {cell["s"] for cell in cells(model, "node-3").values()} == {"u", "x"}
 
