@@ -36,6 +36,7 @@ export class Page {
   settle() {
     const { params } = this.app;
     this.filter.value = params.q || ""; this.by.value = params.by || ""; this.colour.value = params.colour || "state"; this.size.value = params.size || "";
+    this.filter.hidden = params.as === "table";
     this.as.textContent = params.as === "table" ? "Map" : "Table";
     const matches = matcher(params.q || ""), any = (params.q || "").trim() !== "";
     this.heat.set({ by: params.by || "", colour: params.colour || "state", size: params.size || "", states: params.states || "",
