@@ -181,7 +181,11 @@ def objects(nodes: int = 8) -> list[Object]:
     found.append(claim("team-0", "slice", count=1, on="node-2", pool="node-2-cut", devices=("gpu-8-part-0",)))
     found.append(pod("team-0", "slice", on="node-2"))
     found.append(claim("team-1", "shared", count=1, on="node-1", devices=("gpu-6",), share=True))
-    found.append(pod("team-1", "shared", on="node-1"))
+    shared = pod("team-1", "shared", on="node-1")
+    said = {"resourceID": "k8s.example.com/claim=claim-shared-gpu-6", "health": "Unhealthy", "message": "too hot"}
+    status = {"name": "main", "allocatedResourcesStatus": [{"name": "claim:gpu", "resources": [said]}]}
+    shared["status"]["containerStatuses"] = [status]
+    found.append(shared)
     sick = claim("team-2", "sick", count=1, on="node-4", devices=("gpu-7",))
     condition = {"type": "Ready", "status": "False", "reason": "XID", "message": "fell off the bus", "lastTransitionTime": NOW}  # fmt: skip
     sick["status"]["devices"] = [{"driver": DRIVER, "pool": "node-4", "device": "gpu-7", "conditions": [condition]}]

@@ -49,7 +49,9 @@ def test_rows_after_changes_are_those_of_the_changed_cluster(seed: int) -> None:
         if dice.random() < 0.3:
             model.refresh()
     model.refresh()
-    assert rows(model) == rows(Model(Snapshot(tuple(known.values()))))
+    other = Model(Snapshot(tuple(known.values())))
+    assert rows(model) == rows(other)
+    assert (model.counts(), model.sample(0.0)) == (other.counts(), other.sample(0.0))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -104,6 +106,7 @@ def test_tainted_sick_and_cordoned_devices_are_told_apart() -> None:
     assert cells(model, "node-0")["gpu-7"]["t"] == ["example.com/xid=79:NoExecute"]
     assert cells(model, "node-0")["gpu-7"]["s"] == "x"
     assert cells(model, "node-4")["gpu-7"]["x"] == "not ready: fell off the bus"
+    assert cells(model, "node-1")["gpu-6"]["x"] == "unhealthy: too hot"
     assert rows(model)["nodes"]["node-3"]["closed"] == "cordoned"
     assert {cell["s"] for cell in cells(model, "node-3").values()} == {"u", "x"}
 

@@ -57,6 +57,11 @@ async def test_a_further_name_can_be_allowed(tmp_path: Path) -> None:
         for host in ("dashboard.example.com", "dashboard.example.com:443"):
             assert (await found.ask("", Host=host))[0] == 200
         assert (await found.ask("", Host="other.example.com"))[0] == 403
+        # A proxy calls the server by its address, and browsers call the proxy by its name.
+        token = {"X-Allot-Token": token_in(found.links[-1]), "Origin": "https://dashboard.example.com"}
+        assert (await found.ask("login", method="POST", **token))[0] == 200
+        assert (await found.ask("api/about", Origin="https://dashboard.example.com"))[0] == 200
+        assert (await found.ask("api/about", Origin="https://other.example.com"))[0] == 403
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example.com", "null", "https://127.0.0.1", "http://localhost:1"])

@@ -440,7 +440,8 @@ def test_paths_that_could_be_two_are_refused(server: Server, path: str) -> None:
     with backend(address) as asked:
         pod = add_pod(server, address)
         request = (
-            f"GET {proxy(pod, asked.port, path)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n"
+            f"GET {proxy(pod, asked.port, path)} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            f"Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n"
         )
         assert server.raw(request.encode()).split(b" ")[1] == b"400"
         assert asked.asked == []

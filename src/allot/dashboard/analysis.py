@@ -103,15 +103,11 @@ class Analysis:
                     data = await self._exchange(key)
             except TimeoutError:
                 await self._end()
-                data = msgspec.json.encode(
-                    {"error": f"no answer within {ANSWER_S_MAX:g} s; the cluster may be too large"}
-                )
+                return _failed(f"no answer within {ANSWER_S_MAX:g} s; the cluster may be too large", at)
             except (OSError, asyncio.IncompleteReadError):
                 code = await self._end()
                 _log.warning("the analyst ended with code %s while it was asked %s", code, key[0])
-                return Answer(
-                    -1, msgspec.json.encode({"error": "the analyst ended; ask again to start another one"}), at
-                )
+                return _failed("the analyst ended; ask again to start another one", at)
             except BaseException:
                 # Whatever it says next would be taken for the answer to another question.
                 await self._end()
@@ -168,6 +164,11 @@ class Analysis:
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
         await self._end()
+
+
+def _failed(text: str, at: float) -> Answer:
+    """In place of an answer; it is not kept, and is never fresh."""
+    return Answer(-1, msgspec.json.encode({"error": text}), at)
 
 
 def _everything(model: Model) -> Iterator[tuple[object, ...]]:

@@ -35,12 +35,12 @@ SECURITY_HEADERS = {
 
 
 class Door:
-    """Checks requests. hosts: further names under which the server may be called; announce: told each token; token: the first."""
+    """Checks requests. hosts: names besides those of this machine under which the server, or a proxy in front of it, may be called; announce: told each token; token: the first."""
 
     def __init__(
         self, hosts: Iterable[str] = (), announce: Callable[[str], None] = lambda _token: None, token: str = ""
     ) -> None:
-        self._names = frozenset(host.lower() for host in (*_LOOPBACK, *hosts))
+        self._further = frozenset(host.lower() for host in hosts)
         self._announce = announce
         self._token = token or new_token()
         self._sessions: dict[bytes, None] = {}
@@ -59,19 +59,19 @@ class Door:
 
     def check(self, request: Request) -> None:
         """HttpError 403 for whoever calls the server by another name, or from another page."""
-        host = request.header("host")
-        if self._name(host) not in self._names:
+        host = request.header("host").lower()
+        if not self._is_known(host):
             raise HttpError(403, f"host {host[:200]!r}: expected the address that allot dashboard printed")
-        origin = request.header("origin")
-        if origin and origin not in (f"http://{host}", f"https://{host}"):
+        origin = request.header("origin").lower()
+        scheme, _, origin_host = origin.partition("://")
+        # A proxy may call the server by another name than browsers call the proxy; then both names were allowed.
+        is_own = scheme in ("http", "https") and (origin_host == host or _without_port(origin_host) in self._further)
+        if origin and not is_own:
             raise HttpError(403, f"origin {origin[:200]!r}: requests from other pages are refused")
 
-    def _name(self, host: str) -> str:
-        """Without the port, which must be ours unless somebody stands in front of us."""
-        name, colon, port = host.lower().rpartition(":")
-        if not colon or not port.isdigit():
-            return host.lower()
-        return name if port == str(self._port) or name not in _LOOPBACK else ""
+    def _is_known(self, host: str) -> bool:
+        """Names of this machine with our port only: other ports of it are other servers. Others stand in front of us, wherever."""
+        return _without_port(host) in self._further or host in {f"{name}:{self._port}" for name in _LOOPBACK}
 
     def check_data(self, request: Request) -> None:
         """HttpError for whoever may not have data: 403 from another site, 401 without a session."""
@@ -107,3 +107,8 @@ class Door:
         self._token = new_token()
         self._announce(self._token)
         return f"{self.cookie_name}={session}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host

@@ -6,6 +6,7 @@ a change costs what it touches and not what the cluster has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from allot.dashboard.tables import Table
 from allot.dashboard.views.claims import claim_row, held_by, problems_of
 from allot.dashboard.views.events import event_row
 from allot.dashboard.views.gangs import gang_row
+from allot.dashboard.views.health import sick_devices
 from allot.dashboard.views.nodes import SEVERAL, cells_of, node_facts, pool_facts
 from allot.dashboard.views.pods import pod_row, waits
 from allot.dashboard.views.timeline import Sample
@@ -62,10 +64,14 @@ class Model:
         self._claims_of: dict[str, tuple[ClaimID, ...]] = {}
         self._gang_of: dict[str, str] = {}
         self._members: dict[str, set[str]] = {}
+        # What is said against devices, by who says it: claims' drivers and pods' nodes; and in one sentence each.
+        self._said: dict[str, Mapping[DeviceID, str]] = {}
         self._sick: dict[DeviceID, str] = {}
         self._counts: dict[str, dict[str, int]] = {}
         self._waiting: set[str] = set()
         self._running: set[str] = set()
+        # What rows say, for counting: of claims and gangs.
+        self._states: dict[str, dict[str, str]] = {"claims": {}, "gangs": {}}
         self._dirty: dict[str, set[Any]] = {name: set() for name in (*self.tables, "pools")}
         for object_ in snapshot.objects:
             self._mark(None, object_)
@@ -139,6 +145,7 @@ class Model:
             self.named_by.setdefault(id_, set()).add(pod.metadata.name)
         if new:
             self._claims_of[key] = new
+        self._mark_health(key)
         self._mark_gang(key, self.what_if.cluster.membership.key(after) if after is not None else "")
         self._count_pod(key, after)
 
@@ -166,11 +173,35 @@ class Model:
         self._dirty["claims"].add(ClaimID(claim.metadata.namespace, claim.metadata.name))
         for id_ in (*held_by(before), *held_by(after)):
             self._dirty["pools"].add(PoolID(id_.driver, id_.pool))
-        if before is not None:
-            for id_, _ in problems_of(before):
+        self._hear(
+            f"claim {claim.metadata.namespace}/{claim.metadata.name}",
+            dict(problems_of(after)) if after is not None else {},
+        )
+        for name in self.named_by.get(ClaimID(claim.metadata.namespace, claim.metadata.name), ()):
+            self._mark_health(f"{claim.metadata.namespace}/{name}")
+
+    def _mark_health(self, key: str) -> None:
+        """Of the devices of a pod, which may have come before or after it."""
+        namespace, _, name = key.partition("/")
+        pod = self.what_if.get(Pod, name, namespace)
+        claims = (self.what_if.claims.claim(*id_) for id_ in self._claims_of.get(key, ()))
+        held = [device for claim in claims for device in held_by(claim)] if pod is not None else []
+        self._hear(f"pod {key}", sick_devices(pod, held) if pod is not None else {})
+
+    def _hear(self, who: str, said: Mapping[DeviceID, str]) -> None:
+        """Somebody says this of devices, and nothing of what they said before."""
+        before = self._said.pop(who, {})
+        if said:
+            self._said[who] = said
+        if before == said:
+            return
+        for id_ in {*before, *said}:
+            self._dirty["pools"].add(PoolID(id_.driver, id_.pool))
+            told = [self._said[each][id_] for each in sorted(self._said) if id_ in self._said[each]]
+            if told:
+                self._sick[id_] = told[0]
+            else:
                 self._sick.pop(id_, None)
-        if after is not None:
-            self._sick.update(problems_of(after))
 
     def _mark_node(self, before: Node | None, after: Node | None) -> None:
         node = after if after is not None else before
@@ -227,12 +258,20 @@ class Model:
             for mark in self._dirty[table]:
                 key, row = str(mark), make(mark)
                 rows = self.tables[table]
+                if table in self._states:
+                    self._count(table, key, row)
                 news |= rows.put(key, row, revision) if row is not None else rows.remove(key, revision)
         for marks in self._dirty.values():
             marks.clear()
         if news:
             self.revision = revision
         return news
+
+    def _count(self, table: str, key: str, row: dict[str, Any] | None) -> None:
+        if row is not None:
+            self._states[table][key] = row["s"]
+        else:
+            self._states[table].pop(key, None)
 
     def _refresh_pool(self, id_: PoolID) -> None:
         slices = self._slices.get(id_)
@@ -310,6 +349,16 @@ class Model:
             and (event.involved_object.namespace or event.metadata.namespace) == (namespace or event.metadata.namespace)
         ]
         return sorted(found, key=lambda row: str(row["at"]), reverse=True)
+
+    def counts(self) -> dict[str, int]:
+        """Pods, claims and gangs that somebody should look at."""
+        claims, gangs = (Counter(states.values()) for states in self._states.values())
+        return {
+            "waiting": len(self._waiting),
+            "pendingClaims": claims["pending"],
+            "idleClaims": claims["idle"],
+            "unplacedGangs": gangs["waiting"] + gangs["incomplete"] + gangs["partly placed"],
+        }
 
     def sample(self, at: float) -> Sample:
         """How much is held, and who waits."""

@@ -112,7 +112,12 @@ class Dashboard:
 
     def _now(self) -> dict[str, Any]:
         model = self._followed.model
-        return {"revision": model.revision, "decisive": model.decisive, "stale": self._followed.stale}
+        return {
+            "revision": model.revision,
+            "decisive": model.decisive,
+            "stale": self._followed.stale,
+            "counts": model.counts(),
+        }
 
     async def _rows(self, name: str) -> Response:
         table = self._followed.model.tables.get(name)

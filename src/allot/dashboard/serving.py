@@ -58,7 +58,7 @@ async def dashboard_serving(
         announce(links[-1])
 
     kept = token_in(read_link(options.link_file)) if options.link_file is not None else ""
-    door = Door((*options.hosts, options.address), told, kept)
+    door = Door(_names(options), told, kept)
     dashboard = Dashboard(followed, door, secure=context is not None, notes=notes)
     listening = socket.socket(fileno=options.handle) if options.handle is not None else None
     serves = serving(
@@ -84,6 +84,11 @@ def _host(options: ServingOptions) -> str:
     if ipaddress.ip_address(options.address).is_unspecified:
         return options.hosts[0] if options.hosts else "127.0.0.1"
     return f"[{options.address}]" if ":" in options.address else options.address
+
+
+def _names(options: ServingOptions) -> tuple[str, ...]:
+    """What browsers may call the server besides the names of this machine."""
+    return options.hosts if is_loopback(options.address) else (*options.hosts, _host(options))
 
 
 def is_loopback(address: str) -> bool:

@@ -45,6 +45,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     version: str
     labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
     pods_max: int = PODS_MAX
     # Features that the node declares, for the scheduler.
@@ -113,7 +114,9 @@ class Registration:
             spec["taints"] = [dict(each) for each in self._options.taints]
         if self._options.provider_id:
             spec["providerID"] = self._options.provider_id
-        metadata = {"name": self._options.name, "labels": self._labels()}
+        metadata: dict[str, Any] = {"name": self._options.name, "labels": self._labels()}
+        if self._options.annotations:
+            metadata["annotations"] = dict(self._options.annotations)
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
     async def withdraw(self) -> None:

@@ -267,7 +267,7 @@ class SimulatedNodes:
             tasks.create_task(supervise("events", self._events.run, self._clock))
             # The first nodes must not count as dead while the last ones are registered.
             tasks.create_task(supervise("leases", self._keep_leases, self._clock))
-            await self._create_classes()
+            await self.create_classes((*self._options.sets, *self._options.kinds))
             await self._register_all(status)
             self.are_ready.set()
             tasks.create_task(supervise("slices", self._slices.run, self._clock))
@@ -322,9 +322,8 @@ class SimulatedNodes:
             # Of a process before this one.
             await self._client.resource("", "v1", "nodes", namespaced=False).delete(name)
 
-    async def _create_classes(self) -> None:
-        """The device classes that come with the drivers, unless there are others of their names."""
-        sets = (*self._options.sets, *self._options.kinds)
+    async def create_classes(self, sets: Iterable[SimulatedSet]) -> None:
+        """The device classes that come with the drivers of nodes, unless there are others of their names."""
         classes = {each.metadata.name: each for one in sets for each in one.drivers.device_classes}
         for name, made in classes.items():
             try:

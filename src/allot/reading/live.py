@@ -291,7 +291,7 @@ async def watching(
     """The objects of those of the kinds that the server has, from a moment when all of them are there; tell: called for every change.
     late_every_s: how often to look for kinds that the server did not have before. Nothing is ever written. Denied; ApiError."""
     clock, ids = SystemClock(), SystemIds()
-    transport = HttpTransport(connection, clock, ids, environ=os.environ, user_agent=user_agent)
+    transport = HttpTransport(connection, clock, ids, environ=os.environ, user_agent=user_agent, tries_max=TRIES_MAX)
     client = Client(ReadOnly(transport))
     try:
         served, unread = await _watchable(client, connection.namespace, listener, kinds)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from allot.cli.controller_names import controllers_option
+from allot.cli.controller_options import controllers_option, hpa_sync_period_option
 from allot.cli.gates import ALLOT
 from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
@@ -76,7 +76,8 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     multiple=True,
     metavar="SPEC",
     help="A pool of nodes that come and go, bought by an autoscaler from a simulated cloud: NAME=MACHINE,min=0,max=10,price=5.07 (also initial, "
-    "spot, stock, boot, driver), or a YAML file of pools; repeatable.",
+    "spot, stock, computeClass, boot, driver), or a YAML file of pools; `auto` for no other pools than those that ComputeClasses ask for; "
+    "repeatable.",
 )
 @click.option(
     "--time-factor",
@@ -126,6 +127,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 )
 @server_options(ALLOT)
 @controllers_option
+@hpa_sync_period_option
 def up(
     specs: tuple[str, ...],
     count: int | None,  # noqa: ARG001 - it is part of the node before it
@@ -141,6 +143,7 @@ def up(
     merges: bool,
     dashboard_port: int,
     controllers: tuple[str, ...],
+    hpa_sync_period: float,
     **arguments: Any,
 ) -> None:
     """Start a cluster on this machine: API server, controllers, scheduler and nodes, with a kubeconfig to use it.
@@ -183,6 +186,7 @@ def up(
     options = UpOptions(
         server=server,
         controllers=controllers,
+        hpa_sync_period=hpa_sync_period,
         nodes=nodes,
         local=LocalOptions(runtime=runtime, endpoint=endpoint),
         host_commands=host_commands,
@@ -202,7 +206,7 @@ def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | 
         found = parse_specs(specs)
         found = msgspec.structs.replace(found, pools=parse_pools(pools, "--pool"))
     if time_factor is not None:
-        if not found.pools.pools:
+        if not found.pools.is_used:
             raise click.UsageError("--time-factor is for --pool.")
         cloud = msgspec.structs.replace(found.pools.cloud, time_factor=time_factor)
         found = msgspec.structs.replace(found, pools=msgspec.structs.replace(found.pools, cloud=cloud))

@@ -10,6 +10,7 @@ from allot.autoscaler.provider import POOL_LABEL
 from allot.client.informer import Change
 from allot.controlplane.own_node import ADDRESS, IMAGE
 from allot.controlplane.plane import ControlPlane
+from allot.core.model.compute_classes import INSTANCE_TYPE
 from allot.core.model.core_v1 import Node
 from allot.devices.simulation import DRIVER_POD, driver_module, driver_pod_name
 from allot.node.static_pods import NAMESPACE, NodeFacts, PartState, StaticPod, StaticPods
@@ -19,13 +20,13 @@ StateOf = Callable[[str, str], PartState]
 
 
 class DriverPods:
-    """kinds: of the drivers, by node; of_pool: of nodes of a pool, which come and go; logs: the folder with their logs."""
+    """kinds: of the drivers, by node; of_pool: of nodes of a pool and machine, which come and go; logs: the folder with their logs."""
 
     def __init__(
         self,
         plane: ControlPlane,
         kinds: Mapping[str, Sequence[str]],
-        of_pool: Callable[[str], Sequence[str]],
+        of_pool: Callable[[str, str], Sequence[str]],
         logs: Path,
         state_of: StateOf,
     ) -> None:
@@ -57,7 +58,8 @@ class DriverPods:
             return
         metadata = change.new.metadata
         facts = NodeFacts(name=metadata.name, uid=metadata.uid, address=ADDRESS)
-        kinds = self._kinds.get(facts.name) or self._of_pool(metadata.labels.get(POOL_LABEL, ""))
+        pool, machine = (metadata.labels.get(key, "") for key in (POOL_LABEL, INSTANCE_TYPE))
+        kinds = self._kinds.get(facts.name) or self._of_pool(pool, machine)
         for kind in kinds:
             name = f"{kind}{DRIVER_POD}".rstrip("-")
             self._pods.add(

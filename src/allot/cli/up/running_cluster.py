@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from allot.apiserver.access.certificates import Identity
 from allot.autoscaler.provider import POOL_LABEL
 from allot.cli.data_dir import ADMIN_KUBECONFIG
 from allot.cli.gates import gates_text
@@ -45,11 +46,13 @@ from allot.controlplane.own_node import IMAGE, OwnNode
 from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.service_network import start_services
+from allot.controlplane.users import AUTOSCALER
 from allot.core.model.core_v1 import Node
 from allot.core.model.kai_words import SCHEDULER as KAI_SCHEDULER
 from allot.core.model.resource_v1 import DeviceClass
 from allot.core.scheduling import DIALECTS, Settings
 from allot.core.workloads import folder_volumes, volume_binding
+from allot.devices.class_pools import PREFIX
 from allot.devices.simulation import driver_pod_name
 from allot.node.registration import POD_NETWORK as POD_NETWORK_CONDITION
 from allot.node.registration import SANDBOXED
@@ -76,6 +79,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     server: ServerOptions
     controllers: tuple[str, ...]
+    hpa_sync_period: float
     nodes: Nodes
     local: LocalOptions = LocalOptions()
     host_commands: bool = False
@@ -208,7 +212,12 @@ class _Cluster:
         _api_log.info("serving %s, objects in %s", url, _store_of(options))
         self._start_dashboard()
         await install(self._plane.client(), self._clock)
-        start_controllers(self._plane, options.controllers, volume_folder=(options.folder / "volumes").absolute())
+        start_controllers(
+            self._plane,
+            options.controllers,
+            volume_folder=(options.folder / "volumes").absolute(),
+            hpa_sync_period_s=options.hpa_sync_period,
+        )
         await self._make_storage_class()
         start_scheduler(self._plane, _all_names())
         if not options.nodes.are_none:
@@ -265,13 +274,13 @@ class _Cluster:
             command = [sys.executable, "-m", "allot", "node", "--runtime", "simulated", "--feature-gates", gates]
             if options.nodes.simulated:
                 command += ["--nodes", str(options.nodes.write_simulated(options.folder))]
-            if options.nodes.pools.pools:
+            if options.nodes.pools.is_used:
                 command += ["--pools", str(options.nodes.write_pools(options.folder)), "--cloud-socket", str(socket)]
             command += ["--root-dir", str(node_folder(options.folder, "simulated"))]
             command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--driver-logs", str(self._logs.folder)]
             command += self._confinement()
             self._start_child(_SIMULATED, [*command, "--address", "127.0.0.1", "--node-ip", "127.0.0.1", "--port", "0"])
-        if options.nodes.pools.pools:
+        if options.nodes.pools.is_used:
             self._start_autoscaler(socket, gates)
         drivers = options.nodes.drivers
         if local is not None:
@@ -294,7 +303,10 @@ class _Cluster:
     def _start_autoscaler(self, socket: Path, gates: str) -> None:
         options = self._options
         command = [sys.executable, "-m", "allot", "autoscaler", "--feature-gates", gates, "--no-leader-elect"]
-        command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--port", "-1"]
+        kubeconfig = options.folder.absolute() / "cloud" / "autoscaler.kubeconfig"
+        server = self._plane.server
+        server.access.write_kubeconfig(kubeconfig, server.url, _AUTOSCALER, Identity(AUTOSCALER.name))
+        command += ["--kubeconfig", str(kubeconfig), "--port", "-1"]
         self._start_child(_AUTOSCALER, [*command, *autoscaler_arguments(options.nodes.pools, options.folder, socket)])
 
     def _confinement(self) -> list[str]:
@@ -324,9 +336,12 @@ class _Cluster:
                 await client.delete(name)
             except NotFound:
                 continue
-        pools = {pool.name for pool in self._options.nodes.pools.pools}
+        wanted = self._options.nodes.pools
+        pools = {pool.name for pool in wanted.pools}
         for node in (await client.list(label_selector=POOL_LABEL)).items:
-            if node.metadata.labels[POOL_LABEL] not in pools:
+            pool = node.metadata.labels[POOL_LABEL]
+            # The cloud knows best which of those that it made on demand are still there.
+            if pool not in pools and not (wanted.is_used and pool.startswith(PREFIX)):
                 with suppress(NotFound):
                     await client.delete(node.metadata.name)
 

@@ -19,6 +19,7 @@ class App {
 
   async start() {
     this.theme(localStorage.getItem("theme") || "");
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.theme(""));
     byId("theme").addEventListener("click", () => this.theme(this.isDark() ? "light" : "dark"));
     byId("nav").append(h("ul", {}, ...PAGES.map(([name, text]) => h("li", {}, h("a", { href: href(name), id: `to-${name}` }, text)))));
     if (location.hash.startsWith("#token=")) await this.enter(decodeURIComponent(location.hash.slice(7)));
@@ -46,6 +47,7 @@ class App {
       return false;
     }
     const { about } = this;
+    this.store.now = about;
     document.title = `allot · ${about.title}`;
     if (!about.live && about.takenAt) setClock(() => about.takenAt);
     const notes = [...about.notes, about.unread.length ? `not all of these may be read: ${about.unread.join(", ")}` : ""].filter(Boolean);

@@ -5,7 +5,7 @@ import { h, say } from "./dom.js";
 
 export const STATES = { f: "free", p: "partly in use", u: "in use", b: "blocked", x: "unavailable" };
 // Okabe and Ito's colours, told apart by nearly everybody.
-export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900", "#7a7a7a"];
+export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900"];
 const HEAD = 26, PAD = 6, SIZES = { s: 6, m: 13, l: 22, x: 34 };
 
 /** @param {string} text */
@@ -49,6 +49,8 @@ export class Heat {
   constructor({ open }) {
     this.open = open;
     this.cards = new Map();
+    /** Names of namespaces or models, by which is coloured. @type {Map<string, string>} */
+    this.named = new Map();
     this.settings = { by: "", colour: "state", size: "", keep: (/** @type {string} */ _name, /** @type {any} */ _row) => true, states: "" };
     /** @type {any[]} */
     this.sections = [];
@@ -82,7 +84,7 @@ export class Heat {
       if (before && !moved) Object.assign(before, card); else this.cards.set(name, card);
     }
     if (!changed) for (const name of this.cards.keys()) if (!rows.has(name)) this.cards.delete(name);
-    if (moved) this.arrange(); else this.draw();
+    if (moved) this.arrange(); else { this.nameColours(); this.draw(); }
   }
 
   /** @param {any} settings */
@@ -114,6 +116,7 @@ export class Heat {
     this.shown = cards.length;
     const natural = new Intl.Collator("en", { numeric: true }).compare;
     cards.sort((a, b) => natural(a.group, b.group) || natural(a.name, b.name));
+    this.nameColours();
     const zoom = this.zoom(), size = /** @type {any} */ (SIZES)[zoom];
     const label = zoom === "s" ? 0 : 16, gap = zoom === "s" ? 1 : 2;
     this.metrics = { zoom, size, label, gap };
@@ -140,6 +143,13 @@ export class Heat {
     this.tall.style.setProperty("height", `${Math.max(40, top)}px`);
     if (this.cursor && !this.cards.has(this.cursor.card.name)) this.cursor = null;
     this.draw();
+  }
+
+  /** One colour after the other, so that few names never share one. */
+  nameColours() {
+    const { colour } = this.settings, names = new Set();
+    if (colour !== "state") for (const card of this.cards.values()) for (const cells of card.cells) for (const { cell, model } of cells) { if (colour === "model") names.add(model); else if (cell.h) names.add(cell.h[0].split("/")[0]); }
+    this.named = new Map([...names].sort().map((name, place) => [name, COLOURS[place % COLOURS.length]]));
   }
 
   /** @param {any[]} cells */
@@ -243,7 +253,7 @@ export class Heat {
   paintCell(context, found, x, y, size) {
     const { cell, model } = found, styles = /** @type {any} */ (this.styles), { colour, states } = this.settings;
     context.globalAlpha = states && !states.includes(cell.s) ? 0.15 : 1;
-    const held = colour === "namespace" && cell.h ? colourOf(cell.h[0].split("/")[0]) : colour === "model" ? colourOf(model) : styles["cell-used"];
+    const held = (colour === "namespace" && cell.h ? this.named.get(cell.h[0].split("/")[0]) : colour === "model" ? this.named.get(model) : "") || styles["cell-used"];
     context.fillStyle = styles["cell-free"];
     context.fillRect(x, y, size, size);
     if (cell.s === "u") { context.fillStyle = held; context.fillRect(x, y, size, size); }
@@ -260,7 +270,10 @@ export class Heat {
     } else if (colour === "model") { context.strokeStyle = held; context.lineWidth = 1.5; context.strokeRect(x + 0.75, y + 0.75, size - 1.5, size - 1.5); }
     if (size > 8) { context.strokeStyle = styles.line; context.lineWidth = 1; context.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1); }
     if (cell.t) { context.fillStyle = styles.warn; context.beginPath(); context.moveTo(x + size, y); context.lineTo(x + size, y + size * 0.55); context.lineTo(x + size * 0.45, y); context.fill(); }
-    if (cell.x) { context.strokeStyle = styles.bad; context.lineWidth = 2; context.beginPath(); context.moveTo(x + 1, y + 1); context.lineTo(x + size - 1, y + size - 1); context.moveTo(x + size - 1, y + 1); context.lineTo(x + 1, y + size - 1); context.stroke(); }
+    if (cell.x) {
+      context.beginPath(); context.moveTo(x + 1, y + 1); context.lineTo(x + size - 1, y + size - 1); context.moveTo(x + size - 1, y + 1); context.lineTo(x + 1, y + size - 1);
+      context.strokeStyle = styles.panel; context.lineWidth = 5; context.stroke(); context.strokeStyle = styles.bad; context.lineWidth = 2.5; context.stroke();
+    }
     context.globalAlpha = 1;
   }
 

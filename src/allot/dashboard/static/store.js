@@ -42,7 +42,8 @@ export class Store {
     this.revisions = {};
     /** @type {string[]} */
     this.wanted = [];
-    this.now = { revision: 0, decisive: 0, stale: "" };
+    /** @type {any} */
+    this.now = {};
     this.told = told;
     this.troubled = troubled;
     /** @type {EventSource | null} */

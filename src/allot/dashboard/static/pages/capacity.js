@@ -63,9 +63,11 @@ export class Page {
       const form = `${row.dev.map((/** @type {any} */ pool) => `${pool.d.length} × ${pool.m || pool.driver}`).join(", ")}`;
       if (row.at !== undefined && form && !forms.has(form)) forms.set(form, name);
     }
-    this.like.replaceChildren(...[...forms].map(([form, name]) => h("option", { value: name }, `${name} (${form})`)));
+    const given = params.like && store.tables.nodes.has(params.like) && ![...forms.values()].includes(params.like) ? [["as the address says", params.like]] : [];
+    this.like.replaceChildren(...[...given, ...forms].map(([form, name]) => h("option", { value: name }, `${name} (${form})`)));
     if (params.what) this.what.value = params.what;
-    if (params.like) this.like.value = params.like;
+    if (params.like && given.length) this.like.value = params.like;
+    else if ([...forms.values()].includes(params.like)) this.like.value = params.like;
   }
 
   async ask() {

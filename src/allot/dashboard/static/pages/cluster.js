@@ -6,7 +6,7 @@ import { get } from "../store.js";
 import { List, matcher } from "../table.js";
 
 export const title = "Cluster";
-export const tables = ["nodes", "pods", "claims", "gangs"];
+export const tables = ["nodes"];
 
 const LEGEND = [["f", "free"], ["p", "partly in use"], ["u", "in use"], ["x", "unavailable"], ["t", "tainted"], ["h", "unhealthy"]];
 
@@ -36,6 +36,7 @@ export class Page {
   settle() {
     const { params } = this.app;
     this.filter.value = params.q || ""; this.by.value = params.by || ""; this.colour.value = params.colour || "state"; this.size.value = params.size || "";
+    this.filter.hidden = params.as === "table";
     this.as.textContent = params.as === "table" ? "Map" : "Table";
     const matches = matcher(params.q || ""), any = (params.q || "").trim() !== "";
     this.heat.set({ by: params.by || "", colour: params.colour || "state", size: params.size || "", states: params.states || "",
@@ -90,11 +91,7 @@ export class Page {
     const sum = { all: 0, f: 0, p: 0, u: 0, b: 0, x: 0, t: 0, h: 0, closed: 0, node: 0 };
     for (const counts of this.counts.values()) for (const key of Object.keys(sum)) /** @type {any} */ (sum)[key] += counts[key];
     this.sum = sum;
-    const { pods, claims, gangs } = this.app.store.tables;
-    let waiting = 0, pending = 0, incomplete = 0, idle = 0;
-    for (const row of pods.values()) if (row.shape) waiting += 1;
-    for (const row of claims.values()) { if (row.s === "pending") pending += 1; if (row.s === "idle") idle += 1; }
-    for (const row of gangs.values()) if (row.s !== "placed" && row.s !== "done") incomplete += 1;
+    const { waiting, pendingClaims: pending, idleClaims: idle, unplacedGangs: incomplete } = this.app.store.now.counts;
     const tile = (/** @type {any} */ number, /** @type {string} */ text, /** @type {string} */ address, /** @type {boolean} */ warn = false) => h("li", { class: warn ? "warn" : "" }, h("a", { href: address }, h("strong", {}, typeof number === "number" ? number.toLocaleString("en") : number), " ", h("span", {}, text)));
     const used = sum.u + sum.p + sum.b;
     this.tiles.replaceChildren(
@@ -118,6 +115,8 @@ export class Page {
       return h("button", { type: "button", class: "key", "aria-pressed": String(pressed), onclick: () => { const now = pressed ? chosen.replace(key, "").replace(key === "u" ? "b" : "-", "") : chosen + (key === "u" ? "ub" : key); this.choose({ states: now }); /** @type {any} */ (this.legend.querySelectorAll("button")[LEGEND.findIndex(([each]) => each === key)])?.focus(); } },
         h("span", { class: `swatch ${key}`, "aria-hidden": "true" }), `${text} ${(count || 0).toLocaleString("en")}`);
     });
+    const names = [...this.heat.named];
+    if (names.length) buttons.push(...names.slice(0, 14).map(([name, colour]) => h("span", { class: "key" }, h("span", { class: "swatch", "aria-hidden": "true", style: { background: colour } }), name)), names.length > 14 ? h("span", { class: "key" }, `and ${names.length - 14} more`) : h("span", {}));
     const text = buttons.map((each) => each.textContent + each.getAttribute("aria-pressed")).join();
     if (text !== this.legendText) { this.legendText = text; this.legend.replaceChildren(...buttons); }
   }

@@ -37,14 +37,15 @@ export class Page {
     const { queues, resources, strays } = this.answer;
     if (!queues.length) { this.body.replaceChildren(h("p", { class: "empty" }, "There are no queues. Queues of KAI-Scheduler (scheduling.run.ai) and of Volcano (scheduling.volcano.sh) are shown here.")); return; }
     const rows = [], borrowers = [], owed = [];
+    const parents = new Set(queues.map((/** @type {any} */ queue) => queue.parent));
     for (const queue of queues) {
       const own = queue.resources.filter((/** @type {any} */ each) => resources.includes(each.resource));
       own.forEach((/** @type {any} */ each, /** @type {number} */ place) => {
         const deserved = number(each.deserved), fair = number(each.fairShare), held = number(each.allocated), waits = number(each.pending), limit = number(each.limit);
         const most = Math.max(held + waits, fair, Number.isFinite(deserved) ? deserved : 0, Number.isFinite(limit) ? limit : 0, 1);
         const unit = each.unit && each.resource !== "gpu" ? ` in ${each.unit}` : "";
-        if (Number.isFinite(deserved) && held > deserved) borrowers.push([queue, each, held - deserved]);
-        if (waits > 0 && fair > held) owed.push([queue, each, Math.min(fair - held, waits)]);
+        if (!parents.has(queue.name) && Number.isFinite(deserved) && held > deserved) borrowers.push([queue, each, held - deserved]);
+        if (!parents.has(queue.name) && waits > 0 && fair > held) owed.push([queue, each, Math.min(fair - held, waits)]);
         rows.push(h("tr", {}, place === 0 ? h("th", { scope: "rowgroup", rowspan: own.length, style: { "padding-left": `${0.6 + queue.depth * 1.2}em` } }, h("a", { href: href("queues", { queue: queue.name }) }, queue.title || queue.name), queue.problem ? [" ", badge(queue.problem, "warn")] : null) : null,
           h("td", {}, each.resource + unit), h("td", {}, shown(each.deserved)), h("td", { class: "wide" }, shown(each.limit)), h("td", {}, each.fairShare),
           h("td", {}, bar(held / most, held > deserved ? "warn" : ""), ` ${each.allocated}`), h("td", {}, each.pending === "0" ? "0" : badge(each.pending, "warn"))));
