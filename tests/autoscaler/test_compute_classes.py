@@ -176,6 +176,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"priorities": [{"reservations": {"affinity": "None"}}]}, "only with machine type or machine family"),
     ({"nodePoolConfig": {"nodeLabels": {"cloud.google.com/x": "y"}}}, "cannot contain reserved"),
+    ({"nodePoolConfig": {"nodeLabels": {"x": "a b"}}}, "should match"),
+    ({"nodePoolConfig": {"nodeLabels": {"-x": "a"}}}, "must begin with a letter or number"),
+    ({"nodePoolConfig": {"taints": [{"key": "a b", "effect": "NoSchedule"}]}}, "should match"),
+    ({"nodePoolConfig": {"taints": [{"key": "k8s.io/x", "effect": "NoSchedule"}]}}, "cannot contain reserved"),
     ({"priorities": [{"machineFamily": "n2", "priorityScore": 1}] * 4}, "Not more than 3 priorities"),
 ]
 
