@@ -50,6 +50,7 @@ from allot.apiserver.serving.seats import SeatLimits
 from allot.core.access.addresses import parse_address
 from allot.core.access.node_graph import read_pod
 from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.metrics.resource_usage import RESOLUTION_S
 from allot.core.selectors import Requirements
 from allot.http1.connections import Limits
 from allot.process.clock import Clock, SystemClock
@@ -73,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     signing_key_file: Path | None = None
     verifying_key_files: tuple[Path, ...] = ()
     audit_log: Path | None = None
+    # How often nodes are asked what they and their pods use.
+    metric_resolution_s: float = RESOLUTION_S
     # Admission plugins that are left out, by kube-apiserver's names.
     disabled_admission: frozenset[str] = frozenset()
     limits: Limits = Limits()
@@ -165,7 +168,7 @@ async def running(
                 UnprovidedObjects(attendance, lookup),
             ),
         )
-        board = Board()
+        board = Board(settings.metric_resolution_s)
         metrics_apis = MetricsApis(board, clock.seconds, _selecting(lookup, registry))
         context = ServerContext(
             store=FollowedStore(store, access.authorizer),

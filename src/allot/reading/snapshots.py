@@ -82,6 +82,15 @@ def read_values(source: SnapshotSource, listener: Listener) -> list[dict[str, An
 # --- dumps ---
 
 
+def values_in(files: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Every object of a dump, whatever its kind. Of an object that is there twice the last one counts."""
+    found = {(each.group, each.kind, each.namespace, each.name): each for each in _manifests(files)}
+    for each in found.values():
+        if not each.name:
+            raise Unreadable(f"{each.origin}: {each.kind} has no metadata.name")
+    return [each.value for each in found.values()]
+
+
 def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
     """The objects of a dump. Of an object that is there twice the last one counts."""
     manifests = list(_manifests(files))

@@ -17,7 +17,8 @@ from allot.autoscaler.external_grpc import CALL_TIMEOUT_S, Credentials, External
 from allot.autoscaler.loop import Autoscaler
 from allot.autoscaler.options import AutoscalerOptions
 from allot.cli.autoscaler_sources import AutoscalerSources
-from allot.cli.component import Component, component_options, duration_option, options_of, run_component
+from allot.cli.component import Component, component_options, options_of, run_component
+from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.cli.expanders import parse_expanders
 from allot.cli.output import talk

@@ -19,7 +19,7 @@ import msgspec
 
 from allot import __version__
 from allot.autoscaler.provider import POOL_LABEL
-from allot.cli.component import CannotRun, Component, ComponentOptions, run_component
+from allot.cli.component import CannotRun, Component, ComponentOptions, read_certificates, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_option
 from allot.cli.output import talk
@@ -46,6 +46,7 @@ from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
+from allot.node.serving.refusals import Refusals, watch_handshakes
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.process.log_files import OwnersLogs
 
@@ -71,6 +72,7 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     node_ip: str
     address: str
     kubelet_port: int
+    client_ca_file: Path | None
     labels: dict[str, str]
     taints: tuple[dict[str, str], ...]
     pods_max: int
@@ -217,6 +219,12 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default=10250,
     show_default=True,
     help="The port for that (HTTPS); 0 takes a free one.",
+)
+@click.option(
+    "--client-ca-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The authority (PEM) of the certificate that the API server shows there, its --kubelet-client-certificate.  "
+    "[default: that of the API server's own certificate, in the kubeconfig]",
 )
 @click.option(
     "--node-labels", "labels", default="", metavar="LABELS", callback=_labels, help="Labels: zone=a,disk=ssd."
@@ -386,11 +394,17 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     allocatable = Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
     pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable)
-    authorization = Authorization(component.client, component.clock, options.name)
+    refusals = Refusals(component.clock)
+    authorization = Authorization(component.client, component.clock, options.name, refusals)
     server = NodeServer(agent, runtime, authorization, component.registry, component.clock, options.log_of_driver)
     context = server_context(
-        root / "pki", options.name, address, _authority(component.connection), component.clock.seconds()
+        root / "pki",
+        options.name,
+        address,
+        _authority(options.client_ca_file, component.connection),
+        component.clock.seconds(),
     )
+    watch_handshakes(context, refusals)
     try:
         async with server.serving(options.address, options.kubelet_port, context) as port:
             agent.port = port
@@ -429,12 +443,16 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     )
     talk(f"{count} simulated node{'s' if count > 1 else ''}: {address}, {root}")
     name = next((name for each in sets for name in each.names), options.name)
-    authorization = Authorization(component.client, component.clock, name)
+    refusals = Refusals(component.clock)
+    authorization = Authorization(component.client, component.clock, name, refusals)
     if options.driver_logs is not None:
         logging.getLogger().addHandler(OwnersLogs(options.driver_logs, component.clock))
         logging.getLogger("allot.driver").setLevel(logging.INFO)
     server = NodeServer(nodes, nodes.runtime, authorization, component.registry, component.clock, options.log_of_driver)
-    context = server_context(root / "pki", name, address, _authority(component.connection), component.clock.seconds())
+    context = server_context(
+        root / "pki", name, address, _authority(options.client_ca_file, component.connection), component.clock.seconds()
+    )
+    watch_handshakes(context, refusals)
     try:
         async with server.serving(options.address, options.kubelet_port, context) as port:
             nodes.port = port
@@ -551,14 +569,18 @@ def _process_runtime(
     )
 
 
-def _authority(connection: Connection) -> bytes:
-    """Whose certificates clients of the agent show: those of the API server's authority."""
+def _authority(given: Path | None, connection: Connection) -> bytes:
+    """Whose certificates clients of the agent show: what was given, or that of the API server's own certificate."""
+    if given is not None:
+        return read_certificates(given)
     if connection.ca_data or connection.ca_file is None:
+        if not connection.ca_data:
+            talk(
+                "note: neither --client-ca-file nor the kubeconfig names an authority: logs and exec are for callers with a "
+                "token, which API servers do not show"
+            )
         return connection.ca_data
-    try:
-        return connection.ca_file.read_bytes()
-    except OSError as error:
-        raise Unreadable(f"certificates {connection.ca_file}: {(error.strerror or str(error)).lower()}") from None
+    return read_certificates(connection.ca_file)
 
 
 def _cannot_listen(error: OSError, options: NodeArguments) -> CannotRun:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from allot.cli.controller_names import controllers_option
+from allot.cli.controller_options import controllers_option, hpa_sync_period_option
 from allot.cli.gates import ALLOT
 from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
@@ -120,6 +120,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 )
 @server_options(ALLOT)
 @controllers_option
+@hpa_sync_period_option
 def up(
     specs: tuple[str, ...],
     count: int | None,  # noqa: ARG001 - it is part of the node before it
@@ -134,6 +135,7 @@ def up(
     etcd: bool,
     merges: bool,
     controllers: tuple[str, ...],
+    hpa_sync_period: float,
     **arguments: Any,
 ) -> None:
     """Start a cluster on this machine: API server, controllers, scheduler and nodes, with a kubeconfig to use it.
@@ -176,6 +178,7 @@ def up(
     options = UpOptions(
         server=server,
         controllers=controllers,
+        hpa_sync_period=hpa_sync_period,
         nodes=nodes,
         local=LocalOptions(runtime=runtime, endpoint=endpoint),
         host_commands=host_commands,

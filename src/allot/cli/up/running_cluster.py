@@ -77,6 +77,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     server: ServerOptions
     controllers: tuple[str, ...]
+    hpa_sync_period: float
     nodes: Nodes
     local: LocalOptions = LocalOptions()
     host_commands: bool = False
@@ -203,7 +204,12 @@ class _Cluster:
             merge_context(options.folder, options.merge_into, access, url)
         _api_log.info("serving %s, objects in %s", url, _store_of(options))
         await install(self._plane.client(), self._clock)
-        start_controllers(self._plane, options.controllers, volume_folder=(options.folder / "volumes").absolute())
+        start_controllers(
+            self._plane,
+            options.controllers,
+            volume_folder=(options.folder / "volumes").absolute(),
+            hpa_sync_period_s=options.hpa_sync_period,
+        )
         await self._make_storage_class()
         start_scheduler(self._plane, _all_names())
         if not options.nodes.are_none:

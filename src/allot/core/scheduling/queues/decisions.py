@@ -22,9 +22,10 @@ from allot.core.scheduling.podinfo import pod_key
 from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.jobs import Job, Task
-from allot.core.scheduling.queues.limits import NO_QUEUE, Excess, amounts_text, excess
+from allot.core.scheduling.queues.limits import NO_QUEUE, TOO_EARLY, Excess, amounts_text, excess, too_early
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.rounds import Round, Started
+from allot.core.scheduling.queues.shapes import takes_at_s
 from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
@@ -57,6 +58,8 @@ class QueueDecisions:
         self._cluster = cluster
         self._book = book
         self._alike = _Alike(cluster)
+        # Pods of groups that were told that they make nobody leave yet, by key, and until when.
+        self.delayed: dict[str, tuple[Pod, float]] = {}
         # The same settings without preemption, by those with.
         self._without_preemption: dict[int, tuple[Settings, Settings]] = {}
 
@@ -111,7 +114,24 @@ class QueueDecisions:
         found = self._decided(unit, settings, now)
         if reserved and not found.placements:
             self._book.reserve(reserved)
-        return found
+        return self._delayed(unit, found, now)
+
+    def _delayed(self, unit: Unit, found: Decision, now: float) -> Decision:
+        """A group that has asked not to make others leave at once is told so, and from when on it does."""
+        group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
+        at_s = takes_at_s(group)
+        if at_s <= now or found.placements or any(refusal.reason for refusal in found.refusals):
+            return found
+        self.delayed[pod_key(unit.pods[0])] = (unit.pods[0], at_s)
+        text = too_early(at_s)
+        refusals = tuple(
+            msgspec.structs.replace(each, reason=TOO_EARLY, message=_joined(each.message, text))
+            for each in found.refusals
+        )
+        outcome = found.group
+        if outcome is not None and outcome.message:
+            outcome = msgspec.structs.replace(outcome, message=_joined(outcome.message, text))
+        return msgspec.structs.replace(found, refusals=refusals, group=outcome)
 
     def _promised(self, pod: Pod) -> Pod:
         """A pod with the node that is kept for it, before the API says so."""
@@ -197,12 +217,12 @@ class QueueDecisions:
         self, queue: QueueShares, unit: Unit, decision: Decision, settings: Settings, now: float
     ) -> Decision:
         """A pod whose devices turn out to be more than its queue may have goes where they are less, or nowhere."""
+        if not decision.placements or not decision.placements[0].claims:
+            return decision
         nodes = set(self._cluster.nodes)
         is_preemptible = not self._book.is_firm(unit.pods[0])
         first: Excess | None = None
         for _ in range(_NODES_MAX):
-            if not decision.placements or not decision.placements[0].claims:
-                break
             placement = decision.placements[0]
             over = excess(queue, self._book.cost_of(placement), is_preemptible=is_preemptible)
             if over is None:
@@ -213,7 +233,8 @@ class QueueDecisions:
             if not isinstance(found, Placement):
                 break
             decision = Decision(placements=(found,))
-        return _refused(unit.pods, first) if first is not None else decision
+        assert first is not None, "it was too much at least once"
+        return _refused(unit.pods, first)
 
     def _afforded(self, queue: QueueShares, unit: Unit, decision: Decision, needed: int) -> Decision:
         """Of a group's placements those that its queue may have, once it is known what they cost; none if these are too few."""
@@ -375,6 +396,10 @@ class _Alike:
         if fit is not None and (isinstance(fit, Status) or fit.key is None):
             return None
         return profile.shape, None if fit is None else fit.key, pod.spec.priority, id(settings)
+
+
+def _joined(message: str, more: str) -> str:
+    return f"{message}{' ' if message.endswith('.') else '. '}{more}" if message else more
 
 
 def _gone_text(found: Takeover, task: Task, job: Job, shares: Mapping[str, str]) -> str:
