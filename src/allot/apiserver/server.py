@@ -119,7 +119,7 @@ class ApiServer:
         entry = await self.context.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
-        return storing.answer(served, entry, 200)
+        return await storing.shown(served, entry, 200)
 
     async def _list(self, served: Served, request: ApiRequest) -> ApiList:
         options = list_options(request.query, watch=False)
