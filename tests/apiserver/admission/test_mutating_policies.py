@@ -259,10 +259,17 @@ async def test_policies_neither_see_nor_change_what_would_lock_administrators_ou
 
 
 async def test_a_mutation_cannot_make_more_than_fits(server: LiveServer) -> None:
-    nested = "['x', 'x']"
+    doubled = "['x', 'x']"
     for number in range(22):
-        nested = f"cel.bind(v{number}, {nested}, [v{number}, v{number}])"
-    await put_up(server, policy(patched(f"[JSONPatch{{op: 'add', path: '/data', value: {nested}}}]")))
-    refused = await server.post(MAPS, config_map())
-    assert refused.status == 403
-    assert "the expression makes more than 300000 values" in refused.json["message"]
+        doubled = f"cel.bind(v{number}, {doubled}, [v{number}, v{number}])"
+    deep = "[" * 220 + "]" * 220
+    for name, value, told in (
+        ("wide", doubled, "the expression makes more than 300000 values"),
+        ("deep", deep, "the expression nests values more than 200 levels deep"),
+    ):
+        made = policy(patched(f"[JSONPatch{{op: 'add', path: '/data', value: {value}}}]"), name=name)
+        made["spec"]["matchConditions"] = [{"name": "this", "expression": f"object.metadata.name == '{name}'"}]
+        await put_up(server, made)
+        refused = await server.post(MAPS, config_map(name))
+        assert refused.status == 403
+        assert told in refused.json["message"]

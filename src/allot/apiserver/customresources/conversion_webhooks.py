@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -38,6 +38,7 @@ class Conversions:
         self._ids = ids
         self._loop = asyncio.get_running_loop()
         self._home = threading.current_thread()
+        self._awaited: set[Future[list[Object]]] = set()
         # Threads are started when there is something to do.
         self._threads = ThreadPoolExecutor(_THREADS, "allot-conversion")
 
@@ -52,8 +53,12 @@ class Conversions:
     def convert(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Object]:
         """The objects in another version; StatusError 500. Waits, so it is for threads alone."""
         assert threading.current_thread() is not self._home, "objects are converted by a webhook beside the event loop"
-        asking = self._ask(webhook, objects, api_version)
-        return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+        answer = asyncio.run_coroutine_threadsafe(self._ask(webhook, objects, api_version), self._loop)
+        self._awaited.add(answer)
+        try:
+            return answer.result()
+        finally:
+            self._awaited.discard(answer)
 
     async def _ask(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Object]:
         versions = webhook.get("conversionReviewVersions") or ()
@@ -68,7 +73,9 @@ class Conversions:
             raise internal(str(error)) from error
 
     def close(self) -> None:
-        """Let what is being done end by itself."""
+        """End: nobody waits any longer, and threads end with their work."""
+        for answer in tuple(self._awaited):
+            answer.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

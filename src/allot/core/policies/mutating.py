@@ -16,6 +16,7 @@ from allot.core.cel.checking.types import list_of
 from allot.core.cel.data.text import seconds_text
 from allot.core.cel.data.times import timestamp_text
 from allot.core.cel.data.values import Duration, Message, Timestamp, decoded_key, is_list, is_map, type_name
+from allot.core.model.decoding import DEPTH_MAX
 from allot.core.patching.errors import PatchError
 from allot.core.patching.json_patch import TestFailed, json_patch
 from allot.core.patching.typed import atomic_paths, merged, type_problem
@@ -130,17 +131,19 @@ class _Conversion:
         self._parts_left = _PARTS_MAX
         self._text_left = _TEXT_LENGTH_MAX
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: Any, depth: int = 0) -> Any:
         """A value with all that is in it."""
         self._parts_left -= 1
         if self._parts_left < 0:
             raise EvaluationFailed(f"the expression makes more than {_PARTS_MAX} values")
+        if depth > DEPTH_MAX:
+            raise EvaluationFailed(f"the expression nests values more than {DEPTH_MAX} levels deep")
         if isinstance(value, Message):
-            return {name: self.value(field) for name, field in value.fields.items()}
+            return {name: self.value(field, depth + 1) for name, field in value.fields.items()}
         if is_list(value):
-            return [self.value(element) for element in value]
+            return [self.value(element, depth + 1) for element in value]
         if is_map(value):
-            return {self._key(key): self.value(element) for key, element in value.items()}
+            return {self._key(key): self.value(element, depth + 1) for key, element in value.items()}
         return self._scalar(value)
 
     def _key(self, encoded: Any) -> str:
