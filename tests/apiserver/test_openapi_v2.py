@@ -63,6 +63,14 @@ async def test_custom_resources_come_and_go_with_their_definition(server: LiveSe
     assert operations["post"]["x-kubernetes-group-version-kind"] == kind
     assert operations["post"]["parameters"][0]["schema"] == {"$ref": f"#/definitions/{NAME}"}
     assert "get" in document["paths"]["/apis/example.com/v1/widgets"]
+    # By this clients choose the kind of patch.
+    one = document["paths"]["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}"]
+    strategic = "application/strategic-merge-patch+json"
+    assert strategic not in one["patch"]["consumes"]
+    assert strategic in document["paths"]["/api/v1/nodes/{name}"]["patch"]["consumes"]
+    schema = (await server.get("/openapi/v3/apis/example.com/v1")).json
+    one = schema["paths"]["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}"]
+    assert strategic not in one["patch"]["requestBody"]["content"]
     # Every reference leads somewhere.
     text = msgspec.json.encode(document).decode()
     for part in text.split('"$ref":"#/definitions/')[1:]:

@@ -109,7 +109,7 @@ class OpenApi:
         paths: Object = {}
         for row in rows:
             name = self._collect_row(row, collected)
-            paths |= operations.paths(row.resource, name, 3)
+            paths |= operations.paths(row.resource, name, 3, custom=self._is_custom(row))
         for name in (_STATUS, _DELETE_OPTIONS):
             self._collect(name, collected)
         return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": collected}}
@@ -173,7 +173,7 @@ class OpenApi:
             paths: Object = {}
             for row in (*self._registry, *self._unstored):
                 if self._is_custom(row):
-                    paths |= operations.paths(row.resource, self._define_custom(row, definitions), 2)
+                    paths |= operations.paths(row.resource, self._define_custom(row, definitions), 2, custom=True)
             body = encode(definitions, paths)
             found = f'"{hashlib.sha256(body).hexdigest().upper()}"', body
             # Made beside the event loop, where rows may have changed meanwhile.

@@ -38,11 +38,12 @@ _PATCHES = (
 )
 
 
-def paths(resource: Resource, name: str, version: int) -> Object:
-    """The operations of a resource. name: of its schema; version: of OpenAPI."""
+def paths(resource: Resource, name: str, version: int, *, custom: bool = False) -> Object:
+    """The operations of a resource. name: of its schema; version: of OpenAPI; custom: it takes no strategic patches."""
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     base = f"{root}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"
-    writer = _Version2(resource, name) if version == 2 else _Version3(resource, name)
+    patches = tuple(each for each in _PATCHES if not custom or "strategic" not in each)
+    writer = (_Version2 if version == 2 else _Version3)(resource, name, patches)
     found: Object = {}
     names = ("name", *(("namespace",) if resource.namespaced else ()))
     rows = [
@@ -69,9 +70,10 @@ class _Version3:
 
     prefix = V3_PREFIX
 
-    def __init__(self, resource: Resource, name: str) -> None:
+    def __init__(self, resource: Resource, name: str, patches: tuple[str, ...]) -> None:
         self._resource = resource
         self._name = name
+        self._patches = patches
 
     def operation(self, verb: str) -> Object:
         """One operation."""
@@ -100,7 +102,8 @@ class _Version3:
         content = {"application/json": {"schema": schema}}
         told: Object = {"responses": {"200": {"description": "OK", "content": content}}}
         if verb in ("create", "update", "patch"):
-            told |= {"parameters": self._options(), "requestBody": {"content": content, "required": True}}
+            given = {each: {"schema": schema} for each in self._patches} if verb == "patch" else content
+            told |= {"parameters": self._options(), "requestBody": {"content": given, "required": True}}
         return told
 
 
@@ -114,7 +117,7 @@ class _Version2(_Version3):
 
     def _contents(self, verb: str, schema: Object) -> Object:
         told: Object = {
-            "consumes": list(_PATCHES) if verb == "patch" else ["*/*"],
+            "consumes": list(self._patches) if verb == "patch" else ["*/*"],
             "produces": ["application/json", "application/yaml"],
             "responses": {"200": {"description": "OK", "schema": schema}},
         }
