@@ -12,6 +12,8 @@ import asyncio
 import base64
 import re
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from allot.apiserver.access.authentication import without_websocket_token
@@ -29,6 +31,8 @@ _UPGRADE_S = 60.0
 _KUBELET_PROTOCOLS = ("websocket", "spdy/3.1")
 # How a stream of bytes is sent in messages; without one of these, as with the first.
 _STREAM_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io")
+# Only counted: the client has heard another status.
+_BROKEN_OFF = 502
 _PROTOCOL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
 
 _ASKED = frozenset(
@@ -78,6 +82,36 @@ _UPGRADED = (
 )
 
 
+class _Answer(NamedTuple):
+    """An answer of which the head is read, and the connection that it comes by."""
+
+    status: int
+    received: Headers
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+@asynccontextmanager
+async def _asked(
+    connection: Connection, head: Head, to: Upstream, dialler: Dialler, upgrade: str = "", body: bytes = b""
+) -> AsyncIterator[_Answer]:
+    """Ask. What breaks off is 503 as long as the client has heard nothing; then the client's connection ends, and so does the block."""
+    reader, writer = await dialler.connect(to)
+    try:
+        writer.write(_request(head, to, upgrade, body, connection.remote))
+        async with asyncio.timeout(CONNECT_S):
+            await writer.drain()
+        async with asyncio.timeout(_UPGRADE_S if upgrade else _IDLE_S):
+            status, received = await read_head(reader)
+        yield _Answer(status, received, reader, writer)
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead, ConnectionError) as error:
+        if not connection.answered:
+            raise to.unreachable(f"the answer is not HTTP or not whole: {error}") from error
+        connection.abort()
+    finally:
+        writer.close()
+
+
 async def pass_through(
     connection: Connection,
     head: Head,
@@ -88,59 +122,37 @@ async def pass_through(
     headers: Mapping[str, str],
 ) -> int:
     """Ask, and give the answer to the client, as a stream or as an upgraded connection; its status."""
-    reader, writer = await dialler.connect(to)
-    try:
-        writer.write(_request(head, to, upgrade, body, connection.remote))
-        async with asyncio.timeout(CONNECT_S):
-            await writer.drain()
-        async with asyncio.timeout(_UPGRADE_S if upgrade else _IDLE_S):
-            status, received = await read_head(reader)
+    async with _asked(connection, head, to, dialler, upgrade, body) as answer:
+        status = answer.status
         if status == 101 and upgrade:
-            await _upgraded(connection, upgrade, received, reader, writer)
+            await _upgraded(connection, upgrade, answer)
         elif status < 200 or (upgrade and status < 400):
             raise to.unreachable(f"invalid upgrade response: status code {status}")
         elif 300 <= status < 400 and not to.prefix:
             raise to.unreachable("the backend attempted to redirect this request, which is not permitted")
         else:
-            await _streamed(connection, head, to, status, received, reader, headers)
+            await _streamed(connection, head, to, answer, headers)
         return status
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead, ConnectionError) as error:
-        if connection.answered:
-            connection.abort()
-            return 502
-        raise to.unreachable(f"the answer is not HTTP or not whole: {error}") from error
-    finally:
-        writer.close()
+    return _BROKEN_OFF
 
 
 async def stream_by_websocket(
     connection: Connection, head: Head, to: Upstream, dialler: Dialler, headers: Mapping[str, str]
 ) -> int:
     """Ask, and give the answer to the client as the messages of a WebSocket; its status. What is no success is answered as it is."""
-    reader, writer = await dialler.connect(to)
-    try:
-        writer.write(_request(head, to, "", b"", connection.remote))
-        async with asyncio.timeout(CONNECT_S):
-            await writer.drain()
-        async with asyncio.timeout(_IDLE_S):
-            status, received = await read_head(reader)
-        if status != 200:
-            await _streamed(connection, head, to, status, received, reader, headers)
-            return status
+    async with _asked(connection, head, to, dialler) as answer:
+        if answer.status != 200:
+            await _streamed(connection, head, to, answer, headers)
+            return answer.status
         offered = [each.strip() for each in without_websocket_token(head.get("sec-websocket-protocol")).split(",")]
         protocol = next((each for each in offered if each in _STREAM_PROTOCOLS), "")
         if not protocol and any(offered):
             raise bad_request(f"unable to upgrade: none of {', '.join(offered)[:200]} is supported")
         await connection.upgrade("websocket", {**headers, **handshake(head, protocol)})
-        await _tell(WebSocket(connection), read_body(reader, received), in_base64=protocol == _STREAM_PROTOCOLS[1])
+        pieces = read_body(answer.reader, answer.received)
+        await _tell(WebSocket(connection), pieces, in_base64=protocol == _STREAM_PROTOCOLS[1])
         return 101
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead, ConnectionError) as error:
-        if connection.answered:
-            connection.abort()
-            return 502
-        raise to.unreachable(f"the answer is not HTTP or not whole: {error}") from error
-    finally:
-        writer.close()
+    return _BROKEN_OFF
 
 
 async def _tell(socket: WebSocket, pieces: AsyncIterator[bytes], *, in_base64: bool) -> None:
@@ -202,9 +214,8 @@ def _request(head: Head, to: Upstream, upgrade: str, body: bytes, client: str) -
     return text.encode("utf-8", "surrogateescape") + body
 
 
-async def _upgraded(
-    connection: Connection, upgrade: str, received: Headers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
+async def _upgraded(connection: Connection, upgrade: str, answer: _Answer) -> None:
+    received, reader, writer = answer.received, answer.reader, answer.writer
     told = {name: value for name in _UPGRADED if (value := received.get(name.lower()))}
     await connection.upgrade(received.get("upgrade") or upgrade, told)
 
@@ -235,19 +246,18 @@ async def _streamed(
     connection: Connection,
     head: Head,
     to: Upstream,
-    status: int,
-    received: Headers,
-    reader: asyncio.StreamReader,
+    answer: _Answer,
     headers: Mapping[str, str],
 ) -> None:
     """The answer as it comes. Connections are for one request, so an answer of unknown length ends with its connection."""
+    status, received = answer.status, answer.received
     sent = {
         **headers,
         "Content-Type": received.get("content-type") or "text/plain",
         "X-Content-Type-Options": "nosniff",
     }
     sent |= {name: value for name in _ANSWERED if (value := received.get(name.lower()))}
-    body, encoding = read_body(reader, received), received.get("content-encoding")
+    body, encoding = read_body(answer.reader, received), received.get("content-encoding")
     if to.prefix and status != 206 and can_be_rewritten(received.get("content-type"), encoding):
         sent.pop("Content-Encoding", None)
         body = rewritten(body, encoding, lambda link: _led(link, to))
