@@ -246,7 +246,7 @@ async def test_connections_pass_webhooks_and_policies(server: LiveServer, webhoo
             403,
             "attaching to the pod is not allowed",
         )
-        assert webhook.asked[-1]["object"] == {"kind": "PodProxyOptions", "apiVersion": "v1", "path": "a/b"}
+        assert webhook.asked[-1]["object"] == {"kind": "PodProxyOptions", "apiVersion": "v1", "path": "/a/b"}
         assert not asked
         # Logs are read.
         assert (await server.get(LOG)).status == 200

@@ -25,13 +25,13 @@ _FALSE = ("0", "f", "false", "False", "FALSE")
 
 
 async def admit_connection(
-    context: ServerContext, served: Served, request: ApiRequest, found: Target, query: Query
+    context: ServerContext, served: Served, request: ApiRequest, found: Target, path: str, query: Query
 ) -> tuple[Target, Query]:
-    """What is asked for once admission has agreed; StatusError if it does not."""
+    """What is asked for once admission has agreed; StatusError if it does not. path: that of the request as it came."""
     subresource = served.resource.subresources[found.subresource]
     if not subresource.kind:
         return found, query
-    options = {"kind": subresource.kind, "apiVersion": "v1", **_options(found, query)}
+    options = {"kind": subresource.kind, "apiVersion": "v1", **_options(found, path, query)}
     admitted, _ = await context.admission.admit(request, Operation.CONNECT, served.resource, options, None)
     if admitted is None or admitted == options:
         return found, query
@@ -40,10 +40,11 @@ async def admit_connection(
     return found, _query(admitted)
 
 
-def _options(found: Target, query: Query) -> Object:
+def _options(found: Target, path: str, query: Query) -> Object:
     """The query as the fields of the options' kind."""
     if found.subresource == "proxy":
-        return {"path": "/".join(found.rest)} if found.rest else {}
+        inner = "".join(f"/{segment}" for segment in found.rest) + ("/" if path.endswith("/") else "")
+        return {"path": inner} if inner else {}
     if found.subresource == "portforward":
         ports = [int(value) for name, value in query if name == "ports" and value.isascii() and value.isdigit()]
         return {"ports": ports} if ports else {}

@@ -312,7 +312,7 @@ class _Exchange:
         if found.subresource in _UPGRADING:
             # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
             self._http._access.authorizer.check(msgspec.structs.replace(request.attributes(), verb="create"))
-        found, query = await admit_connection(context, served, request, found, parse_query(head.query))
+        found, query = await admit_connection(context, served, request, found, head.path, parse_query(head.query))
         to = await upstream(context, found, head.path, query)
         if to is None:
             return await self._bytes(b"", 200, "text/plain")
