@@ -99,7 +99,13 @@ async def test_objects_are_written_and_read_in_every_version(server: LiveServer,
     changed = {**made.json, "spec": {"host": "a", "port": "2"}}
     assert spec_of(await server.put(path("v2", "p"), changed)) == {"host": "a", "port": "2"}
     assert spec_of(await server.patch(path("v2", "p"), {"spec": {"host": "b"}})) == {"host": "b", "port": "2"}
-    assert spec_of(await server.get(path("v1", "p"))) == {"hostPort": "b:2"}
+    found = await server.get(path("v1", "p"))
+    assert spec_of(found) == {"hostPort": "b:2"}
+    # Who owns what is told in the version in which it was written.
+    assert [entry["apiVersion"] for entry in found.json["metadata"]["managedFields"]] == ["example.com/v2"]
+    written = await server.patch(path("v1", "p"), {"spec": {"hostPort": "b:3"}})
+    entries = {each["apiVersion"]: each["fieldsV1"]["f:spec"] for each in written.json["metadata"]["managedFields"]}
+    assert entries == {"example.com/v1": {"f:hostPort": {}}, "example.com/v2": {".": {}, "f:host": {}}}
     applied = pair("v2", "q", host="c", port="3")
     answer = await server.request(
         "PATCH",

@@ -62,11 +62,9 @@ async def call(lookup: Lookup, webhook: Mapping[str, Any], review: Object) -> We
     return _answer(raw, text(field(review, "request", "uid")))
 
 
-async def post(
-    lookup: Lookup, configuration: Mapping[str, Any], review: Object, seconds: int, *, tells_time: bool = True
-) -> bytes:
-    """What a webhook answers to a review; CallFailed with Go's words if it does not. tells_time: it is told how long it may take."""
-    place = await _place(lookup, configuration, f"timeout={seconds}s" if tells_time else "")
+async def post(lookup: Lookup, configuration: Mapping[str, Any], review: Object, seconds: int) -> bytes:
+    """What a webhook answers to a review; CallFailed with Go's words if it does not. It is told how long it may take."""
+    place = await _place(lookup, configuration, f"timeout={seconds}s")
     try:
         async with asyncio.timeout(seconds):
             return await _post(place, _context(configuration), review)
@@ -92,7 +90,7 @@ async def _place(lookup: Lookup, configuration: Mapping[str, Any], query: str) -
         raise CallFailed(f'failed to call webhook: service "{name}" not found')
     address = await _endpoint(lookup, namespace, name, port, found)
     path = text(service.get("path"))
-    rest = (path if path.startswith("/") else f"/{path}") + (f"?{query}" if query else "")
+    rest = f"{path if path.startswith('/') else '/' + path}?{query}"
     host = f"{name}.{namespace}.svc"
     return Place(f"https://{address}{rest}", f"https://{host}:{port}{rest}", host)
 

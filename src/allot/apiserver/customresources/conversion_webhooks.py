@@ -64,7 +64,7 @@ class Conversions:
         versions = webhook.get("conversionReviewVersions") or ()
         try:
             asked = review(versions, objects, api_version, self._ids.new_uid())
-            raw = await post(self._lookup, webhook.get("clientConfig") or {}, asked, _TIMEOUT_S, tells_time=False)
+            raw = await post(self._lookup, webhook.get("clientConfig") or {}, asked, _TIMEOUT_S)
             return converted(asked, msgspec.json.decode(raw))
         except (CallFailed, msgspec.DecodeError) as error:
             why = str(error).removeprefix("failed to call webhook: ")
