@@ -216,7 +216,7 @@ async def test_what_is_not_the_devices_fault_does_not_taint_it(client: Client, f
         assert "no free port" in message or "lens" in message
 
 
-@pytest.mark.parametrize(("data", "told"), [({"port": object()}, "no JSON value"), ("x" * 20_000, "20002 bytes")])
+@pytest.mark.parametrize(("data", "told"), [({"port": object()}, "not a JSON value"), ("x" * 20_000, "20002 bytes")])
 async def test_what_cannot_be_told_of_an_attachment_fails_it(client: Client, data: Any, told: str) -> None:
     class Talkative(Rack):
         def attach(self, device: AllocatedDevice, node: str) -> Any:

@@ -538,7 +538,7 @@ def _checked(answer: Any) -> Any:
     try:
         size = len(msgspec.json.encode(answer))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        return AttachError(f"attach returned what is no JSON value: {error}", blames_device=False)
+        return AttachError(f"attach returned what is not a JSON value: {error}", blames_device=False)
     if size > _DATA_BYTES_MAX:
         return AttachError(
             f"attach returned {size} bytes of JSON, expected at most {_DATA_BYTES_MAX}", blames_device=False
