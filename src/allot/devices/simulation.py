@@ -70,6 +70,11 @@ def driver_module(kind: str) -> str:
     return f"allot.devices.{kind if kind in Settings.__struct_fields__ else 'file'}"
 
 
+def file_kind(file: DeviceFile) -> str:
+    """What the driver of a device file is called among the kinds of drivers: containers are named after it, in at most 63 characters."""
+    return file.driver.replace(".", "-")[:_FILE_KIND_MAX].rstrip("-")
+
+
 class SettingsError(ValueError):
     """Settings that a machine's drivers cannot have. field: of `Settings`, and what is below; `devices` for device files."""
 
@@ -179,8 +184,7 @@ class SimulatedDrivers:
             if file.driver in self._makers:
                 raise SettingsError(("devices",), f"driver {file.driver!r} is there already")
             self._makers[file.driver] = partial(_of_file, file)
-            # Containers are named after it, in at most 63 characters.
-            self.kinds[file.driver] = file.driver.replace(".", "-")[:_FILE_KIND_MAX].rstrip("-")
+            self.kinds[file.driver] = file_kind(file)
             self._classes.extend(file.classes)
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from allot.cli.up.local_node import LocalNode, LocalOptions
 from allot.cli.up.node_sets import parse_specs, with_device_files
 from allot.core.lifecycle.slice_publishing import check_pools
 from allot.devices.file.definition import DeviceFile, parse_device_file, read_device_file
@@ -108,7 +110,7 @@ def test_a_selector_names_the_nodes_that_have_the_devices(tmp_path: Path) -> Non
     assert again == nodes.simulated
     # A file that is given again takes the place of what was.
     assert with_device_files(nodes, (file,)) == nodes
-    with pytest.raises(Unreadable, match="no simulated node has these labels"):
+    with pytest.raises(Unreadable, match="no node has these labels"):
         with_device_files(parse_specs(("l4",)), (file,))
     with pytest.raises(Unreadable, match="is in an earlier --devices, too"):
         with_device_files(nodes, (file, file))
@@ -122,6 +124,23 @@ def test_a_driver_that_a_machine_has_is_not_described_again(tmp_path: Path) -> N
     inside = b"nodes:\n- profile: t4\n  devices:\n  - driver: a.example.com\n    devices: [{name: A}]\n"
     with pytest.raises(Unreadable, match=r"nodes\.yaml: line 5: .*device 'A'"):
         parse_node_file(inside, "nodes.yaml")
+
+
+def test_this_machine_can_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "fpga.yaml"
+    path.write_text(FILE)
+    nodes = with_device_files(parse_specs(("local",)), (path,))
+    assert msgspec.json.decode(msgspec.json.encode(nodes), type=type(nodes)) == nodes
+    local = LocalNode(LocalOptions(), tmp_path / "n", tmp_path / "kubeconfig", "default", nodes.local_devices)
+    assert "fpga.example.com" in [made.metadata.name for made in local.device_classes]
+    command = local.drivers()["fpga-example-com"]
+    assert command[1:3] == ["-m", "allot.devices.file"]
+    assert read_device_file(Path(command[3])) == read_device_file(path)
+    done = subprocess.run([*command[:4], "--describe"], capture_output=True, text=True, check=True)
+    assert '"name":"fpga.example.com"' in done.stdout
+    path.write_text(f"nodeSelector: {{rack: r1}}\n{FILE}")
+    with pytest.raises(Unreadable, match="no node has these labels"):
+        with_device_files(parse_specs(("local",)), (path,))
 
 
 def test_nodes_of_pools_have_them_too(tmp_path: Path) -> None:
