@@ -149,6 +149,11 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
         """Make the image of the tests, which is the sandboxes' image as well."""
         path = self.folder / "image.tar"
         path.write_bytes(busybox_image((self.binaries / "busybox").read_bytes()))
+        self.import_archive(path)
+        path.unlink()
+
+    def import_archive(self, path: Path) -> None:
+        """Make the image of an archive known."""
         command = [
             self.binaries / "ctr",
             "--address",
@@ -160,7 +165,6 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
             "--local",
         ]
         subprocess.run([*command, "--snapshotter", "native", path], check=True, capture_output=True)
-        path.unlink()
 
     def kill(self) -> None:
         """SIGKILL; containers run on."""
