@@ -56,6 +56,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "image": {"repository": "r.example:5000/allot", "digest": f"sha256:{'0' * 64}"},
         "imagePullSecrets": [{"name": "pull"}],
         "kubelet": {"root": "/var/lib/k0s/kubelet"},
+        "apiServer": {"host": "192.0.2.1"},
+        "guard": {"enabled": True},
+        "drivers": {"cpu": {"enabled": True}},
         "fullnameOverride": "mine",
         "networkPolicy": {"metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]},
         "scheduler": {

@@ -133,6 +133,16 @@ tolerations:
 {{- end }}
 {{- end -}}
 
+{{- /* Where the API server is, if values say so. */ -}}
+{{- define "allot.apiServer" -}}
+{{- with .root.Values.apiServer.host }}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ . | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ $.root.Values.apiServer.port | quote }}
+{{- end }}
+{{- end -}}
+
 {{- /* A Deployment of which one replica works: command, the words after `allot`; mounts and volumes, if any. */ -}}
 {{- define "allot.deployment" -}}
 apiVersion: apps/v1
@@ -186,9 +196,12 @@ spec:
         terminationMessagePolicy: FallbackToLogsOnError
         args:
           {{- toYaml (concat .command .values.args) | nindent 10 }}
-        {{- with .env }}
+        {{- if or .env .root.Values.apiServer.host }}
         env:
-          {{- toYaml . | nindent 10 }}
+        {{- with .env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- include "allot.apiServer" . | nindent 8 }}
         {{- end }}
         ports:
         - name: metrics
