@@ -21,6 +21,7 @@ import click
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from allot.cli.durations import duration_option
 from allot.cli.errors import EXIT_UNREACHABLE, CommandError, Unreadable
 from allot.cli.gates import gates_option
 from allot.cli.output import talk
@@ -30,7 +31,6 @@ from allot.client.errors import ApiError
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 from allot.client.leader import ElectionTimes, LeaderElector
-from allot.core.cel.data.times import SECOND, parse_duration
 from allot.core.features import FeatureGates
 from allot.http1.health import Check, runs, serving_health
 from allot.process.clock import Clock, SystemClock
@@ -81,18 +81,6 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     # By which it leads; None without leader election.
     elector: LeaderElector | None = None
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    found = parse_duration(value if not value.replace(".", "", 1).isdigit() else f"{value}s")
-    if found is None or found.nanoseconds < 0:
-        raise click.BadParameter(f"{value!r} is not a duration such as 15s or 1m30s.", context, parameter)
-    return found.nanoseconds / SECOND
-
-
-def duration_option(*names: str, default: str, help_: str) -> Callable[[Function], Function]:
-    """An option for a time span as Go writes it (1m30s), or a number of seconds; the command gets seconds."""
-    return click.option(*names, default=default, show_default=True, metavar="DURATION", callback=_seconds, help=help_)
 
 
 def component_options(lease_name: str, port: int) -> Callable[[Function], Function]:

@@ -216,7 +216,8 @@ class Cluster:
             if kind == "PriorityClass" and not _is_managed_here(await self._get(object_)):
                 continue
             resource = await self._client.of_kind(object_["apiVersion"], kind)
-            count += await self._remove_named(resource, kind, object_["metadata"]["name"])
+            metadata = object_["metadata"]
+            count += await self._remove_named(resource, kind, metadata["name"], metadata.get("namespace", ""))
         return count
 
     async def _await_end(self, parts: Sequence[str], timeout_s: float) -> None:

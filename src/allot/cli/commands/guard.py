@@ -15,11 +15,11 @@ from allot.cli.component import (
     CannotRun,
     Component,
     component_options,
-    duration_option,
     options_of,
     read_certificates,
     run_component,
 )
+from allot.cli.durations import duration_option
 from allot.cli.output import talk
 from allot.guard.configuration import Service, WebhookOptions, webhook_configuration
 from allot.guard.guard import Guard, GuardOptions

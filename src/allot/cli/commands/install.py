@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from allot.cli.component import duration_option
+from allot.cli.durations import duration_option
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.installing import Target, on_cluster, target_options
 from allot.cli.output import OutputFormat, talk, write, write_value
@@ -232,7 +232,7 @@ def autoscaler(address: str, **options: Any) -> None:
 @click.option("--print", "only_print", is_flag=True, help="Write the manifests to stdout instead; needs no cluster.")
 @target_options
 def crds(only_print: bool, target: Target) -> None:
-    """Custom resource definitions of other schedulers' PodGroups and Queues and of ComputeDomains, and the rights to use them.
+    """Custom resource definitions of other schedulers' PodGroups and Queues, of ComputeDomains and ComputeClasses, and the rights to use them.
 
     What is there is brought up to date. `allot install queues` does that too, and runs their controllers.
 

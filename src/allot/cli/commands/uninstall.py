@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from allot.cli.component import duration_option
+from allot.cli.durations import duration_option
 from allot.cli.errors import Refused
 from allot.cli.installing import Target, on_cluster, target_options
 from allot.cli.output import talk, write
