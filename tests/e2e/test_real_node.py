@@ -48,7 +48,7 @@ spec:
   containers:
   - name: main
     image: {image}
-    command: [sh, -c, 'busybox env; {command}']
+    command: [sh, -c, '/usr/local/bin/nvidia-smi -L; {command}']
     resources: {{claims: [{{name: gpu}}]}}
 """
 
@@ -151,7 +151,7 @@ def test_the_whole(world: World) -> None:
     wait_for("slices", lambda: world.caller.get("/apis/resource.k8s.io/v1/resourceslices")["items"])
     kubectl.apply(TEMPLATE + pod("plain", "default-scheduler"))
     world.wait_for_phase("Running", "plain")
-    wait_for("it sees its device", lambda: "GPU" in kubectl("logs", "plain"))
+    wait_for("it sees its device", lambda: "H100" in kubectl("logs", "plain"))
     # The guard with a standby, and a scheduler beside kube-scheduler, on the same devices.
     world.install("guard")
     world.install("scheduler", "--isolation", "guard", "--set", "scheduler.replicas=1")

@@ -257,7 +257,7 @@ def test_what_running_programs_make_has_the_names_that_the_chart_gives() -> None
     leases = {name for _, kind, name in made_by_programs(RELEASE, PARTS) if kind == "Lease"}
     granted = {
         name
-        for role in of_kind(objects, "Role")
+        for role in filter(in_part, of_kind(objects, "Role"))
         for rule in role["rules"]
         if rule["resources"] == ["leases"]
         for name in rule.get("resourceNames", ())
