@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,7 +74,12 @@ def target_options(function: Function) -> Function:
         ),
         click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
     )
-    decorated: Any = command
+    return with_options(command, options)  # type: ignore[return-value]
+
+
+def with_options(function: Function, options: Sequence[Callable[[Any], Any]]) -> Function:
+    """The command with options, in the order of its help."""
+    decorated: Any = function
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ import click
 
 from allot.cli.durations import duration_option
 from allot.cli.errors import Refused, Unreadable
-from allot.cli.installing import Target, on_cluster, target_options
+from allot.cli.installing import Target, on_cluster, target_options, with_options
 from allot.cli.output import OutputFormat, talk, write, write_value
 from allot.controllers.upstream_detection import has_allocation_guard
 from allot.core.advice.application_order import order_of
@@ -55,10 +55,7 @@ def _values_options(function: Function) -> Function:
             help="A value of the chart, such as scheduler.replicas=1; repeatable.",
         ),
     )
-    decorated: Any = function
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return with_options(function, options)
 
 
 def _part_options(function: Function) -> Function:
@@ -71,10 +68,7 @@ def _part_options(function: Function) -> Function:
         duration_option("--timeout", default="5m", help_="How long to wait."),
         click.option("--force-conflicts", is_flag=True, help="Take over fields that others have set."),
     )
-    decorated: Any = function
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return with_options(function, options)
 
 
 @click.group(invoke_without_command=True)
