@@ -57,7 +57,9 @@ def real_node() -> Iterator[RealNode]:
     # Sockets below it must have short names.
     folder = Path(tempfile.mkdtemp(prefix="allot-real-"))
     (folder / "containerd").mkdir()
-    containerd = ContainerdServer(folder / "containerd")
+    # Ours is a large image, which would be copied for each container.
+    has_overlays = "\toverlay\n" in Path("/proc/filesystems").read_text()
+    containerd = ContainerdServer(folder / "containerd", "overlayfs" if has_overlays else "native")
     # Pods reach the machine: there is nothing else that could route.
     network = folder / "containerd/net.d/10-test.conflist"
     found = json.loads(network.read_text())
