@@ -16,13 +16,13 @@ from allot.apiserver.assembly import Settings
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.client.errors import ApiError
-from allot.controlplane.installation import install
 from allot.controlplane.plane import control_plane
 from allot.driver.conformance.bench import Bench, CheckFailed, Needs
 from allot.driver.conformance.checks import ALL_CHECKS
 from allot.driver.conformance.kit import Check, CheckStatus, Finding, run_checks
 from allot.driver.conformance.process import ProcessError, command_of, describe
 from allot.driver.skeleton import SkeletonError, write_skeleton
+from allot.installation.definitions import install
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from allot.reading.documents import parse_documents

@@ -13,7 +13,6 @@ from allot.yaml_values.reader import documents
 
 Object = dict[str, Any]
 
-_PACKAGE = "allot.controlplane.definitions"
 _DEFINITION = "CustomResourceDefinition"
 _PLURALS = {
     _DEFINITION: "customresourcedefinitions",
@@ -32,12 +31,18 @@ class NotServed(Exception):
     """A server does not serve what was defined."""
 
 
+def definition_texts() -> dict[str, str]:
+    """The files by name, in order. They are the chart's, so that Helm finds them too."""
+    folder = files("allot.installation") / "chart" / "definitions"
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    return {file.name: file.read_text() for file in found}
+
+
 def objects() -> Iterator[Object]:
     """All objects of all files, in the order of their names."""
-    for file in sorted(files(_PACKAGE).iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".yaml"):
-            for document in documents(file.read_text()):
-                yield document.value
+    for text in definition_texts().values():
+        for document in documents(text):
+            yield document.value
 
 
 async def install(client: Client, clock: Clock) -> None:
