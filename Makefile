@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site format wheel dist image lock clean
+.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site screenshots format wheel dist image lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -35,6 +35,7 @@ help:
 	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
 	@echo "make docs    write the present output of commands into the documentation"
 	@echo "make site    build the documentation site into build/site"
+	@echo "make screenshots  take the documentation's pictures of the dashboard (needs Chromium)"
 	@echo "make setup   only prepare the virtual environment .venv"
 	@echo "make format  put the code into the project's format"
 	@echo "make wheel   build the package into dist"
@@ -72,7 +73,7 @@ WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
 test: $(READY)
-	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n $(WORKERS) --dist worksteal
+	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n $(WORKERS) --dist loadgroup
 	PYTHONHASHSEED=4242 $(BIN)/pytest --quiet -n auto -m "not slow" tests/core
 
 check: lint
@@ -129,14 +130,14 @@ fuzz: $(READY)
 
 # Controllers and schedulers that are killed between any two writes: 200 seeds of each law.
 crashes: $(READY)
-	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist worksteal tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
+	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist loadgroup tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
 		tests/core/scheduling/groups/test_gang_laws.py tests/scheduler/test_gang_crash.py tests/core/scheduling/queues/test_queue_laws.py tests/core/autoscaling
 	ALLOT_KILL_ROUNDS=40 $(BIN)/pytest --quiet --timeout 0 tests/node/test_agent_kills.py
 	ALLOT_KILLS=50 $(BIN)/pytest --quiet --timeout 0 tests/e2e/test_durability.py
 
 # Every test of a command line with every kubectl on every store.
 kubectls: $(READY)
-	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist worksteal tests/e2e
+	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist loadgroup tests/e2e
 
 nightly: steady escapes crashes kubectls fuzz
 
@@ -146,6 +147,9 @@ docs: $(READY)
 site: $(READY)
 	$(BIN)/python docs/site.py
 	$(BIN)/zensical build --strict
+
+screenshots: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/dashboard/screenshots.py
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -119,6 +119,13 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     is_flag=True,
     help="Add the context allot to $KUBECONFIG or ~/.kube/config; allot reset removes it.",
 )
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(-1, 65535),
+    default=0,
+    metavar="PORT",
+    help="Where the dashboard is, on this machine: 0 takes a free port, -1 none.  [default: 0]",
+)
 @server_options(ALLOT)
 @controllers_option
 @hpa_sync_period_option
@@ -135,6 +142,7 @@ def up(
     host_commands: bool,
     etcd: bool,
     merges: bool,
+    dashboard_port: int,
     controllers: tuple[str, ...],
     hpa_sync_period: float,
     **arguments: Any,
@@ -186,6 +194,7 @@ def up(
         etcd=find_etcd() if etcd else None,
         merge_into=kubeconfig_to_merge_into() if merges else None,
         in_background=in_background,
+        dashboard_port=dashboard_port,
     )
     run_server(server, partial(run_cluster, options))
 
