@@ -112,7 +112,7 @@ async def test_a_picture_joins_pods_claims_devices_and_slices(inside: Visitor) -
 async def test_an_object_is_shown_as_it_was_written_with_its_events(inside: Visitor) -> None:
     found = await inside.get("api/object?kind=Pod&ns=team-1&name=big-0")
     assert "image: train:1" in found["yaml"]
-    assert [event["reason"] for event in found["events"]] == ["FailedScheduling"]
+    assert [event["reason"] for event in found["events"]] == ["FailedScheduling", "Said"]
     assert found["tree"]["name"] == "team-1/big-0"
     device = await inside.get(f"api/object?kind=Device&name={scene.DRIVER}/node-1/gpu-0")
     assert device["tree"]["slice"] == "node-1"

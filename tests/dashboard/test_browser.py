@@ -42,7 +42,8 @@ PAGES = {
     "nodes": ("", "No autoscaler reports here"),
     "capacity": ("", "The next one is blocked"),
     "timeline": ("", "FailedScheduling"),
-    "events": ("", "FailedScheduling"),
+    # What objects say stays text.
+    "events": ("", scene.ATTACK),
     "object": ("kind=Pod&ns=team-1&name=big-0", "image: train:1"),
     "graph": ("kind=Pod&ns=team-1&name=train-1-0", "pool node-1"),
 }
