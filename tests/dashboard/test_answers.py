@@ -90,6 +90,21 @@ async def test_capacity_is_counted_by_class_and_model(inside: Visitor) -> None:
     assert [part["partition"] for part in answer["partitions"]] == ["1g.10gb"]
 
 
+async def test_devices_are_selected_by_an_expression(inside: Visitor) -> None:
+    async def select(expression: str) -> Any:
+        return await inside.get(f"api/ask/select?expression={quote(expression)}")
+
+    large = (await select(f"device.attributes['{scene.DRIVER}'].productName == 'H100 80GB'"))["answer"]
+    assert len(large["matches"]) == 4 * 8 + 1
+    assert f"{scene.DRIVER}/node-2-cut/gpu-8" in large["matches"]
+    assert (large["all"], large["failed"]) == (8 * 8 + 1, 0)
+    # Partitions say nothing of NUMA nodes.
+    numa = (await select(f"device.attributes['{scene.DRIVER}'].numa == 1"))["answer"]
+    assert (len(numa["matches"]), numa["failed"]) == (8 * 4, 1)
+    assert "numa is not published" in numa["failure"]
+    assert "undeclared reference to 'devise'" in (await select("devise.driver == 'a'"))["error"]
+
+
 async def test_a_picture_joins_pods_claims_devices_and_slices(inside: Visitor) -> None:
     graph = await inside.get("api/graph?kind=Pod&ns=team-1&name=train-1-0")
     boxes = [(box["kind"], box["name"]) for box in graph["boxes"]]
