@@ -18,7 +18,6 @@ from allot.controlplane import installation
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import AUTOSCALER
 from allot.core.model.compute_classes import CLASS_LABEL, DEFAULT_LABEL, GROUP, PLURAL, VERSION
-from allot.process.clock import SystemClock
 from autoscaler import cloud_world
 from autoscaler.cloud_world import QUICK, World, gpu_cluster, pod, pools_of
 from controllers.cluster import Cluster
@@ -34,8 +33,24 @@ SELECTS = {"nodeSelector": {CLASS_LABEL: "c"}}
 async def made(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A server with ComputeClasses."""
     async with gpu_cluster(tmp_path) as found:
-        await installation.install(found.client, SystemClock())
+        await define(found)
         yield found
+
+
+async def define(made: Cluster) -> None:
+    """What comes with allot for ComputeClasses and the autoscaler; the rest would only take time."""
+    plurals = {"CustomResourceDefinition": "customresourcedefinitions"}
+    for object_ in installation.objects():
+        name, namespace = object_["metadata"]["name"], object_["metadata"].get("namespace", "")
+        if name in (f"{PLURAL}.{GROUP}", AUTOSCALER.name):
+            group, _, version = object_["apiVersion"].partition("/")
+            plural = plurals.get(object_["kind"], f"{object_['kind'].lower()}s")
+            await made.client.resource(group, version, plural, namespaced=bool(namespace)).create(object_, namespace)
+    await until(lambda: _is_served(made), "the kind is served")
+
+
+async def _is_served(made: Cluster) -> bool:
+    return (await made.client.discovery(refresh=True)).find_name(f"{PLURAL}.{GROUP}") is not None
 
 
 def world(
@@ -176,6 +191,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"priorities": [{"reservations": {"affinity": "None"}}]}, "only with machine type or machine family"),
     ({"nodePoolConfig": {"nodeLabels": {"cloud.google.com/x": "y"}}}, "cannot contain reserved"),
+    ({"nodePoolConfig": {"nodeLabels": {"x": "a b"}}}, "should match"),
+    ({"nodePoolConfig": {"nodeLabels": {"-x": "a"}}}, "must begin with a letter or number"),
+    ({"nodePoolConfig": {"taints": [{"key": "a b", "effect": "NoSchedule"}]}}, "should match"),
+    ({"nodePoolConfig": {"taints": [{"key": "k8s.io/x", "effect": "NoSchedule"}]}}, "cannot contain reserved"),
     ({"priorities": [{"machineFamily": "n2", "priorityScore": 1}] * 4}, "Not more than 3 priorities"),
 ]
 
@@ -215,6 +234,6 @@ async def test_classes_that_are_defined_later_are_read(tmp_path: Path) -> None:
     async with gpu_cluster(tmp_path) as found, cloud_world.world(found, pools_of(A100, L4), tmp_path) as made:
         await until(lambda: made.autoscaler.rounds)
         assert not made.autoscaler.compute_classes.is_served
-        await installation.install(found.client, SystemClock())
+        await define(found)
         await put_class(found, {"nodepools": ["a100"]})
         await until(lambda: status(found), "a status")

@@ -42,7 +42,7 @@ class AutoscalerSources:
         version = served_version(discovery, ResourceClaimTemplate)
         if version:
             self._templates = self._informers.typed(ResourceClaimTemplate, version=version)
-            self._templates.add_handler(self._made.claim_templates_changed)
+            self._templates.add_handler(self._made.changed)
         self._connect_classes(discovery)
 
     async def wait_synced(self) -> None:

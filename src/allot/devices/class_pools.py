@@ -17,6 +17,7 @@ from allot.core.model.compute_classes import ComputeClass, Priority
 from allot.core.model.core_v1 import Node, NodeStatus
 from allot.core.model.meta import ObjectMeta
 from allot.core.quantity import Format, Quantity
+from allot.core.selectors import is_label_value
 from allot.devices.catalogue import Profile, find_profile, profile_names
 from allot.devices.node_files import Taint
 from allot.devices.pool_files import PoolSpec, Reservation
@@ -34,7 +35,8 @@ _TPU_TAINT = Taint(key="google.com/tpu", value="present", effect="NoSchedule")
 def offers_of(found: ComputeClass, reservations: Mapping[str, Reservation]) -> Iterator[PoolSpec]:
     """The pools that can be made for a class, the more welcome priorities first. reservations: machines that are kept for those who name
     them."""
-    if not found.spec.node_pool_auto_creation.enabled:
+    # A name that no label can have is one that no pod selects.
+    if not found.spec.node_pool_auto_creation.enabled or not is_label_value(found.metadata.name):
         return
     for index, priority in enumerate(found.spec.priorities):
         if not priority.nodepools:

@@ -147,7 +147,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     help="The same of nodes with devices: of these only.",
 )
 @click.option("--max-bulk-soft-taint-count", type=click.IntRange(0), default=10, show_default=True,
-              help="Nodes that are marked as unneeded, or not any more, at once; 0: none are.")  # fmt: skip
+              help="Nodes that are marked as unneeded, or no longer are, at once; 0: none.")  # fmt: skip
 @click.option("--max-scale-down-parallelism", type=click.IntRange(1), default=10, show_default=True, help="Nodes that go at once.")  # fmt: skip
 @click.option("--max-drain-parallelism", type=click.IntRange(1), default=1, show_default=True, help="Of them, with pods that move.")  # fmt: skip
 @duration_option("--max-graceful-termination-sec", default="600s", help_="How long pods may take to end.")

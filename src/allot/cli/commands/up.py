@@ -84,7 +84,8 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     type=click.FloatRange(0.01, 1_000_000),
     default=None,
     metavar="N",
-    help="With --pool: cloud and autoscaler run so many times as fast.  [default: what the file of pools says, else 1]",
+    help="On simulated nodes and pools: cloud, autoscaler and the pauses of probes are so many times as fast.  [default: what the file of pools "
+    "says, else 1]",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
 @click.option(IN_BACKGROUND, is_flag=True, hidden=True)
@@ -206,8 +207,8 @@ def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | 
         found = parse_specs(specs)
         found = msgspec.structs.replace(found, pools=parse_pools(pools, "--pool"))
     if time_factor is not None:
-        if not found.pools.is_used:
-            raise click.UsageError("--time-factor is for --pool.")
+        if not found.are_simulated:
+            raise click.UsageError("--time-factor is for simulated nodes and pools.")
         cloud = msgspec.structs.replace(found.pools.cloud, time_factor=time_factor)
         found = msgspec.structs.replace(found, pools=msgspec.structs.replace(found.pools, cloud=cloud))
     return found

@@ -53,7 +53,7 @@ from allot.core.model.resource_v1 import DeviceClass
 from allot.core.scheduling import DIALECTS, Settings
 from allot.core.workloads import folder_volumes, volume_binding
 from allot.devices.class_pools import PREFIX
-from allot.devices.simulation import driver_pod_name
+from allot.devices.driver_pods import driver_pod_name
 from allot.node.registration import POD_NETWORK as POD_NETWORK_CONDITION
 from allot.node.registration import SANDBOXED
 from allot.node.runtimes.shim import start_time
@@ -277,6 +277,7 @@ class _Cluster:
             if options.nodes.pools.is_used:
                 command += ["--pools", str(options.nodes.write_pools(options.folder)), "--cloud-socket", str(socket)]
             command += ["--root-dir", str(node_folder(options.folder, "simulated"))]
+            command += ["--time-factor", f"{options.nodes.pools.cloud.time_factor:g}"]
             command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--driver-logs", str(self._logs.folder)]
             command += self._confinement()
             self._start_child(_SIMULATED, [*command, "--address", "127.0.0.1", "--node-ip", "127.0.0.1", "--port", "0"])

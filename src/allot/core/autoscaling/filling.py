@@ -98,14 +98,16 @@ class Filling:
     def _candidates(self, index: int, unit: Unit) -> list[Pool]:
         """The pools that may suit a pod: those of the best rank first, and then those whose nodes it costs the smallest part of."""
         wanted, shape = self._demand(index, unit), self._trying.shape(unit)
-        found = [
-            pool
-            for pool in self._pools
-            if self._has_room(pool)
+        found = [pool for pool in self._pools if self._may_suit(pool, wanted, shape)]
+        return sorted(found, key=lambda pool: (pool.rank, self._estimate(pool, wanted), pool.price, pool.name))
+
+    def _may_suit(self, pool: Pool, wanted: Amounts, shape: Hashable | None) -> bool:
+        """Whether nothing is known that keeps a pod from a node of a pool."""
+        return (
+            self._has_room(pool)
             and (shape, pool.name) not in self._refused
             and not wanted.exceeds(self._supplies[pool.name])
-        ]
-        return sorted(found, key=lambda pool: (pool.rank, self._estimate(pool, wanted), pool.price, pool.name))
+        )
 
     def _estimate(self, pool: Pool, wanted: Amounts) -> Any:
         share = wanted.share_of(self._supplies[pool.name])
@@ -158,8 +160,8 @@ class Filling:
 
     def _deserves_better(self, index: int, unit: Unit, pool: Pool) -> bool:
         """Whether a pod may still get a node of a better rank than a pool's."""
-        candidates = self._candidates(index, unit)
-        return bool(candidates) and candidates[0].rank < pool.rank
+        wanted, shape = self._demand(index, unit), self._trying.shape(unit)
+        return any(each.rank < pool.rank and self._may_suit(each, wanted, shape) for each in self._pools)
 
     def _commit(self, pool: Pool, pattern: Sequence[int], waiting: dict[int, Unit]) -> bool:
         """Buy a node for these; whether they all are on it."""
