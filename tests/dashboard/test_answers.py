@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from allot.core.advice.snapshot import Snapshot, read_object
+from allot.dashboard import analysis
 from allot.dashboard.assets import read_assets
 from allot.dashboard.following import Followed
 from allot.dashboard.model import Model
@@ -258,3 +259,15 @@ async def test_an_analyst_that_dies_is_replaced(moving: tuple[Moving, Visitor]) 
     assert (await same)["error"]
     assert (await inside.get("api/ask/capacity?fresh=1"))["answer"]
     assert followed.analysis.pid not in (0, before)
+
+
+async def test_an_analyst_that_nobody_needs_ends(
+    moving: tuple[Moving, Visitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed, inside = moving
+    monkeypatch.setattr(analysis, "IDLE_S", 0.01)
+    first = await inside.get("api/ask/queues")
+    await until(lambda: followed.analysis.pid == 0)
+    # What it has said is still known; what it has not said is asked of another one.
+    assert (await inside.get("api/ask/queues"))["at"] == first["at"]
+    assert (await inside.get("api/ask/capacity"))["answer"]
