@@ -434,12 +434,12 @@ def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
         advice = (f"the pool is driver {pool.driver}'s to fix: see its log",)
         candidates = (*pool.once(), *freed)
         return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=candidates, advice=advice)
-    return Diagnosis(
-        reason=Reason.POOL_INCOMPLETE,
-        text=f"{pool.sentence()}, {lost}",
-        candidates=(*pool.candidates(), *freed),
-        advice=("the driver's log on the node says why it has not published the rest",),
-    )
+    homes = [each.spec.node_name for each in pool.current if each.spec.node_name]
+    complaint = driver_pods.complaint(placing.what_if, pool.driver, homes[0]) if homes else None
+    text = f"{pool.sentence()}, {lost}" + (f"; {complaint.text}" if complaint is not None else "")
+    log = ("the driver's log on the node says why it has not published the rest",) if complaint is None else ()
+    candidates = (*pool.candidates(complaint.advice if complaint is not None else ""), *freed)
+    return Diagnosis(reason=Reason.POOL_INCOMPLETE, text=text, candidates=candidates, advice=log)
 
 
 def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:

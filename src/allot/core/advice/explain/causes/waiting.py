@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import Subject, pod_subject, unready, would_help
@@ -33,9 +34,10 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         f"set {conditions} to True yet{_said_of(claim)}{_since(what_if, claim)}"
     )
     patch = _set_by_driver(what_if, claim, results)
-    done = (
-        f"wait until driver {first.driver} has made {devices} ready; if that takes long, see what its controller says"
-    )
+    failing = driver_pods.failing(what_if, first.driver, controllers=True)
+    text += f": {driver_pods.failing_text(failing)}" if failing else ""
+    done = f"see what the controller of driver {first.driver} says, if it does not make {devices} ready soon"
+    done = failing[0].advice if failing else done
     return Diagnosis(
         reason=Reason.BINDING_CONDITIONS,
         text=text,

@@ -219,8 +219,8 @@ class Pool(msgspec.Struct, frozen=True):
             patches=tuple(delete_of("ResourceSlice", name) for name in names),
         )
 
-    def candidates(self) -> Iterator[Candidate]:
-        """What may help."""
+    def candidates(self, first: str = "") -> Iterator[Candidate]:
+        """What may help. first: what has to be done before the driver can publish the rest."""
         number = len(self.current)
         operation = {"op": "replace", "path": "/spec/pool/resourceSliceCount", "value": number}
         nodes = sorted({each.spec.node_name for each in self.current if each.spec.node_name})
@@ -228,7 +228,9 @@ class Pool(msgspec.Struct, frozen=True):
         yield Candidate(
             # Nobody loses anything by it.
             rank=Rank.NODE,
-            text=f"let driver {self.driver}{where} publish all of pool {self.name}: restart it{' there' if where else ''} if it hangs",
+            text=f"{first}, so that driver {self.driver}{where} publishes all of pool {self.name}"
+            if first
+            else f"let driver {self.driver}{where} publish all of pool {self.name}: restart it{' there' if where else ''} if it hangs",
             patches=tuple(patch_of("ResourceSlice", each.metadata.name, operation) for each in self.current),
         )
         if self.old:
