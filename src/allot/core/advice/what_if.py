@@ -81,8 +81,11 @@ class WhatIfCluster:
         for rule in snapshot.of(api.DeviceTaintRule):
             self._put(rule)
         for object_ in snapshot.objects:
-            if object_.__class__ is not api.DeviceTaintRule:
+            if object_.__class__ not in (api.DeviceTaintRule, core_v1.Pod):
                 self._put(object_)
+        # What a pod takes of its queue is charged when it comes: its claims are there by then.
+        for pod in snapshot.of(core_v1.Pod):
+            self._put(pod)
 
     # --- objects ---
 
