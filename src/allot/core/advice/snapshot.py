@@ -141,6 +141,7 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("batch", "jobs", batch_v1.Job),
     _plain("batch", "cronjobs", batch_v1.CronJob),
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
+    _plain("apiregistration.k8s.io", "apiservices", observed_v1.APIService, namespaced=False),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
     _plain("", "events", observed_v1.Event),
     _kueue("Workload", observed_v1.KueueWorkload),

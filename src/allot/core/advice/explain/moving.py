@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
@@ -30,9 +30,10 @@ def unplaced(pod: core_v1.Pod) -> Callable[[WhatIfCluster, Journal], None]:
     return unplace
 
 
-def other_place(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
-    """Another node that would take a pod that has one; empty if there is none, or if that takes too long to ask."""
-    others = set(what_if.cluster.nodes) - {pod.spec.node_name}
+def other_place(what_if: WhatIfCluster, pod: core_v1.Pod, without: Collection[str] = ()) -> str:
+    """Another node that would take a pod that has one; empty if there is none, or if that takes too long to ask. without: nodes
+    that it is to leave free."""
+    others = set(what_if.cluster.nodes) - {pod.spec.node_name, *without}
     if len(others) >= _NODES_MAX or not pod.spec.node_name or what_if.cluster.membership.of(pod) is not None:
         return ""
     with what_if.changed((), unplaced(pod)) as changed:

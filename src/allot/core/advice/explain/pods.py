@@ -15,7 +15,7 @@ from allot.core.advice.explain.causes.probes import not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
-from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_ready, room_is_made
+from allot.core.advice.explain.causes.waiting import binding_failed, fits, missing_gate, not_ready, room_is_made
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import FINISHED
@@ -98,8 +98,9 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
         return Diagnosed(unread)
     if outcome.schedulable:
         ended_before = failed_before(what_if, pod, _scheduler_said(pod))
-        if ended_before is not None:
-            return Diagnosed(ended_before)
+        not_bound = ended_before or binding_failed(what_if, pod, _scheduler_said(pod))
+        if not_bound is not None:
+            return Diagnosed(not_bound)
         node = outcome.node_of(subject)
         refused_before = bool(_scheduler_said(pod)) and not briefly
         return Diagnosed(

@@ -42,6 +42,8 @@ class _Option(NamedTuple):
     cost: tuple[int, ...]
     node: str
     chosen: tuple[Held, ...]
+    # Not those that matter least: of use only if they have somewhere else to go.
+    if_movable: bool = False
     goes_to: tuple[str, ...] = ()
 
 
@@ -57,20 +59,22 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
         held = _who_may_go(what_if, pod, claims)
         enough = _enough(held, max(1, needed - free))
         sets = [enough] if enough else []
-        # Others that are enough alone may have somewhere else to go.
-        sets += [[each] for each in held if [each] != enough and each[1] >= max(1, needed - free)][:_OPTIONS_MAX]
         if not adds_up:
             sets += [[each] for each in held]
             sets += [held[:end] for end in range(2, len(held) + 1)][:_OPTIONS_MAX]
         options += [_option(pod, node, each) for each in sets if each]
+        others = [each for each in held if [each] not in sets and each[1] >= max(1, needed - free)]
+        options += [_option(pod, node, [each])._replace(if_movable=True) for each in others[:_OPTIONS_MAX]]
     distinct: dict[tuple[str, ...], _Option] = {}
-    for option in sorted(options, key=lambda each: (each.cost, each.node)):
+    for option in sorted(options, key=lambda each: (each.if_movable, each.cost, each.node)):
         names = tuple(full_name(each.claim) for each, _ in option.chosen)
         if len(distinct) < _OPTIONS_MAX:
             distinct.setdefault(names, option)
     ranked = list(distinct.values())
-    if len(ranked) > 1:
-        ranked = sorted((_movable(what_if, each) for each in ranked), key=lambda each: (each.cost, each.node))
+    if len(ranked) > 1 or any(each.if_movable for each in ranked):
+        asked = [_movable(what_if, each) for each in ranked]
+        ranked = [each for each in asked if each.goes_to or not each.if_movable]
+        ranked.sort(key=lambda each: (each.cost, each.node))
     yield from map(_let_go, ranked)
 
 
