@@ -215,7 +215,7 @@ class Pool(msgspec.Struct, frozen=True):
         names = [each.metadata.name for each in (*self.current, *self.old)]
         yield Candidate(
             rank=Rank.ADMIN,
-            text=f"delete {named('ResourceSlice', names)}, if driver {self.driver} is not there any more",
+            text=f"delete {named('ResourceSlice', names)}, if driver {self.driver} is gone",
             patches=tuple(delete_of("ResourceSlice", name) for name in names),
         )
 
