@@ -140,9 +140,8 @@ class World:
                 spec = structs.replace(placement.pod.spec, node_name=placement.node)
                 machine.settled(placement, Bound(placement.node), self.now)
                 self.put(structs.replace(placement.pod, spec=spec), placement.pod)
-            for refusal in decision.refusals:
-                for victim in refusal.victims:
-                    self._evict(victim.pod)
+            for victim in decision.victims:
+                self._evict(victim.pod)
 
     def _evict(self, pod: core_v1.Pod) -> None:
         self.evicted += 1

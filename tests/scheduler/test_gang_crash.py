@@ -13,7 +13,7 @@ import pytest
 from allot.client.api import Client, PatchType
 from allot.controlplane.clients import transport_of
 from allot.controlplane.users import SCHEDULER
-from allot.core.scheduling import machine
+from allot.core.scheduling.groups import halves
 from scheduler.test_crash import Mortal
 from scheduler.world import World, world
 
@@ -55,7 +55,7 @@ def _bound(pods: list[dict[str, Any]]) -> int:
 
 @pytest.mark.timeout(300)
 async def test_a_gang_whose_scheduler_ended_between_any_two_writes_is_completed_by_the_next(tmp_path: Path) -> None:
-    halves = 0
+    by_half = 0
     async with world(tmp_path, all_gates=True) as made:
         await made.device_class()
         await made.node("n1")
@@ -71,7 +71,7 @@ async def test_a_gang_whose_scheduler_ended_between_any_two_writes_is_completed_
             crashed = mortal.is_dead.is_set()
             dead.cancel()
             await made.plane.stop("mortal")
-            halves += 0 < _bound(list((await made.pods.list(namespace)).items)) < SIZE
+            by_half += 0 < _bound(list((await made.pods.list(namespace)).items)) < SIZE
             made.start(made.scheduler())
             await bound
             await made.plane.stop("scheduler")
@@ -81,7 +81,7 @@ async def test_a_gang_whose_scheduler_ended_between_any_two_writes_is_completed_
             if not crashed:
                 break
     # Some of the ends were between the bindings of members.
-    assert halves
+    assert by_half
 
 
 async def _killed(made: World, namespace: str, write: int) -> int:
@@ -102,8 +102,8 @@ async def _killed(made: World, namespace: str, write: int) -> int:
 async def test_a_gang_that_was_left_by_half_and_cannot_be_completed_gives_back_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "STALE_AFTER_S", 0.2)
-    halves = 0
+    monkeypatch.setattr(halves, "STALE_AFTER_S", 0.2)
+    by_half = 0
     async with world(tmp_path, all_gates=True) as made:
         nodes = made.client.resource("", "v1", "nodes", namespaced=False)
         await made.device_class()
@@ -113,7 +113,7 @@ async def test_a_gang_that_was_left_by_half_and_cannot_be_completed_gives_back_w
             namespace = f"seed-{seed}"
             # Each claim is a write, then come the bindings: somewhere among these.
             bound = await _killed(made, namespace, random.Random(seed).randrange(SIZE + 2, 2 * SIZE + 1))
-            halves += 0 < bound < SIZE
+            by_half += 0 < bound < SIZE
             # Whoever was not bound cannot be any more.
             await nodes.patch("n1", {"spec": {"unschedulable": True}}, PatchType.MERGE)
             made.start(made.scheduler())
@@ -126,7 +126,7 @@ async def test_a_gang_that_was_left_by_half_and_cannot_be_completed_gives_back_w
             await made.plane.stop("scheduler")
             await _clear(made, namespace)
             await nodes.patch("n1", {"spec": {"unschedulable": False}}, PatchType.MERGE)
-    assert halves
+    assert by_half
 
 
 def _left(pods: list[dict[str, Any]]) -> int:

@@ -7,7 +7,7 @@ server has is written. A write that fails is made again at the next look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.foreign_groups import KAI, VOLCANO
 from allot.core.model.kai_words import LAST_EVICTION, LAST_START
 from allot.core.scheduling import Decision, Machine, dialect_of
+from allot.core.scheduling.plan import Victim
 from allot.core.scheduling.queues.usage import Usage
 from allot.core.workloads.queue_status import kai_queue_status, kai_resources_status, volcano_queue_status
 from allot.process.clock import Clock
@@ -67,11 +68,9 @@ class ForeignStatus:
                 if key[0] == KAI:
                     self._marks.setdefault(key, {})[LAST_START] = self._clock.now()
             return
+        self._evicted(decision.given_up)
         for refusal in decision.refusals:
-            for victim in refusal.victims:
-                loser = self._group(victim.pod)
-                if loser is not None and loser[0] == KAI:
-                    self._marks.setdefault(loser, {})[LAST_EVICTION] = self._clock.now()
+            self._evicted(refusal.victims)
             key = self._group(refusal.pod)
             if key is None:
                 continue
@@ -79,6 +78,12 @@ class ForeignStatus:
             reason = refusal.reason or (outcome.reason if outcome is not None else "Unschedulable")
             message = outcome.message if outcome is not None and outcome.message else refusal.message
             self._told[key] = _Told(reason, message)
+
+    def _evicted(self, victims: Iterable[Victim]) -> None:
+        for victim in victims:
+            loser = self._group(victim.pod)
+            if loser is not None and loser[0] == KAI:
+                self._marks.setdefault(loser, {})[LAST_EVICTION] = self._clock.now()
 
     def _group(self, pod: Pod) -> _Key | None:
         found = self._machine.membership.of(pod)

@@ -257,6 +257,8 @@ class Scheduler:
             self._reporter.event(refusal)
             if self._reporter.needs_writing(refusal):
                 self._in_background(f"refusal of {name_of(refusal.pod)}", partial(self._report, refusal))
+        for victim in decision.given_up:
+            self._in_background(f"end of {name_of(victim.pod)}", partial(self._reporter.give_up, victim))
         for outcome in (
             (decision.group, *decision.groups_below) if decision.group is not None else decision.groups_below
         ):

@@ -166,6 +166,9 @@ class SchedulerMetrics:
 
     def decided(self, decision: Decision, seconds: float) -> None:
         """A unit was decided."""
+        if decision.given_up:
+            # No pod was tried.
+            return
         profile = _profile(decision)
         self._algorithm_s.observe(seconds)
         if decision.group is not None:

@@ -62,7 +62,7 @@ class Reporter:
         pod = refusal.pod
         done = True
         for victim in refusal.victims:
-            done &= await self._attempt(f"preempting {_name(victim.pod)}", self._evict(victim, refusal))
+            done &= await self._attempt(f"preempting {_name(victim.pod)}", self._preempt(victim, refusal))
         still_waits = True
         status = self._status_patch(refusal)
         if status:
@@ -163,23 +163,33 @@ class Reporter:
         )
         return not answer["spec"].get("nodeName")
 
-    async def _evict(self, victim: Victim, refusal: Refusal) -> None:
+    async def give_up(self, victim: Victim) -> None:
+        """A pod of a group that has had too few of them for too long."""
+        condition = f"{victim.pod.spec.scheduler_name}: its group has fewer pods than it needs"
+        await self._attempt(f"evicting {_name(victim.pod)}", self._evict(victim.pod, condition, victim.why, None))
+
+    async def _preempt(self, victim: Victim, refusal: Refusal) -> None:
         pod, by = victim.pod, refusal.pod
-        condition = {
-            "type": _DISRUPTION_TARGET,
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": f"{by.spec.scheduler_name}: preempting to accommodate a higher priority {'podgroup' if victim.by else 'pod'}",
-            "lastProbeTime": None,
-            "lastTransitionTime": self._clock.now(),
-        }
-        await self._patch_pod(pod, {"conditions": [condition]})
         whom = victim.by or f"pod {by.metadata.uid} on node {refusal.nominated_node or pod.spec.node_name}"
         note = f"Preempted by {whom}"
         note = f"{note}: {victim.gives}" if victim.gives else note
         note = f"{victim.why[0].upper()}{victim.why[1:]}" if victim.why else note
+        what = "podgroup" if victim.by else "pod"
+        condition = f"{by.spec.scheduler_name}: preempting to accommodate a higher priority {what}"
+        await self._evict(pod, condition, note, by)
+
+    async def _evict(self, pod: core_v1.Pod, message: str, note: str, related: core_v1.Pod | None) -> None:
+        condition = {
+            "type": _DISRUPTION_TARGET,
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": message,
+            "lastProbeTime": None,
+            "lastTransitionTime": self._clock.now(),
+        }
+        await self._patch_pod(pod, {"conditions": [condition]})
         await self._pods.delete(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
-        self._recorder.record(pod, "Normal", "Preempted", "Preempting", _shortened(note), related=by)
+        self._recorder.record(pod, "Normal", "Preempted", "Preempting", _shortened(note), related=related)
 
     async def _clean_up(self, clean_up: CleanUp) -> None:
         if isinstance(clean_up, Deallocate):

@@ -10,9 +10,12 @@ from msgspec.structs import replace
 from allot.core.features import DEFAULT_GATES
 from allot.core.model.foreign_groups import (
     COSCHEDULING,
+    KAI,
     VOLCANO,
     CoschedulingPodGroup,
     CoschedulingSpec,
+    KaiPodGroup,
+    KaiSpec,
     VolcanoPodGroup,
     VolcanoSpec,
 )
@@ -21,7 +24,7 @@ from allot.core.model.scheduling_v1 import PodGroupStatus
 from allot.core.scheduling import Machine, ObjectChange
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
-from allot.core.scheduling.machine import STALE_AFTER_S
+from allot.core.scheduling.groups.halves import STALE_AFTER_S
 from allot.core.scheduling.plan import Decision, Unit
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Verdict
@@ -298,3 +301,65 @@ def test_a_group_that_was_complete_before_keeps_what_it_has() -> None:
         made.apply(ObjectChange(None, each), 0.0)
     assert made.next(0.0, 0.0) is not None
     assert made.next_at() != STALE_AFTER_S
+
+
+def test_what_is_left_of_a_group_whose_other_pods_do_not_exist_is_given_back() -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES.changed(["GenericWorkload"]))
+    for each in (node("n1"), pod_group("g", 2), pod("p0", cpu="4", group="g", on="n1")):
+        made.apply(ObjectChange(None, each), 0.0)
+    assert made.next(0.0, 0.0) is None
+    assert made.next_at() == STALE_AFTER_S
+    assert made.next(STALE_AFTER_S - 1, 0.0) is None
+    late = made.next(STALE_AFTER_S, 0.0)
+    assert late is not None
+    (victim,) = late.victims
+    assert victim.why == (
+        "Workload doesn't meet the minimum required number of pods (2), evicting remaining pod: ns/p0"
+    )
+    assert made.next(STALE_AFTER_S, 0.0) is None, "asked once"
+    assert made.next(2 * STALE_AFTER_S, 0.0) is not None, "and again if that came to nothing"
+
+
+def test_a_group_that_lost_a_pod_and_got_another_in_time_keeps_what_it_has() -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES.changed(["GenericWorkload"]))
+    second = pod("p1", cpu="1", group="g", on="n1")
+    for each in (node("n1"), pod_group("g", 2), pod("p0", cpu="1", group="g", on="n1"), second):
+        made.apply(ObjectChange(None, each), 0.0)
+    assert made.next_at() is None
+    assert made.apply(ObjectChange(second, None), 10.0).wakes, "somebody has to look later"
+    assert made.next_at() == 10 + STALE_AFTER_S
+    made.apply(ObjectChange(None, pod("p2", cpu="1", group="g", on="n1")), 20.0)
+    assert made.next_at() is None
+
+
+@pytest.mark.parametrize(
+    ("grace", "at"), [("", STALE_AFTER_S), ("10s", 10.0), ("-1s", None)], ids=["default", "own", "never"]
+)
+def test_a_stale_group_of_kai_goes_after_its_own_grace_period(grace: str, at: float | None) -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES)
+    made.serve(KAI)
+    spec = KaiSpec(min_member=2, staleness_grace_period=grace)
+    group = KaiPodGroup(metadata=ObjectMeta(name="g", namespace="ns", uid="u"), spec=spec)
+    named = {"annotations": {"pod-group-name": "g"}}
+    for each in (node("n1"), group, pod("p0", cpu="1", metadata=named, on="n1")):
+        made.apply(ObjectChange(None, each), 0.0)
+    assert made.next_at() == at
+
+
+@pytest.mark.parametrize("dialect", [COSCHEDULING, VOLCANO])
+def test_what_is_left_of_groups_of_others_stays_as_their_schedulers_have_it(dialect: str) -> None:
+    made = Machine(lambda _name: DEFAULT_SETTINGS, DEFAULT_GATES)
+    made.serve(dialect)
+    metadata = ObjectMeta(name="g", namespace="ns", uid="u")
+    named = {
+        "labels": {"scheduling.x-k8s.io/pod-group": "g"},
+        "annotations": {"scheduling.k8s.io/group-name": "g"},
+    }
+    group = (
+        CoschedulingPodGroup(metadata=metadata, spec=CoschedulingSpec(min_member=2))
+        if dialect == COSCHEDULING
+        else VolcanoPodGroup(metadata=metadata, spec=VolcanoSpec(min_member=2))
+    )
+    for each in (node("n1"), group, pod("p0", cpu="1", metadata=named, on="n1")):
+        made.apply(ObjectChange(None, each), 0.0)
+    assert made.next_at() is None

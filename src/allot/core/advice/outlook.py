@@ -192,6 +192,11 @@ def granted_runtimes(what_if: WhatIfCluster, job: Job) -> list[Runtime]:
     return sorted(found, key=lambda each: (each.ends_s, each.job.key))
 
 
+def after_delay(what_if: WhatIfCluster, job: Job, until_s: float) -> Outlook:
+    """What a job can expect once it may make others leave."""
+    return outlooks(what_if, until_s + _ENDED_S, TRIALS_OF_A_CHANGE)[job.key]
+
+
 def later(what_if: WhatIfCluster, job: Job, runtimes: Sequence[Runtime]) -> Later | None:
     """The first time at which a job gets in because others have run for as long as they may."""
     times = list(dict.fromkeys(each.ends_s for each in runtimes))

@@ -42,23 +42,24 @@ from allot.core.scheduling.groups.dialects import (
     AnyForeign,
     Dialect,
     ForeignGroup,
-    ForeignTree,
     Membership,
     dialect_of,
     group_key,
 )
-from allot.core.scheduling.groups.forest import AnyGroup, Tree, key_of
-from allot.core.scheduling.groups.parts import has_minimum, turn_of
-from allot.core.scheduling.groups.shape import minimum_of, was_scheduled
+from allot.core.scheduling.groups.forest import AnyGroup, key_of
+from allot.core.scheduling.groups.halves import Halves, grace_s, told_to_give_up, tree_of
+from allot.core.scheduling.groups.parts import turn_of
+from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.groups.tree_search import Goal
 from allot.core.scheduling.intake import Change, Kind, kinds
-from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victim
+from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit
 from allot.core.scheduling.podinfo import PodInfo
 from allot.core.scheduling.queueing.backoff import BackoffTimes
 from allot.core.scheduling.queueing.gates import Closed, Gates
 from allot.core.scheduling.queueing.hints import ClusterEvent, EventResource, helps
 from allot.core.scheduling.queueing.queue import Attempt, Queue, group_name_of, name_of
 from allot.core.scheduling.queueing.queue_order import PriorityOrder, QueueOrder
+from allot.core.scheduling.queueing.waiting import Place
 from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.decisions import Look
 from allot.core.scheduling.queues.dialects import QUEUE_KINDS
@@ -80,8 +81,6 @@ _CONFLICTS_MAX = 6
 # An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
 # do; as long as that leads somewhere, more.
 _EARLY_MAX = 16
-# How long a group that has less than it needs may hold what some of its pods have. KAI's default.
-STALE_AFTER_S = 60.0
 _INTERNAL = "internal error of the scheduler; its log says more"
 
 
@@ -164,6 +163,7 @@ class Machine:
         # Teams' queues: who is in which, and what that costs.
         self.book = QueueBook(self.cluster, self.claims)
         self._room = Room(self.cluster, self.book)
+        self._halves = Halves(self.cluster, settings)
         beneath = order if order is not None else PriorityOrder()
         self.queue = Queue(
             self.gates.closed,
@@ -266,6 +266,8 @@ class Machine:
     def _pod_changed(self, change: Change, now: float) -> Applied:
         """A pod that has finished is as good as gone."""
         applied = self._pod_changed_itself(change, now)
+        if self.cluster.groups:
+            applied = self._look_at_group(change.new if change.new is not None else change.old, applied, now)
         return self._charged(change, applied) if self.book else applied
 
     def _charged(self, change: Change, applied: Applied) -> Applied:
@@ -378,6 +380,7 @@ class Machine:
             self.queue.delete_group(change.key, now)
             return _NOTHING
         kind.put(new)
+        self._halves.look(self.cluster.forest.root(key_of(new)), now)
         if old is not None and not kind.is_news(old, new):
             return _NOTHING
         self.queue.put_group(new, now)
@@ -391,8 +394,10 @@ class Machine:
         if old is not None and old.spec == new.spec:
             # Only its conditions: known, but no news to those who wait.
             self.cluster.forest.put(new)
+            self._halves.look(self.cluster.forest.root(key_of(new)), now)
             return _NOTHING
         self.queue.put_tree(new, now)
+        self._halves.look(self.cluster.forest.root(key_of(new)), now)
         return _WAKES
 
     def _foreign_handler(self, dialect: Dialect) -> Callable[[Change, float], Applied]:
@@ -424,6 +429,7 @@ class Machine:
             if self.book:
                 # Its queue, and whether it can be made to leave, may have changed.
                 self.book.refresh([self.cluster.pods[key].pod for key in members if key in self.cluster.pods])
+            self._halves.look(f"{namespace}/{whole}", now)
             return _WAKES if new else _NOTHING
 
         return handle
@@ -499,41 +505,39 @@ class Machine:
         while True:
             taken = self.queue.pop(now, early=not self.in_flight and self._early_left > 0)
             if taken is None:
-                return self._make_room(now, seconds) if self.book else None
+                return self._idle(now, seconds)
             self._early_left -= taken.is_early
             decision = self._decide(taken, now, seconds)
-            held = self._held_by_half(taken.unit, decision)
+            held = self._halves.held_by(taken.unit, decision)
             if taken.is_late and not decision.placements:
-                decision = _given_up(decision, taken.unit, held) if held else _too_late(decision, taken.unit)
+                decision = told_to_give_up(decision, taken.unit, held) if held else _too_late(decision, taken.unit)
             # Placed pods cannot lack what a gate asks for, so only others are looked at again.
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
-                grace_s = _grace_s(taken.unit)
-                if held and grace_s is not None:
-                    self.queue.limit(taken.key, now + grace_s)
+                self._limit(taken, held, now)
                 return decision
 
-    def _held_by_half(self, unit: Unit, decision: Decision) -> list[PodInfo]:
-        """The pods of a group that have a node although it has fewer than it needs, has never had them at once as far as it says, and got
-        none now: a scheduler ended between the writes of its members, or a write failed, and others took the rest."""
-        group = unit.tree.group if unit.tree is not None else unit.group
-        settings = self._settings(unit.pods[0].spec.scheduler_name)
-        if group is None or decision.placements or not decision.refusals or settings is None or not settings.preempts:
-            return []
-        tree = unit.tree if unit.tree is not None else Tree(key_of(group), group)
-        if was_scheduled(group) or _grace_s(unit) is None or self._has_or_had_minimum(tree):
-            return []
-        members = [member for _, leaf in tree.leaves() for member in self.cluster.members(leaf)]
-        return [member for member in members if not member.is_terminating]
+    def _idle(self, now: float, seconds: float) -> Decision | None:
+        """Nothing is left to try: who has to give back what it has, for itself or for others."""
+        return self._halves.given_up(now, self._is_tried) or (self._make_room(now, seconds) if self.book else None)
 
-    def _has_or_had_minimum(self, tree: Tree) -> bool:
-        """Whether a group has what it needs. Groups of other dialects do not say that they had it once, but their pods say that they are
-        done."""
-        if isinstance(tree.group, ForeignTree):
-            finished = any(self.cluster.finished_count(leaf) for _, leaf in tree.leaves())
-            return finished or has_minimum(self.cluster, tree)
-        done = self.cluster.finished_count(tree.group) if isinstance(tree.group, ForeignGroup) else 0
-        return self.has_minimum(tree.group, done)
+    def _limit(self, taken: Attempt, held: Sequence[PodInfo], now: float) -> None:
+        """A group that holds too little is tried again before it may do so no longer."""
+        tree = tree_of(taken.unit)
+        grace = grace_s(tree) if held and tree is not None else None
+        if grace is not None:
+            self.queue.limit(taken.key, now + grace)
+
+    def _is_tried(self, root: str) -> bool:
+        """Whether pods of a group wait, and are tried again in time."""
+        return self.queue.place_of_group(root) not in (None, Place.GATED)
+
+    def _look_at_group(self, pod: Pod, applied: Applied, now: float) -> Applied:
+        """A pod of a group has come to a node or gone: it may have too little now, and have to give it back."""
+        key = self.membership.key(pod)
+        if not key or not self._halves.look(self.cluster.forest.root(key), now):
+            return applied
+        return applied if applied.wakes else _WAKES
 
     def _decide(self, taken: Attempt, now: float, seconds: float) -> Decision:
         unit = taken.unit
@@ -558,7 +562,8 @@ class Machine:
             return decide(self.cluster, unit, settings, seconds)
         decisions = self._room.decisions
         found = decisions.decide(unit, settings, seconds)
-        if found.refusals and self.book.queue_of(unit.pods[0]):
+        # Who gets something may have more than its share then, to which others who wait have a right.
+        if (found.refusals or self.queue.is_waited) and self.book.queue_of(unit.pods[0]):
             self._room.wanted()
         return found
 
@@ -567,8 +572,13 @@ class Machine:
         if self.in_flight or not self._room.is_due(now):
             return None
         found = self._room.make(self.queue.waiting_pods(), self._settings_of, now, seconds)
+        helped = {name_of(refusal.pod) for refusal in found.refusals} if found is not None else set[str]()
         for refusal in found.refusals if found is not None else ():
             self.queue.hurry(name_of(refusal.pod))
+        for pod in self._room.undelayed(seconds):
+            if name_of(pod) not in helped:
+                # It is told again why it waits.
+                self.queue.retry(name_of(pod), now)
         return found
 
     def _settings_of(self, pod: Pod) -> Settings:
@@ -614,6 +624,7 @@ class Machine:
                 since=member.since if member is not None else None,
             )
         self._take_back(placement, now)
+        self._look_at_group(pod, _NOTHING, now)
         attempts = self.queue.attempts(name_of(pod))
         again = outcome.is_conflict and attempts <= _CONFLICTS_MAX
         waits = self.queue.failed(pod, now, pause_s=_CONFLICT_PAUSE_S * 2.0**attempts if again else None)
@@ -659,8 +670,9 @@ class Machine:
 
     def next_at(self) -> float | None:
         """When time alone will have brought something to try; None if it never will."""
-        next_at, room_at = self.queue.next_at(), self._room.due_at() if self.book and not self.in_flight else None
-        return next_at if room_at is None else room_at if next_at is None else min(next_at, room_at)
+        room_at = self._room.due_at() if self.book and not self.in_flight else None
+        times = (self.queue.next_at(), room_at, self._halves.due_at())
+        return min((at for at in times if at is not None), default=None)
 
     def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
         """Pods that have been held back for longer than their users can be expected to know; each told once."""
@@ -727,10 +739,10 @@ class Machine:
             return bool(outcome.placements)
         return len(outcome.placements) + self.cluster.scheduled_count(group) >= minimum_of(group)
 
-    def has_minimum(self, group: AnyGroup, done: int = 0) -> bool:
-        """Whether as many pods of a group, or of enough groups below it, have a node as it needs. done: so many need none any more."""
+    def has_minimum(self, group: AnyGroup) -> bool:
+        """Whether as many pods of a group, or of enough groups below it, have a node as it needs."""
         if isinstance(group, PodGroup):
-            return self.cluster.scheduled_count(group) + done >= minimum_of(group)
+            return self.cluster.scheduled_count(group) >= minimum_of(group)
         tree = self.cluster.forest.tree(key_of(group))
         return tree is not None and Goal(self.cluster, tree).is_met()
 
@@ -767,17 +779,6 @@ class Machine:
         return {name: Quantity.from_nano(nano) for name, nano in amounts.items() if nano}
 
 
-def _grace_s(unit: Unit) -> float | None:
-    """How long a group may hold what it has while that is too little: where it says how long, or how long its pods wait for each other, as
-    long; None: for ever."""
-    group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
-    if not isinstance(group, ForeignGroup):
-        return STALE_AFTER_S
-    if group.staleness_s is not None:
-        return group.staleness_s if group.staleness_s >= 0 else None
-    return group.timeout_s or STALE_AFTER_S
-
-
 def _too_late(decision: Decision, unit: Unit) -> Decision:
     """The refusals of a group that has waited for as long as it may, in the words of its scheduler. It is tried again when something
     changes, and may wait as long again."""
@@ -793,24 +794,6 @@ def _too_late(decision: Decision, unit: Unit) -> Decision:
         msgspec.structs.replace(refusal, message=f"{text}: {refusal.message}") for refusal in decision.refusals
     )
     return msgspec.structs.replace(decision, refusals=refusals)
-
-
-def _given_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decision:
-    """A group that has been placed by half for too long gives back what it has."""
-    group = unit.tree.group if unit.tree is not None else unit.group
-    assert group is not None, "held by a group"
-    minimum = str(minimum_of(unit.group)) if unit.group is not None else "enough groups"
-    text = f"Workload doesn't meet the minimum required number of pods ({minimum}), evicting remaining pod"
-    by = f"podgroup {group.metadata.uid}: {text}"
-    victims = tuple(Victim(pod=member.pod, by=by) for member in sorted(held, key=lambda member: member.key))
-    said = (
-        f"its {len(held)} pods that have a node give it back: it has not had {minimum} at once "
-        f"for {_grace_s(unit):g} s, so that they only keep others from running"
-    )
-    first, *others = decision.refusals
-    explained = ". ".join(text for text in (first.explanation, said) if text)
-    first = msgspec.structs.replace(first, victims=(*first.victims, *victims), explanation=explained)
-    return msgspec.structs.replace(decision, refusals=(first, *others))
 
 
 def _is_same(old: Sequence[AnyForeign], new: Sequence[AnyForeign]) -> bool:

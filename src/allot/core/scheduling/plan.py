@@ -115,16 +115,23 @@ class GroupOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """For every pod of a unit either a placement or a refusal."""
+    """For every pod of a unit either a placement or a refusal; or of a group that has too few pods, that these go."""
 
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     group: GroupOutcome | None = None
     # Of a tree: what becomes of the groups below.
     groups_below: tuple[GroupOutcome, ...] = ()
+    # What is left of a group, no pod of which is tried.
+    given_up: tuple[Victim, ...] = ()
     # Work done, for benchmarks and tests: nodes looked at, search steps of the allocator.
     nodes_evaluated: int = 0
     search_steps: int = 0
+
+    @property
+    def victims(self) -> tuple[Victim, ...]:
+        """All pods that have to go."""
+        return (*(victim for refusal in self.refusals for victim in refusal.victims), *self.given_up)
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):

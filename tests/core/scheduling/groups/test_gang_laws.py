@@ -31,7 +31,7 @@ from allot.core.model.foreign_groups import (
 from allot.core.model.meta import APIStruct, Condition, ObjectMeta
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling import Bound, Decision, Machine, NotBound, ObjectChange, Placement, Refusal, Settings, under
-from allot.core.scheduling.machine import STALE_AFTER_S
+from allot.core.scheduling.groups.halves import STALE_AFTER_S
 from allot.core.scheduling.plan import CleanUp, Deallocate
 from core.scheduling.cluster_world import node, pod, pod_group
 from core.scheduling.device_world import DRIVER, claim, device_class, exactly, gpus, slice_of

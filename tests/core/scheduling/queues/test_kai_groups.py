@@ -108,3 +108,23 @@ def test_a_group_in_parts_is_let_in_with_what_it_needs_and_grows_within_the_limi
     assert second is not None
     assert [each.pod.metadata.name for each in second.placements] == ["b1"]
     assert second.refusals[0].reason == "OverLimit"
+
+
+def test_a_group_within_its_delay_is_told_so_and_told_again_when_that_is_over() -> None:
+    holder = team_pod("holder", "other", nodeName="n")
+    firm = msgspec.structs.replace(holder.spec, priority=100)
+    holder = msgspec.structs.replace(holder, spec=firm)
+    delayed = group(queue="q", preemptionDelay="2m")
+    full = node("n", cpu="8", **{GPU: "1"})
+    made = world(full, kai_queue("q", quota=1), kai_queue("other"), holder, delayed, member("p"))
+    first = made.next(0.0, CREATED_S)
+    assert first is not None
+    assert {refusal.reason for refusal in first.refusals} == {"PreemptionDelayNotElapsed"}
+    assert first.group is not None
+    assert "may not trigger evictions before 2026-01-01T00:02:00Z" in first.group.message
+    assert made.next(1.0, CREATED_S + 1) is None
+    due = made.next_at()
+    assert due is not None and due == pytest.approx(120.0)
+    assert made.next(121.0, CREATED_S + 121) is None, "who holds it cannot be made to leave"
+    again = made.next(122.0, CREATED_S + 122)
+    assert again is not None and [refusal.reason for refusal in again.refusals] == [""]

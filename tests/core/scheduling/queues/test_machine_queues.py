@@ -15,6 +15,8 @@ from allot.core.model.meta import APIStruct
 from allot.core.model.team_queues import KaiQueue, VolcanoQueue
 from allot.core.scheduling import Bound, Decision, Machine, ObjectChange, Settings
 from allot.core.scheduling.queues.amounts import ONE
+from allot.core.scheduling.queues.in_force import InForce
+from allot.core.scheduling.queues.takeover import Nothing, Takeover, Takeovers
 
 from ..cluster_world import node
 from ..device_world import claim, device_class, exactly, gpus, slice_of
@@ -88,22 +90,21 @@ class World:
             self.put(bound)
         for refusal in decision.refusals:
             self.notes[refusal.pod.metadata.name] = refusal.message
-            for victim in refusal.victims:
-                self.evicted.append(victim.pod.metadata.name)
-                self.why[victim.pod.metadata.name] = victim.why
-        for refusal in decision.refusals:
-            for victim in refusal.victims:
-                self.delete(victim.pod.metadata.name)
-                comes_back = msgspec.structs.replace(
-                    victim.pod,
-                    spec=msgspec.structs.replace(victim.pod.spec, node_name=""),
-                    metadata=msgspec.structs.replace(
-                        victim.pod.metadata,
-                        uid=f"{victim.pod.metadata.uid}+",
-                        creation_timestamp="2026-01-02T00:00:00Z",
-                    ),
-                )
-                self.put(comes_back)
+        for victim in decision.victims:
+            self.evicted.append(victim.pod.metadata.name)
+            self.why[victim.pod.metadata.name] = victim.why
+        for victim in decision.victims:
+            self.delete(victim.pod.metadata.name)
+            comes_back = msgspec.structs.replace(
+                victim.pod,
+                spec=msgspec.structs.replace(victim.pod.spec, node_name=""),
+                metadata=msgspec.structs.replace(
+                    victim.pod.metadata,
+                    uid=f"{victim.pod.metadata.uid}+",
+                    creation_timestamp="2026-01-02T00:00:00Z",
+                ),
+            )
+            self.put(comes_back)
         return decision
 
     def rest(self, steps_max: int = 2_000) -> int:
@@ -243,6 +244,79 @@ def test_pods_move_so_that_a_larger_one_fits() -> None:
     assert world.running() == ["large", "s0", "s1"]
     assert len(world.evicted) == 1
     assert world.why[world.evicted[0]].startswith("moved to make room for ns/large")
+
+
+def test_what_is_held_on_a_cordoned_node_is_not_part_of_what_there_is() -> None:
+    first = [team_pod(f"a{number}", "a", age=number) for number in range(4)]
+    world = World(gpu_node("m", 4), kai_queue("a", quota=2), kai_queue("b", quota=2), *first)
+    world.rest()
+    cordoned = gpu_node("m", 4)
+    world.put(msgspec.structs.replace(cordoned, spec=msgspec.structs.replace(cordoned.spec, unschedulable=True)))
+    world.put(gpu_node("n", 4))
+    for number in range(4):
+        world.put(team_pod(f"b{number}", "b", age=10 + number))
+    world.rest()
+    assert len(world.running("b")) == 4
+    world.put(kai_queue("c", quota=2))
+    world.put(team_pod("c0", "c", age=20))
+    world.rest()
+    assert world.running("c") == ["c0"], "queue b holds more than it deserves, on the only node that counts"
+
+
+def test_a_pod_that_would_not_come_back_is_lost_and_not_moved() -> None:
+    lone = team_pod("lone", "b", 1)
+    lone = msgspec.structs.replace(lone, metadata=msgspec.structs.replace(lone.metadata, owner_references=()))
+    world = World(gpu_node("m", 2), lone)
+    world.rest()
+    for found in (gpu_node("n", 1), kai_queue("a", quota=2), kai_queue("b", quota=1)):
+        world.put(found)
+    world.put(team_pod("firm", "a", 2, priority=100, age=10))
+    world.rest()
+    assert not world.evicted, "its queue holds no more than it deserves"
+    assert world.running() == ["lone"]
+
+
+def test_sets_of_which_no_rule_lets_anything_go_are_not_tried() -> None:
+    nodes = [gpu_node(f"n{number:02}", 3) for number in range(12)]
+    world = World(*nodes, kai_queue("a", quota=4), kai_queue("b", quota=24))
+    for number in range(12):
+        world.put(team_pod(f"b{number:02}", "b", 2, age=number))
+    world.rest()
+    assert len(world.running("b")) == 12, "one GPU is free on each node"
+    # It fits nowhere, and would not if others moved: each of them needs two.
+    world.put(team_pod("a0", "a", 3, age=30))
+    book, cluster = world.machine.book, world.machine.cluster
+    jobs = book.jobs(world.machine.queue.waiting_pods())
+    in_force = InForce(cluster)
+    takeovers = Takeovers(cluster, book.tree, jobs, lambda _: Settings(), 1_000_000.0, in_force)
+    job = jobs["ns/a0"]
+    moved = takeovers.consolidate(job)
+    assert isinstance(moved, Nothing) and takeovers.trials > 0
+    takeovers.has_consolidated, takeovers.trials = True, 0
+    found = takeovers.reclaim(job)
+    assert isinstance(found, Nothing) and found.reason == "no other queue holds more than its share"
+    assert takeovers.trials == 0
+    in_force.close()
+
+
+def test_nodes_where_a_job_cannot_be_are_not_tried() -> None:
+    labelled = [node(f"l{number}", cpu="64", memory="64Gi", labels={"k": "v"}, **{GPU: "2"}) for number in range(2)]
+    world = World(*labelled, *(gpu_node(f"n{number:02}", 2) for number in range(20)), kai_queue("a"), kai_queue("b"))
+    for number in range(44):
+        world.put(team_pod(f"b{number:02}", "b", 1, age=number))
+    world.rest()
+    assert len(world.running("b")) == 44
+    world.put(kai_queue("a", quota=2))
+    world.put(team_pod("a0", "a", 2, age=50, nodeSelector={"k": "v"}))
+    book, cluster = world.machine.book, world.machine.cluster
+    jobs = book.jobs(world.machine.queue.waiting_pods())
+    in_force = InForce(cluster)
+    takeovers = Takeovers(cluster, book.tree, jobs, lambda _: Settings(), 1_000_000.0, in_force)
+    found = takeovers.reclaim(jobs["ns/a0"])
+    assert isinstance(found, Takeover)
+    assert {task.pod.spec.node_name[0] for task in found.evicted} == {"l"}
+    assert takeovers.trials <= 4, "of 22 nodes two are for it"
+    in_force.close()
 
 
 def test_devices_of_claims_count_as_they_are_taken() -> None:

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     QUEUE_SHARE = "QueueShare"
     QUEUE_MAKES_ROOM = "QueueMakesRoom"
     MINIMUM_RUNTIME = "MinimumRuntime"
+    PREEMPTION_DELAY = "PreemptionDelay"
     # Nodes and devices.
     NO_NODES = "NoNodes"
     NO_DRIVER = "NoDriver"

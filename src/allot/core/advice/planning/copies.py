@@ -76,7 +76,12 @@ def dialect_for(group: ForeignObject) -> Dialect:
 
 def as_group(group: ForeignObject) -> PodGroup:
     """A group of another scheduler as decisions know it; of one in parts, which are decided together, the first."""
-    return next(each for each in dialect_for(group).read(group) if isinstance(each, ForeignGroup))
+    return parts_of(group)[0]
+
+
+def parts_of(group: ForeignObject) -> list[ForeignGroup]:
+    """The parts of another scheduler's group that have pods: the group itself if it has none."""
+    return [each for each in dialect_for(group).read(group) if isinstance(each, ForeignGroup)]
 
 
 class _Copying:

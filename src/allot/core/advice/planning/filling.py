@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -18,11 +18,13 @@ from allot.core.scheduling import (
     Claims,
     Cluster,
     Failure,
+    ForeignGroup,
     ObjectChange,
     Placement,
     Status,
     Unit,
     explanation,
+    group_name_of,
     put_into_force,
     refusal_text,
 )
@@ -144,22 +146,43 @@ def _claims_of(claims: Claims, pod: core_v1.Pod) -> Iterator[api.ResourceClaim]:
 
 
 def _placed_gang(what_if: WhatIfCluster, copy: Copy, group: PodGroup, placements: list[Placement]) -> Blocked | None:
-    outcome = what_if.machine.consider(Unit(pods=copy.pods, group=group), what_if.now)
+    first = len(placements)
+    before = [found for pod in copy.pods for found in _claims_of(what_if.claims, pod)]
+    waiting = copy.pods
+    while waiting:
+        found = _turn(what_if, group, waiting)
+        if isinstance(found, Blocked):
+            for placement in reversed(placements[first:]):
+                what_if.cluster.forget(placement)
+            del placements[first:]
+            _restore(what_if.claims, before)
+            return found
+        for placement in found:
+            put_into_force(what_if.cluster, what_if.claims, placement)
+            placements.append(placement)
+        placed = {placement.pod.metadata.name for placement in found}
+        waiting = tuple(pod for pod in waiting if pod.metadata.name not in placed)
+    return None
+
+
+def _turn(what_if: WhatIfCluster, group: PodGroup, pods: tuple[core_v1.Pod, ...]) -> Sequence[Placement] | Blocked:
+    """The places of a gang's pods. Of a gang in parts those that have to be there come first, and others when they are."""
+    forest = what_if.cluster.forest
+    tree = forest.tree(forest.root(group_name_of(group))) if isinstance(group, ForeignGroup) else None
+    unit = Unit(pods=pods, group=group) if tree is None else Unit(pods=pods, tree=tree)
+    outcome = what_if.machine.consider(unit, what_if.now)
     if outcome.failure is not None:
         # Its queue does not let it in.
-        return blocked_by(what_if.cluster, copy.pods[0], outcome.failure)
+        return blocked_by(what_if.cluster, pods[0], outcome.failure)
     decision = outcome.decision
     assert decision is not None, "a gang is decided as a whole"
     found, refusals = decision.placements, decision.refusals
-    if len(found) < len(copy.pods):
-        said = decision.group.message if decision.group is not None else ""
-        refused = next((refusal for refusal in refusals if refusal.explanation), refusals[0])
-        texts = dict.fromkeys(text for text in (said, refused.message) if text)
-        return Blocked(message=": ".join(texts), explanation=refused.explanation)
-    for placement in found:
-        put_into_force(what_if.cluster, what_if.claims, placement)
-        placements.append(placement)
-    return None
+    if len(found) == len(pods) or (tree is not None and found and not refusals):
+        return found
+    said = decision.group.message if decision.group is not None else ""
+    refused = next((refusal for refusal in refusals if refusal.explanation), refusals[0])
+    texts = dict.fromkeys(text for text in (said, refused.message) if text)
+    return Blocked(message=": ".join(texts), explanation=refused.explanation)
 
 
 def _nearest_misses(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> str:

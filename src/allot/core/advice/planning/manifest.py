@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allot.core.advice.planning.copies import Manifest, Name, as_group
+from allot.core.advice.planning.copies import Manifest, Name, as_group, dialect_for, parts_of
 from allot.core.advice.planning.priorities import priorities_of, with_priority
 from allot.core.advice.snapshot import NotInSnapshots, Snapshot, read_object
 from allot.core.model import core_v1
@@ -20,7 +20,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.foreign_groups import CoschedulingPodGroup, KaiPodGroup, VolcanoPodGroup
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup, PriorityClass
-from allot.core.scheduling import DIALECTS
+from allot.core.scheduling import DIALECTS, Dialect, ForeignGroup
 
 # Where a workload has the template of its pods.
 _TEMPLATES: Mapping[str, tuple[str, ...]] = {
@@ -91,9 +91,12 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     if group is not None and foreign is None:
         group = with_priority(group, priorities)
     if group is not None:
-        pods, notes = _gang(
-            [pod for pod, count in zip(pods, parallel, strict=False) for _ in range(count)], group, notes
-        )
+        pods = [pod for pod, count in zip(pods, parallel, strict=False) for _ in range(count)]
+        parts = parts_of(foreign) if foreign is not None else []
+        if any(part.part for part in parts):
+            pods, notes = _gang_in_parts(pods, dialect_for(foreign), parts, notes)
+        else:
+            pods, notes = _gang(pods, group, notes)
     return Manifest(
         name=_title(pods, group, claims, workload),
         members=tuple(pods),
@@ -194,7 +197,9 @@ def _group_of(pods: Sequence[core_v1.Pod], groups: Sequence[AnyGroup], cluster: 
     raise ManifestError(f"PodGroup {wanted[1]}/{wanted[2]} is neither in the manifest nor in the cluster")
 
 
-def _gang(pods: list[core_v1.Pod], group: PodGroup, notes: list[str]) -> tuple[list[core_v1.Pod], list[str]]:
+def _gang(
+    pods: list[core_v1.Pod], group: PodGroup, notes: list[str], part: str = ""
+) -> tuple[list[core_v1.Pod], list[str]]:
     """As many pods as the gang needs, if the manifest has only one of them."""
     gang = group.spec.scheduling_policy.gang
     needed = gang.min_count if gang is not None else 1
@@ -203,8 +208,31 @@ def _gang(pods: list[core_v1.Pod], group: PodGroup, notes: list[str]) -> tuple[l
     if len(pods) >= needed:
         return pods, notes
     if any(pod is not pods[0] for pod in pods):
-        raise ManifestError(f"the gang needs {needed} pods, the manifest has {len(pods)} different ones")
-    return [pods[0]] * needed, [*notes, f"the gang's {needed} pods are taken to be like the one in the manifest"]
+        whose = f'part "{part}" of the gang' if part else "the gang"
+        raise ManifestError(f"{whose} needs {needed} pods, the manifest has {len(pods)} different ones")
+    which = f'the {needed} pods of part "{part}"' if part else f"the gang's {needed} pods"
+    return [pods[0]] * needed, [*notes, f"{which} are taken to be like the one in the manifest"]
+
+
+def _gang_in_parts(
+    pods: list[core_v1.Pod], dialect: Dialect, parts: Sequence[ForeignGroup], notes: list[str]
+) -> tuple[list[core_v1.Pod], list[str]]:
+    """The same for each part that the manifest has pods of; whether these are enough is up to the group."""
+    names = [part.part for part in parts]
+    for pod in pods:
+        if dialect.part_in(pod) not in names:
+            field = dialect.part_label or dialect.part_annotation
+            raise ManifestError(
+                f"pod {pod.metadata.name}: {field} is {dialect.part_in(pod)!r}: expected a part of PodGroup "
+                f"{parts[0].metadata.name}: {', '.join(names)}"
+            )
+    found: list[core_v1.Pod] = []
+    for part in parts:
+        mine = [pod for pod in pods if dialect.part_in(pod) == part.part]
+        if mine:
+            mine, notes = _gang(mine, part, notes, part.part)
+            found += mine
+    return found, notes
 
 
 def _title(

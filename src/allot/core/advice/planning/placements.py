@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.convert.objects import at, mapping, text
 from allot.core.advice.planning.changes import with_objects
-from allot.core.advice.planning.copies import Copy, Manifest, NoTemplate
+from allot.core.advice.planning.copies import Copy, ForeignObject, Manifest, NoTemplate
 from allot.core.advice.planning.filling import create_objects, place
 from allot.core.advice.planning.priorities import priorities_of
 from allot.core.advice.planning.quotas import charge_quotas
@@ -27,7 +27,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup, PriorityClass
-from allot.core.scheduling import Settings
+from allot.core.scheduling import Settings, dialect_of
 
 PODS_MAX = 1000
 _DEFAULT_NAMESPACE = "default"
@@ -134,21 +134,35 @@ class _Trial:
 
     def placed(self, wanted: Sequence[_Wanted]) -> Iterator[PodPlacement]:
         """Every pod, gangs where their first pod is."""
-        gangs: dict[tuple[str, str], list[_Wanted]] = {}
+        gangs: dict[str, list[_Wanted]] = {}
         for each in wanted:
-            gangs.setdefault(self._unit(each.pod), []).append(each)
-        for (namespace, name), members in gangs.items():
-            group = self._what_if.get(PodGroup, name, namespace)
-            yield from self._placed_unit(members, group)
+            gangs.setdefault(self._group_key(each.pod) or f"pod {full_name(each.pod)}", []).append(each)
+        for members in gangs.values():
+            yield from self._placed_unit(members, self._group_of(members[0].pod))
 
-    def _unit(self, pod: core_v1.Pod) -> tuple[str, str]:
-        """What a pod is decided with: its group, or a name that no group has."""
-        named = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
-        if named and self._what_if.get(PodGroup, named, pod.metadata.namespace) is not None:
-            return pod.metadata.namespace, named
-        return pod.metadata.namespace, f"/{full_name(pod)}"
+    def _group_key(self, pod: core_v1.Pod) -> str:
+        """The key of the group that a pod is decided with; empty if it is alone, or that is not there."""
+        cluster = self._what_if.cluster
+        found = cluster.membership.of(pod)
+        if found is None or not (found in cluster.groups or cluster.membership.parts(*found)):
+            return ""
+        key = f"{found[0]}/{found[1]}"
+        return cluster.forest.root(key) if dialect_of(key) is not None else key
 
-    def _placed_unit(self, members: Sequence[_Wanted], group: PodGroup | None) -> Iterator[PodPlacement]:
+    def _group_of(self, pod: core_v1.Pod) -> PodGroup | ForeignObject | None:
+        """The group of a pod as the API has it."""
+        namespace, _, key = self._group_key(pod).partition("/")
+        if not key:
+            return None
+        dialect = dialect_of(key)
+        if dialect is not None:
+            return self._what_if.get(dialect.type, key.split(":")[1], namespace)
+        named = pod.spec.scheduling_group
+        return self._what_if.get(PodGroup, named.pod_group_name or "", namespace) if named is not None else None
+
+    def _placed_unit(
+        self, members: Sequence[_Wanted], group: PodGroup | ForeignObject | None
+    ) -> Iterator[PodPlacement]:
         nodes, reason = self._decided(members, group)
         for each in members:
             node = nodes.get(each.pod.metadata.name, "")
@@ -159,7 +173,9 @@ class _Trial:
                 reason="" if node else reason or "no place is left",
             )
 
-    def _decided(self, members: Sequence[_Wanted], group: PodGroup | None) -> tuple[dict[str, str], str]:
+    def _decided(
+        self, members: Sequence[_Wanted], group: PodGroup | ForeignObject | None
+    ) -> tuple[dict[str, str], str]:
         unknown = [
             each.pod.spec.priority_class_name
             for each in members
@@ -167,10 +183,12 @@ class _Trial:
         ]
         if unknown:
             return {}, f"no PriorityClass with name {unknown[0]} was found"
+        is_own = isinstance(group, PodGroup)
         manifest = Manifest(
             name=members[0].owner,
             members=tuple(self._with_priority(each.pod) for each in members),
-            group=None if group is None else self._group_with_priority(group),
+            group=self._group_with_priority(group) if isinstance(group, PodGroup) else None,
+            foreign=None if is_own else group,
             templates=self._templates,
         )
         try:

@@ -390,6 +390,11 @@ class Queue:
         waiting = self._waiting.get(self._unit_of.get(key, ""))
         return None if waiting is None else waiting.place
 
+    def place_of_group(self, root: str) -> Place | None:
+        """Where the unit of a group is, by the key of its root; None if no pod of it waits."""
+        waiting = self._waiting.get(group_key(root))
+        return waiting.place if waiting is not None and waiting.members else None
+
     def members_of(self, group: str) -> int:
         """How many pods of a group wait or are being written."""
         waiting = self._waiting.get(group_key(self._forest.root(group)))

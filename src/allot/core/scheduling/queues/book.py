@@ -174,9 +174,13 @@ class QueueBook:
         self.tree.request(charge.queue, charge.amounts, -1)
 
     def refresh(self, pods: Iterable[Pod]) -> None:
-        """Before these are decided: their claims may have come meanwhile."""
+        """Before these are decided, or when their groups have changed: their claims may have come meanwhile."""
         for pod in pods:
-            self.put_pod(pod)
+            known = self._pods.get(pod_key(pod))
+            # What a lone pod without claims is charged for does not depend on anything else.
+            is_plain = not pod.spec.resource_claims and self._cluster.membership.of(pod) is None
+            if known is None or not is_plain or known.queue != self.queue_of(pod):
+                self.put_pod(pod)
 
     def cost_of(self, placement: Placement) -> Amounts:
         """What a pod will be charged for if it is placed so: of alternatives and devices that differ, those that it gets."""
@@ -256,6 +260,10 @@ class QueueBook:
                 self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
                 self._set_extra(charge, self._beyond(charge, amounts))
 
+    def reserves(self, pod: Pod) -> bool:
+        """Whether others leave for a pod."""
+        return pod_key(pod) in self._reserved
+
     def release(self, pods: Iterable[Pod]) -> Sequence[tuple[Pod, Amounts]]:
         """Nothing is reserved for these any more; answers what was, and for whom."""
         found = [charge for pod in pods if (charge := self._pods.get(pod_key(pod))) is not None and charge.is_reserved]
@@ -281,6 +289,7 @@ class QueueBook:
     def capacity_changed(self) -> None:
         """Nodes, devices or classes have changed."""
         self._is_total_known = False
+        self._charges.devices_changed()
 
     def settle_total(self) -> None:
         """What the cluster has is worked out, if that may have changed."""

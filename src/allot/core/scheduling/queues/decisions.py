@@ -22,9 +22,10 @@ from allot.core.scheduling.podinfo import pod_key
 from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.book import QueueBook
 from allot.core.scheduling.queues.jobs import Job, Task
-from allot.core.scheduling.queues.limits import NO_QUEUE, Excess, amounts_text, excess
+from allot.core.scheduling.queues.limits import NO_QUEUE, TOO_EARLY, Excess, amounts_text, excess, too_early
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.rounds import Round, Started
+from allot.core.scheduling.queues.shapes import takes_at_s
 from allot.core.scheduling.queues.takeover import CONSOLIDATE, PREEMPT, TRIALS_MAX, Nothing, Takeover
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status, Verdict
@@ -57,6 +58,8 @@ class QueueDecisions:
         self._cluster = cluster
         self._book = book
         self._alike = _Alike(cluster)
+        # Pods of groups that were told that they make nobody leave yet, by key, and until when.
+        self.delayed: dict[str, tuple[Pod, float]] = {}
         # The same settings without preemption, by those with.
         self._without_preemption: dict[int, tuple[Settings, Settings]] = {}
 
@@ -111,7 +114,24 @@ class QueueDecisions:
         found = self._decided(unit, settings, now)
         if reserved and not found.placements:
             self._book.reserve(reserved)
-        return found
+        return self._delayed(unit, found, now)
+
+    def _delayed(self, unit: Unit, found: Decision, now: float) -> Decision:
+        """A group that has asked not to make others leave at once is told so, and from when on it does."""
+        group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
+        at_s = takes_at_s(group)
+        if at_s <= now or found.placements or any(refusal.reason for refusal in found.refusals):
+            return found
+        self.delayed[pod_key(unit.pods[0])] = (unit.pods[0], at_s)
+        text = too_early(at_s)
+        refusals = tuple(
+            msgspec.structs.replace(each, reason=TOO_EARLY, message=_joined(each.message, text))
+            for each in found.refusals
+        )
+        outcome = found.group
+        if outcome is not None and outcome.message:
+            outcome = msgspec.structs.replace(outcome, message=_joined(outcome.message, text))
+        return msgspec.structs.replace(found, refusals=refusals, group=outcome)
 
     def _promised(self, pod: Pod) -> Pod:
         """A pod with the node that is kept for it, before the API says so."""
@@ -162,6 +182,8 @@ class QueueDecisions:
         nodes = {placement.node: None for placement in placements if placement.claims} if self._cluster.kept else {}
         found: dict[str, None] = {}
         for node in nodes:
+            if unit.is_lone and self._is_among_equals(unit.pods[0], node, now):
+                continue
             with self._cluster.trying() as tried:
                 before = self._put_kept(unit, (node,), tried, settings, now)
             if not before:
@@ -173,6 +195,18 @@ class QueueDecisions:
                 if self._put_kept(unit, (node,), tried, settings, now) < before:
                     found[node] = None
         return found
+
+    def _is_among_equals(self, pod: Pod, node: str, now: float) -> bool:
+        """Whether a node is kept for a lone pod and for others that ask for the same: who of them comes first makes no difference."""
+        cluster = self._cluster
+        if pod_key(pod) not in cluster.kept or cluster.promised_to(pod) != node or cluster.devices is None:
+            return False
+        kept = [other for key, other in cluster.nominated[node].items() if key in cluster.kept]
+        fits = [cluster.devices.fit(other, None, now) for other in kept if other.spec.resource_claims]
+        first = fits[0] if fits else None
+        if first is None or isinstance(first, Status) or first.key is None:
+            return False
+        return all(not isinstance(fit, Status) and fit is not None and fit.key == first.key for fit in fits)
 
     def _put_kept(
         self, unit: Unit, nodes: Iterable[str], tried: list[Placement], settings: Settings, now: float
@@ -197,12 +231,12 @@ class QueueDecisions:
         self, queue: QueueShares, unit: Unit, decision: Decision, settings: Settings, now: float
     ) -> Decision:
         """A pod whose devices turn out to be more than its queue may have goes where they are less, or nowhere."""
+        if not decision.placements or not decision.placements[0].claims:
+            return decision
         nodes = set(self._cluster.nodes)
         is_preemptible = not self._book.is_firm(unit.pods[0])
         first: Excess | None = None
         for _ in range(_NODES_MAX):
-            if not decision.placements or not decision.placements[0].claims:
-                break
             placement = decision.placements[0]
             over = excess(queue, self._book.cost_of(placement), is_preemptible=is_preemptible)
             if over is None:
@@ -213,7 +247,8 @@ class QueueDecisions:
             if not isinstance(found, Placement):
                 break
             decision = Decision(placements=(found,))
-        return _refused(unit.pods, first) if first is not None else decision
+        assert first is not None, "it was too much at least once"
+        return _refused(unit.pods, first)
 
     def _afforded(self, queue: QueueShares, unit: Unit, decision: Decision, needed: int) -> Decision:
         """Of a group's placements those that its queue may have, once it is known what they cost; none if these are too few."""
@@ -375,6 +410,10 @@ class _Alike:
         if fit is not None and (isinstance(fit, Status) or fit.key is None):
             return None
         return profile.shape, None if fit is None else fit.key, pod.spec.priority, id(settings)
+
+
+def _joined(message: str, more: str) -> str:
+    return f"{message}{' ' if message.endswith('.') else '. '}{more}" if message else more
 
 
 def _gone_text(found: Takeover, task: Task, job: Job, shares: Mapping[str, str]) -> str:

@@ -1,4 +1,5 @@
-"""Who is next where there are queues: pods that name none first, as their own order says; then queue by queue, as `order` says.
+"""Who is next where there are queues: pods that name none first, as their own order says; then those for whom others have left, as what
+they are to get is kept for them anyway; then queue by queue, as `order` says.
 
 Without queues it is the order beneath, and costs nothing.
 """
@@ -24,6 +25,9 @@ class FairOrder:
         # The queue in whose heap a unit is, by key.
         self._queues: dict[str, str] = {}
         self._standings = Standings(book.tree, self._candidate)
+        # Units for which something is kept: before they have it, others would be tried in vain.
+        self._promised: dict[str, None] = {}
+        self._promised_heap = Heap()
         # Queues with units that take none: these are refused, with the reason. As of this shape of the tree.
         self._lost: dict[str, None] = {}
         self._shape = -1
@@ -34,8 +38,12 @@ class FairOrder:
         if not queue:
             self._beneath.push(unit)
             return
-        self._queues[unit.key] = queue
         created = min(member.pod.metadata.creation_timestamp or "" for member in unit.members.values())
+        if any(self._book.reserves(member.pod) for member in unit.members.values()):
+            self._promised[unit.key] = None
+            self._promised_heap.push((-unit.priority, created, unit.key), unit)
+            return
+        self._queues[unit.key] = queue
         heap = self._heaps.get(queue)
         if heap is None:
             heap = self._heaps[queue] = Heap()
@@ -47,7 +55,10 @@ class FairOrder:
     def discard(self, unit: Waiting) -> None:
         """The entry is passed over when it comes up."""
         queue = self._queues.pop(unit.key, "")
-        if queue:
+        if unit.key in self._promised:
+            del self._promised[unit.key]
+            self._promised_heap.discard()
+        elif queue:
             self._heaps[queue].discard()
             self._touch(queue)
         else:
@@ -56,9 +67,11 @@ class FairOrder:
     def first(self) -> Waiting | None:
         """The next one, which stays."""
         found = self._beneath.first()
-        if found is not None or not self._queues:
-            return found
-        return self._of_queues()
+        if found is None and self._promised:
+            found = self._promised_heap.first()
+        if found is None and self._queues:
+            found = self._of_queues()
+        return found
 
     def _touch(self, name: str) -> None:
         queue = self._book.tree.find(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 
 from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE, Amounts, exceeds
@@ -10,6 +12,7 @@ from allot.core.scheduling.queues.model import QueueShares
 OVER_LIMIT = "OverLimit"
 OVER_QUOTA = "NonPreemptibleOverQuota"
 NO_QUEUE = "QueueDoesNotExist"
+TOO_EARLY = "PreemptionDelayNotElapsed"
 GPU = "gpu"
 # For each resource: what it is called, its unit, and how many of ours make one.
 _UNITS = {GPU: ("GPUs", "GPUs", 1), CPU: ("CPU cores", "cores", 1000), MEMORY: ("memory", "GB", 10**9)}
@@ -32,6 +35,12 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
 def excess(queue: QueueShares, request: Amounts, *, is_preemptible: bool) -> Excess | None:
     """What stands against a request, at the queue itself or above; None if nothing does."""
     return over_limit(queue, request) or (None if is_preemptible else over_deserved(queue, request))
+
+
+def too_early(at_s: float) -> str:
+    """Why a job makes nobody leave yet, whatever its queue may have. at_s: from when on it does, in seconds since 1970."""
+    when = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"Workload is within its preemption delay window and may not trigger evictions before {when}"
 
 
 def over_limit(queue: QueueShares, request: Amounts) -> Excess | None:

@@ -1,7 +1,7 @@
 """When room is made for jobs of queues, and what was asked of whom: nothing is asked twice.
 
-A look at all jobs is worth it after something was refused, left or changed, or when a minimum run time or a delay ends, and not more
-often than once a second; a cluster that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
+A look at all jobs is worth it after something was refused, placed while others wait, left or changed, or when a minimum run time or a
+delay ends, and not more often than once a second; a cluster that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
 it stays.
 """
 
@@ -82,6 +82,11 @@ class Room:
             status = msgspec.structs.replace(pod.status, nominated_node_name=node)
             self._cluster.put_pod(msgspec.structs.replace(pod, status=status))
         self._book.reserve([(pod, cost) for pod, _, cost in promised])
+
+    def undelayed(self, seconds: float) -> list[Pod]:
+        """Pods of groups that may make others leave by now and were told that they do not; each once."""
+        delayed = self.decisions.delayed
+        return [delayed.pop(key)[0] for key, (_, until_s) in list(delayed.items()) if until_s <= seconds]
 
     def failed(self, pod: Pod) -> None:
         """Those who were asked to go for a pod may not have been reached: they stay until somebody says otherwise."""

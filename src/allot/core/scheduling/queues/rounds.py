@@ -9,7 +9,6 @@ are tried once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from typing import Self
 
 import msgspec
@@ -18,8 +17,9 @@ from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.queues.amounts import Amounts, total
+from allot.core.scheduling.queues.in_force import InForce
 from allot.core.scheduling.queues.jobs import Job, Task, asked
-from allot.core.scheduling.queues.limits import Excess, excess
+from allot.core.scheduling.queues.limits import Excess, excess, too_early
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.order import Candidate, Standings
 from allot.core.scheduling.queues.placing import place_all
@@ -108,7 +108,7 @@ class Round:
         self._settings = settings
         self._now = now
         self._trials_max = trials_max
-        self._stack = ExitStack()
+        self._in_force = InForce(cluster)
         self._likenesses: dict[str, tuple[list[Task], object]] = {}
         self._takeovers: Takeovers | None = None
         # When time alone may give somebody a right to room, in seconds since 1970: a minimum run time or a delay ends.
@@ -124,7 +124,7 @@ class Round:
 
     def close(self) -> None:
         """Everything is as it was before."""
-        self._stack.close()
+        self._in_force.close()
 
     # --- placing what fits ---
 
@@ -162,7 +162,7 @@ class Round:
                 placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
         if placed is None:
             return None
-        self._settle(placed)
+        self._in_force.placed(placed)
         return Started(job, tuple(placed.items()), waits=waits)
 
     def _afford(self, job: Job, placements: Iterable[Placement]) -> bool:
@@ -196,27 +196,13 @@ class Round:
         fit = devices.fit(task.pod, job.group_of(task), self._now)
         return None if isinstance(fit, Status) or fit is None or fit.key is None else (key, fit.key)
 
-    def _settle(self, placed: Mapping[Task, Placement]) -> None:
-        """Put into force until the end of the round."""
-        for task, placement in placed.items():
-            self._stack.callback(self._cluster.forget, placement)
-            self._move(task, placement.node)
-
-    def _move(self, task: Task, node: str, *, is_leaving: bool = False) -> None:
-        def back(before: str = task.node, was_leaving: bool = task.is_leaving) -> None:
-            task.node, task.is_leaving = before, was_leaving
-
-        self._stack.callback(back)
-        task.node, task.is_leaving = node, is_leaving
-
-    def _without(self, pods: list[Pod]) -> None:
-        self._stack.enter_context(self._cluster.without(pods, anew=True))
-
     # --- making room ---
 
     def consolidate(self) -> Iterator[Takeover]:
         """Others move so that jobs fit."""
         yield from self._take(Takeovers.consolidate)
+        if self._takeovers is not None:
+            self._takeovers.has_consolidated = True
 
     def reclaim(self) -> Iterator[Takeover]:
         """Queues get back what is theirs."""
@@ -235,7 +221,10 @@ class Round:
 
         waiting = self._pending()
         ready = [job for job in waiting if job.takes_at_s <= self._now]
-        self._wake_at(min((job.takes_at_s for job in waiting if job.takes_at_s > self._now), default=None))
+        for early in waiting:
+            if early.takes_at_s > self._now:
+                self._wake_at(early.takes_at_s)
+                self.refusals.setdefault(early.key, Nothing(too_early(early.takes_at_s), until_s=early.takes_at_s))
         if not ready:
             return
         takeovers = self._takeovers_of()
@@ -251,21 +240,22 @@ class Round:
                 if kind is not None:
                     failed.add(kind)
                 continue
-            self._carry_out(found)
             yield found
         self._wake_at(takeovers.earliest_s)
 
     def _takeovers_of(self) -> Takeovers:
         """For what follows those who leave are gone."""
         if self._takeovers is None:
-            self._without([info.pod for info in self._cluster.leaving.values()])
+            self._in_force.without([info.pod for info in self._cluster.leaving.values()])
             self._takeovers = Takeovers(
                 self._cluster,
                 self._tree,
                 self._jobs,
                 self._settings,
                 self._now,
+                self._in_force,
                 trials_max=self._trials_max,
+                cost=self._cost,
                 afford=self._afford,
                 tried=self._tried,
             )
@@ -274,22 +264,6 @@ class Round:
     def _wake_at(self, when: float | None) -> None:
         if when is not None and (self.wake_at_s is None or when < self.wake_at_s):
             self.wake_at_s = when
-
-    def _carry_out(self, found: Takeover) -> None:
-        """Put it into force: who goes is gone, who moves is where it is to be, the job has its place."""
-        moved = [task for task, _ in found.moved]
-        self._without([task.pod for task in (*found.evicted, *moved)])
-        for task in found.evicted:
-            self._move(task, "", is_leaving=True)
-        for _, placement in (*found.placed, *found.moved):
-            self._cluster.assume(placement)
-            if self._tried is not None:
-                self._tried(placement)
-        self._settle(dict((*found.placed, *found.moved)))
-        if self._takeovers is not None:
-            affected = (*found.evicted, *(task for task, _ in (*found.placed, *found.moved)))
-            for job in {task.job.key: task.job for task in affected}.values():
-                self._takeovers.settled(job)
 
     def _pending(self) -> list[Job]:
         return [

@@ -44,6 +44,13 @@ def priority_of(cluster: Cluster, pod: Pod, group: AnyGroup | None) -> int:
     return group.spec.priority if group.spec.priority is not None else own
 
 
+def takes_at_s(group: AnyGroup | None) -> float:
+    """From when on a group may make others leave, in seconds since 1970; 0: at any time."""
+    if not isinstance(group, ForeignGroup) or not group.preemption_delay_s or not group.waits_since:
+        return 0.0
+    return datetime.fromisoformat(group.waits_since).timestamp() + group.preemption_delay_s
+
+
 def part_of(cluster: Cluster, pod: Pod, job: Job) -> str:
     """The part of its job that a pod belongs to; empty if that has none."""
     return cluster.membership.key(pod) if job.groups else ""
@@ -62,8 +69,7 @@ def shape_job(cluster: Cluster, pod: Pod, *, queue: str, is_preemptible: bool) -
     priority = priority_of(cluster, pod, root)
     job = Job(key, queue, priority=priority, is_preemptible=is_preemptible, created=created)
     job.group = group
-    if isinstance(group, ForeignGroup) and group.preemption_delay_s and group.waits_since:
-        job.takes_at_s = datetime.fromisoformat(group.waits_since).timestamp() + group.preemption_delay_s
+    job.takes_at_s = takes_at_s(group)
     if tree is not None:
         job.root = _part_of_tree(cluster, tree)
         job.groups = dict(tree.leaves())

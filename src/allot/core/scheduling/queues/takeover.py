@@ -1,10 +1,10 @@
 """Room for a job that found none: by moving others (consolidation), by taking back what belongs to its queue (reclaim), or by
 priority within its queue (preempt).
 
-All three look for pods whose going makes room, in the order of `victims`, and try each set out on the cluster itself: the pods
-are gone, the job and those that went are placed again in the order in which queues are served, and what found a new place has
-only moved. What is tried leaves no trace. First the victims of one node are tried, then those of several. The first set that
-the rules allow is taken; what it does not need is given back. A search that hits its bound says so.
+All three look for pods whose going makes room, in sets (`victim_sets`), and try each out on the cluster itself: the pods are gone, the
+job and those that went are placed again in the order in which queues are served, and what found a new place has only moved. What is
+tried leaves no trace. The first set that the rules allow is put into force; what it does not need is given back. A search that hits its
+bound says so.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
+from functools import partial
 
 import msgspec
 
 from allot.core.model.core_v1 import Pod
+from allot.core.model.meta import EMPTY
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.queues.amounts import Amounts
+from allot.core.scheduling.queues.amounts import Amounts, total
+from allot.core.scheduling.queues.in_force import InForce
 from allot.core.scheduling.queues.jobs import Job, Task, asked, units_of
 from allot.core.scheduling.queues.limits import excess, over_deserved
 from allot.core.scheduling.queues.model import QueueShares
+from allot.core.scheduling.queues.node_room import NodeRoom
 from allot.core.scheduling.queues.order import Candidate, first_among
 from allot.core.scheduling.queues.placing import Afford, place_all
 from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
 from allot.core.scheduling.queues.tree import QueueTree
+from allot.core.scheduling.queues.victim_sets import Lack, Remembered, Sets, of_few_jobs, of_one_node, of_several_nodes
 from allot.core.scheduling.queues.victims import Holders, Place, Step, steps
 from allot.core.scheduling.settings import Settings
 
@@ -48,16 +53,21 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """Why there is none. is_undecided: the search hit its bound."""
+    """Why there is none. is_undecided: the search hit its bound; until_s: the job makes nobody leave before, in seconds since 1970."""
 
     reason: str
     is_undecided: bool = False
+    until_s: float = 0.0
 
 
 class _Tried(msgspec.Struct, frozen=True):
+    """What became of a set of victims. all_go: none of them has found a place; is_in_force: it is so already."""
+
     placed: tuple[tuple[Task, Placement], ...]
     moved: tuple[tuple[Task, Placement], ...]
     gone: tuple[Task, ...]
+    all_go: bool = False
+    is_in_force: bool = False
 
     @property
     def victims(self) -> tuple[Task, ...]:
@@ -71,11 +81,29 @@ class _Place(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
 
 
-_Judge = Callable[[_Tried], str]
+class _Way(msgspec.Struct, frozen=True):
+    """How room is made. judge: what stands against a set; nobody: what is said where there are no victims; may_lose: which jobs may lose
+    something; moves: whether a set of which nothing may be lost is tried too."""
+
+    action: str
+    judge: Callable[[_Tried], str]
+    nobody: str
+    may_lose: Callable[[Job], bool]
+    moves: bool
+
+    @property
+    def is_of_moves(self) -> bool:
+        """Whether nobody loses anything."""
+        return self.action == CONSOLIDATE
+
+
+_Search = Callable[[Job, Sequence[Task], Iterable[Step], _Way], _Tried | str]
 
 
 class Takeovers:
-    """One look at a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already."""
+    """One look at a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already.
+
+    What is found is in force when it is answered."""
 
     def __init__(
         self,
@@ -84,12 +112,19 @@ class Takeovers:
         jobs: Mapping[str, Job],
         settings: Callable[[Pod], Settings],
         now: float,
+        in_force: InForce,
         *,
         multiplier: Fraction = Fraction(1),
         trials_max: int = TRIALS_MAX,
+        cost: Callable[[Placement], Amounts] | None = None,
         afford: Afford | None = None,
         tried: Callable[[Placement], None] | None = None,
     ) -> None:
+        """in_force: what is found is put into force there; cost, tried: as of a `Round`; afford: whether a queue may have what placements
+        cost."""
+        self._cost = cost
+        self._in_force = in_force
+        self._jobs = jobs
         self._afford = afford
         self._tried = tried
         self._cluster = cluster
@@ -108,13 +143,23 @@ class Takeovers:
                 self._pending.setdefault(job.queue, []).append(_Turn(job.sort_key(), job))
         for turns in self._pending.values():
             turns.sort(key=_key)
-        # When the first of those ends that may not be taken yet only because they have not run for long enough; and whether any was met.
+        # Nodes with pods that take nobody any more: what is held there is not part of what there is.
+        nodes = cluster.nodes
+        self._closed = frozenset(
+            task.node
+            for job in jobs.values()
+            for task in job.tasks
+            if task.node and ((info := nodes.get(task.node)) is None or info.unschedulable)
+        )
+        # Whoever could be helped by moves alone has been.
+        self.has_consolidated = False
+        # When the first of those ends that may not be taken yet only because they have not run for long enough; None: none was met.
         self.earliest_s: float | None = None
         # Sets that were tried so far for the job at hand, and for all that have failed.
         self.trials = 0
         self._trials_in_vain = 0
 
-    def settled(self, job: Job) -> None:
+    def _settled(self, job: Job) -> None:
         """A job has got or lost pods for good."""
         self._holders.refresh(job)
         self._movable.refresh(job)
@@ -137,10 +182,13 @@ class Takeovers:
             lambda _: False,
         )
 
+        if not self._lack(job.to_start(), lambda _: False).is_none():
+            return Nothing("too little is free, wherever others are")
+
         def judge(tried: _Tried) -> str:
             return f"{tried.gone[0].name} fits nowhere else" if tried.gone else ""
 
-        return self._search(CONSOLIDATE, job, order, judge)
+        return self._search(job, order, _Way(CONSOLIDATE, judge, "nobody can move", lambda _: False, moves=True))
 
     def reclaim(self, job: Job) -> Takeover | Nothing:
         """Its queue gets back what others hold beyond their share."""
@@ -149,22 +197,28 @@ class Takeovers:
         refusal = may_try(reclaimer)
         if refusal:
             return Nothing(refusal)
-        worth = _Worth(reclaimer, self._tree.top())
-        if not self._lacks_nothing(job) and not any(may_lose(reclaimer, other) for other in worth.queues()):
-            return Nothing("no other queue holds more than its share")
+        nobody = "no other queue holds more than its share"
+        worth = _Worth(reclaimer, self._tree)
+        # Who may lose nothing could still move; but moves alone have been tried for all who may ask for them.
+        moves = not (self.has_consolidated and job.is_preemptible)
+        if not any(may_lose(reclaimer, other) for other in worth.queues()) and not (
+            moves and self._lack(job.to_start(), lambda _: False).is_none()
+        ):
+            return Nothing(nobody)
         order = steps(self._holders, worth, lambda _: True, self._protection(lambda other: self._queue(other), queue))
 
         def judge(tried: _Tried) -> str:
             losses: dict[str, list[dict[str, int]]] = {}
             for other, tasks in _by_job(tried.gone):
                 losses.setdefault(other.queue, []).extend(units_of(other, tasks))
-            return objection(reclaimer, losses, self._tree.all(), self._multiplier)
+            taker = reclaimer
+            more = self._beyond(tried)
+            if more:
+                # It has a right to what it gets, not only to the least that it asks for: else others would take that back.
+                taker = msgspec.structs.replace(reclaimer, request=total((reclaimer.request, more)))
+            return (may_try(taker) if more else "") or objection(taker, losses, self._tree.all(), self._multiplier)
 
-        return self._search(RECLAIM, job, order, judge, "no other queue holds more than its share")
-
-    def _lacks_nothing(self, job: Job) -> bool:
-        """Whether it would fit if others only moved, as far as sums tell."""
-        return _Lack(self._tree, job.to_start(), ()).is_none()
+        return self._search(job, order, _Way(RECLAIM, judge, nobody, worth.may_lose, moves=moves))
 
     def preempt(self, job: Job) -> Takeover | Nothing:
         """Jobs of lower priority in its queue go."""
@@ -184,7 +238,7 @@ class Takeovers:
             lambda other: other.priority < job.priority,
             self._protection(lambda _: queue, None),
         )
-        return self._search(PREEMPT, job, order, lambda _: "", nobody)
+        return self._search(job, order, _Way(PREEMPT, lambda _: "", nobody, lambda _: True, moves=False))
 
     def _queue(self, job: Job) -> QueueShares:
         found = self._tree.get(job.queue)
@@ -209,136 +263,137 @@ class Takeovers:
 
     # --- the search ---
 
-    def _search(
-        self, action: str, job: Job, order: Iterator[Step], judge: _Judge, nobody: str = ""
-    ) -> Takeover | Nothing:
-        """More and more of the job's pods, each time on top of the victims that made room for fewer. nobody: what is said if there
-        are no victims at all."""
+    def _search(self, job: Job, order: Iterator[Step], way: _Way) -> Takeover | Nothing:
+        """More and more of the job's pods, each time on top of the victims that made room for fewer."""
         tasks = job.to_start()
         if not tasks:
             return Nothing("nothing of it waits")
-        if action == CONSOLIDATE and not self._lacks_nothing(job):
-            return Nothing("too little is free, wherever others are")
-        victims = _Remembered(order)
+        victims = Remembered(order)
         if next(iter(victims), None) is None:
-            return Nothing(nobody or "nobody can move")
+            return Nothing(way.nobody)
         self.trials = 0
         reason = ""
-        for sets in (self._of_one_node, self._of_several_nodes):
-            tried: _Tried | None = None
-            recorded: tuple[Task, ...] = ()
-            failed: set[frozenset[str]] = set()
-            for count in _growing(len(tasks)):
-                result = self._first(
-                    job,
-                    tasks[:count],
-                    sets(victims, recorded, tasks[:count]),
-                    judge,
-                    failed,
-                    moves_only=action == CONSOLIDATE,
-                )
-                if isinstance(result, str):
-                    reason, tried = result, None
-                    break
-                tried = result
-                recorded = result.victims
-                failed = set()
-            if tried is not None:
-                return Takeover(action=action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
+        searches: list[_Search] = [partial(self._of, sets) for sets in (of_one_node, of_several_nodes)]
+        if not way.is_of_moves:
+            searches.append(self._of_few)
+        for search in searches:
+            found = search(job, tasks, victims, way)
+            if isinstance(found, _Tried):
+                return self._carried_out(way, found)
+            reason = found or reason
             if self.trials >= self._bound():
                 self._trials_in_vain += self.trials
                 return Nothing(f"undecided after {self.trials} trials", is_undecided=True)
         self._trials_in_vain += self.trials
         return Nothing(reason or "no set of pods whose going makes room")
 
+    def _of(self, sets: Sets, job: Job, tasks: Sequence[Task], victims: Iterable[Step], way: _Way) -> _Tried | str:
+        """Sets of one kind, for more and more pods; or why none will do."""
+        found = _Tried((), (), ())
+        for count in _growing(len(tasks)):
+            some, is_whole = tasks[:count], count == len(tasks)
+            lack = self._lack(some, way.may_lose)
+            better = self._first(job, some, sets(victims, found.victims, some, lack), way, is_whole=is_whole)
+            if isinstance(better, str):
+                return better
+            found = better
+        return found
+
+    def _of_few(self, job: Job, tasks: Sequence[Task], victims: Iterable[Step], way: _Way) -> _Tried | str:
+        """The same for what few jobs could lose, if the rules allow all of it to be lost."""
+        sets = of_few_jobs(victims, self._lack(tasks, way.may_lose))
+        allowed = (found for found in sets if not way.judge(_Tried((), (), tuple(found))))
+        return self._first(job, tasks, allowed, way, is_whole=True)
+
+    def _lack(self, tasks: Sequence[Task], may_lose: Callable[[Job], bool]) -> Lack:
+        closed = self._closed
+        aside = [task for job in self._jobs.values() for task in job.active() if task.node in closed] if closed else ()
+        return Lack(self._tree, tasks, asked(aside), lambda task: task.node not in closed and may_lose(task.job))
+
     def _bound(self) -> int:
         """How many sets may be tried for one job: a round has to end."""
         return min(self._trials_max, max(1, TRIALS_MAX_OF_ROUND - self._trials_in_vain))
 
     def _first(
-        self,
-        job: Job,
-        tasks: Sequence[Task],
-        sets: Iterator[Sequence[Task]],
-        judge: _Judge,
-        failed: set[frozenset[str]],
-        *,
-        moves_only: bool,
+        self, job: Job, tasks: Sequence[Task], sets: Iterator[Sequence[Task]], way: _Way, *, is_whole: bool
     ) -> _Tried | str:
-        """The first set of victims that makes room for these pods of a job, or why there is none."""
+        """The first set of victims that makes room for these pods of a job, or why there is none. is_whole: these are all; the set
+        may stay in force then."""
         reason = ""
+        failed: set[frozenset[str]] = set()
+        room: NodeRoom | None = None
         for victims in sets:
             key = frozenset(task.key for task in victims)
             if not key or key in failed:
                 continue
             failed.add(key)
+            if not way.moves and not any(way.may_lose(task.job) for task in victims):
+                continue
+            # The first set usually does; only others are worth a look before they are tried.
+            if self.trials:
+                room = room or NodeRoom(self._cluster, job, tasks, self._settings, self._now)
+                if not room.could_be(victims):
+                    continue
             self.trials += 1
             if self.trials > self._bound():
                 return reason
             # By right the order of queues decides who is placed first. Where nobody loses anything, the job may be, if those
             # that move cannot take what it is promised when they come back.
-            yields = moves_only and all(task.job.priority <= job.priority for task in victims)
+            yields = way.is_of_moves and all(task.job.priority <= job.priority for task in victims)
             for is_first in (False, True) if yields else (False,):
-                with self._try(job, tasks, victims, is_first=is_first) as tried:
-                    pass
-                if tried is not None:
-                    reason = judge(tried)
-                    if not reason:
-                        return tried
+                tried = self._judged(job, tasks, victims, way, is_first=is_first, is_whole=is_whole)
+                if isinstance(tried, _Tried):
+                    return tried
+                reason = tried if tried is not None else reason
         return reason
 
-    def _growing(
-        self, order: Iterable[Step], recorded: Sequence[Task], tasks: Sequence[Task]
-    ) -> Iterator[Sequence[Step]]:
-        """More and more steps, where they could be enough; without those that touch what has to go anyway."""
-        known = set(recorded)
-        taken: list[Step] = []
-        lack = _Lack(self._tree, tasks, recorded)
-        for step in order:
-            if any(task in known for task in step.tasks):
-                continue
-            taken.append(step)
-            lack.gain(step.tasks)
-            if lack.is_none():
-                yield taken
+    def _judged(
+        self, job: Job, tasks: Sequence[Task], victims: Sequence[Task], way: _Way, *, is_first: bool, is_whole: bool
+    ) -> _Tried | str | None:
+        """What becomes of a set, or what stands against it; None if it does not make room."""
+        # The rules look at queues as they are before. Usually all victims go, and what was tried can stay as it is.
+        is_allowed = is_whole and not way.judge(_Tried((), (), tuple(victims)))
+        with ExitStack() as stack:
+            tried = stack.enter_context(self._try(job, tasks, victims, is_first=is_first))
+            if tried is not None and is_allowed and tried.all_go and not self._beyond(tried):
+                self._in_force.keep(stack.pop_all())
+                return msgspec.structs.replace(tried, is_in_force=True)
+        return None if tried is None else self._gain(tried) or way.judge(tried) or tried
 
-    def _of_one_node(
-        self, order: Iterable[Step], recorded: Sequence[Task], tasks: Sequence[Task]
-    ) -> Iterator[Sequence[Task]]:
-        """What could go on the node of the latest step, together with what has to go anyway."""
-        if recorded:
-            yield recorded
-        for taken in self._growing(order, recorded, tasks):
-            for node in taken[-1].nodes:
-                here = [task for each in taken if node in each.nodes for task in each.tasks]
-                yield (*recorded, *here)
+    def _gain(self, tried: _Tried) -> str:
+        """Who moves would get more than it had: of that the job knows nothing when it comes first to what has become free."""
+        for task, placement in tried.moved:
+            if self._cost is not None and placement.claims:
+                cost = self._cost(placement)
+                if any(amount > task.amounts.get(resource, 0) for resource, amount in cost.items()):
+                    return f"{task.name} would get more than it has"
+        return ""
 
-    def _of_several_nodes(
-        self, order: Iterable[Step], recorded: Sequence[Task], tasks: Sequence[Task]
-    ) -> Iterator[Sequence[Task]]:
-        """What could go on more and more nodes, those first on which least has to go."""
-        if recorded:
-            yield recorded
-        for taken in self._growing(order, recorded, tasks):
-            nodes = self._by_room(taken, tasks)
-            count, more = 1, 1
-            while True:
-                chosen = set(nodes[:count])
-                yield (*recorded, *(task for each in taken if chosen.intersection(each.nodes) for task in each.tasks))
-                if count >= len(nodes):
-                    break
-                count = min(count + more, len(nodes))
-                more *= 2
+    def _beyond(self, tried: _Tried) -> Amounts:
+        """What the job gets beyond the least that it asks for."""
+        if self._cost is None or not any(placement.claims for _, placement in tried.placed):
+            return EMPTY
+        got = total(self._cost(placement) for _, placement in tried.placed)
+        wanted = asked([task for task, _ in tried.placed])
+        return {name: more for name, amount in got.items() if (more := amount - wanted.get(name, 0))}
 
-    def _by_room(self, taken: Sequence[Step], tasks: Sequence[Task]) -> list[str]:
-        """Nodes with victims; where least would become free first, then as they came up."""
-        request = asked(tasks)
-        main = next((name for name in sorted(request) if name not in ("cpu", "memory") and request[name]), "cpu")
-        room: dict[str, int] = {}
-        for step in taken:
-            for task in step.tasks:
-                room[task.node] = room.get(task.node, 0) + task.amounts.get(main, 0)
-        return sorted(room, key=lambda name: room[name])
+    def _carried_out(self, way: _Way, tried: _Tried) -> Takeover:
+        """In force: who goes is gone, who moves is where it is to be, the job has its place."""
+        found = Takeover(action=way.action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
+        moved = [task for task, _ in found.moved]
+        if not tried.is_in_force:
+            self._in_force.without([task.pod for task in (*found.evicted, *moved)])
+            for _, placement in (*found.placed, *found.moved):
+                self._cluster.assume(placement)
+                if self._tried is not None:
+                    self._tried(placement)
+            self._in_force.placed(dict((*found.placed, *found.moved)))
+        for task in found.evicted:
+            self._in_force.move(task, "", is_leaving=True)
+        affected = (*found.evicted, *moved, *(task for task, _ in found.placed))
+        for job in {task.job.key: task.job for task in affected}.values():
+            self._settled(job)
+        return found
 
     # --- trying out ---
 
@@ -476,16 +531,17 @@ def _can_move(job: Job) -> bool:
 class _Worth:
     """Whether anything of a queue can be reclaimed: decided where its path leaves that of the taker."""
 
-    def __init__(self, reclaimer: Reclaimer, top: Iterable[QueueShares]) -> None:
+    def __init__(self, reclaimer: Reclaimer, tree: QueueTree) -> None:
         self._reclaimer = reclaimer
-        self._top = top
+        self._tree = tree
         self._above = {queue.name for queue in reclaimer.queue.path()}
         self._known: dict[str, bool] = {}
+        self._losers: dict[str, bool] = {}
 
     def queues(self) -> Iterator[QueueShares]:
         """Those that part from the taker's path and are worth trying: one for each at the level where they part."""
         for queue in self._reclaimer.queue.path():
-            siblings = queue.parent.children if queue.parent is not None else self._top
+            siblings = queue.parent.children if queue.parent is not None else self._tree.top()
             yield from (each for each in siblings if each is not queue and self(each))
 
     def __call__(self, queue: QueueShares) -> bool | None:
@@ -501,30 +557,13 @@ class _Worth:
             known = self._known[queue.name] = is_worth_trying(self._reclaimer, queue)
         return known
 
-
-class _Lack:
-    """What pods need beyond what is free in the whole cluster, and what others give back; if something is left, there is nothing to
-    try."""
-
-    def __init__(self, tree: QueueTree, tasks: Sequence[Task], recorded: Sequence[Task]) -> None:
-        request = asked(tasks)
-        self._missing: dict[str, int] = {}
-        for resource, there in tree.total.items():
-            held = sum(queue.shares[resource].allocated for queue in tree.top() if resource in queue.shares)
-            missing = request.get(resource, 0) - (there - held)
-            if missing > 0:
-                self._missing[resource] = missing
-        self.gain(recorded)
-
-    def gain(self, tasks: Sequence[Task]) -> None:
-        """These go."""
-        for task in tasks:
-            for resource in self._missing:
-                self._missing[resource] -= task.amounts.get(resource, 0)
-
-    def is_none(self) -> bool:
-        """Whether there could be enough."""
-        return all(missing <= 0 for missing in self._missing.values())
+    def may_lose(self, job: Job) -> bool:
+        """Whether a job's queue, as it is, may lose a unit; if not, its pods can only move."""
+        known = self._losers.get(job.queue)
+        if known is None:
+            queue = self._tree.get(job.queue)
+            known = self._losers[job.queue] = queue is not None and may_lose(self._reclaimer, queue)
+        return known
 
 
 def _outcome(found: Mapping[Task, Placement], job: Job, before: Mapping[Task, _Place]) -> _Tried:
@@ -538,8 +577,12 @@ def _outcome(found: Mapping[Task, Placement], job: Job, before: Mapping[Task, _P
         if placement is None:
             gone.append(task)
         elif placement.node != place.node or _devices(placement) != place.devices:
-            moved.append((task, placement))
-    return _Tried(tuple(placed), tuple(moved), tuple(gone))
+            if task.job.is_movable:
+                moved.append((task, placement))
+            else:
+                # It does not come back.
+                gone.append(task)
+    return _Tried(tuple(placed), tuple(moved), tuple(gone), all_go=len(found) == len(placed))
 
 
 def _devices(placement: Placement) -> tuple[str, ...]:
@@ -556,27 +599,6 @@ def _devices(placement: Placement) -> tuple[str, ...]:
             if not result.admin_access
         )
     )
-
-
-class _Remembered:
-    """Steps that are worked out when they are asked for, and once: usually the first few are enough."""
-
-    __slots__ = ("_known", "_rest")
-
-    def __init__(self, rest: Iterator[Step]) -> None:
-        self._known: list[Step] = []
-        self._rest = rest
-
-    def __iter__(self) -> Iterator[Step]:
-        number = 0
-        while True:
-            if number == len(self._known):
-                found = next(self._rest, None)
-                if found is None:
-                    return
-                self._known.append(found)
-            yield self._known[number]
-            number += 1
 
 
 def _growing(count: int) -> Iterator[int]:

@@ -16,6 +16,7 @@ from allot.core.advice.outlook import (
     Outlook,
     Prospect,
     Runtime,
+    after_delay,
     amounts_of,
     granted_runtimes,
     later,
@@ -45,7 +46,7 @@ def queue_cause(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> D
         case Prospect.REFUSED if isinstance(outlook.refusal, Excess):
             return _excess(what_if, outlook.job, outlook.refusal)
         case Prospect.REFUSED:
-            return _too_young(what_if, outlook) or _no_right(what_if, subject, outlook)
+            return _refused(what_if, subject, outlook)
         case _:
             return None
 
@@ -130,6 +131,33 @@ def _wait_for(level: QueueShares, job: Job) -> tuple[str, ...]:
 
 
 # --- rights ---
+
+
+def _refused(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diagnosis | None:
+    refusal = outlook.refusal
+    if isinstance(refusal, Nothing) and refusal.until_s > what_if.now:
+        after = after_delay(what_if, outlook.job, refusal.until_s)
+        if after.gets_in:
+            return _too_early(what_if, outlook.job, refusal.until_s, after)
+        outlook = after
+    return _too_young(what_if, outlook) or _no_right(what_if, subject, outlook)
+
+
+def _too_early(what_if: WhatIfCluster, job: Job, until_s: float, after: Outlook) -> Diagnosis:
+    """Others would make room, but its group has asked for some time first."""
+    name = job.name.partition("/")[2]
+    wait_s = max(1, round(until_s - what_if.now))
+    text = (
+        f"others have to make room for it, and PodGroup {name} makes nobody leave before its preemptionDelay is over; "
+        f"in {duration(wait_s)} {job.name} {verb_of(after)} {listed(after.names_of_leaving)}"
+    )
+    return Diagnosis(
+        reason=Reason.PREEMPTION_DELAY,
+        text=text,
+        details=(f"queue {job.queue} {_shares(what_if, job)}",),
+        candidates=tuple(remedies.without_delay(what_if, job)),
+        advice=(f"wait {duration(wait_s)}",),
+    )
 
 
 def _too_young(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis | None:

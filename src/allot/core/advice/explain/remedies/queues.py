@@ -11,6 +11,7 @@ from allot.core.advice.explain.wording import joined, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, meta
 from allot.core.model import apps_v1, batch_v1, core_v1
+from allot.core.model.foreign_groups import KaiPodGroup
 from allot.core.model.meta import OwnerReference
 from allot.core.model.team_queues import KaiQueue, VolcanoQueue
 from allot.core.quantity import Quantity
@@ -211,3 +212,11 @@ def shorter_runtime(what_if: WhatIfCluster, fields: Mapping[str, str]) -> Iterat
         )
         text = f"set {fields[names[0]]} of {named('queue', names)} to 0s, so that pods go at once"
         yield Candidate(rank=Rank.OTHERS, text=text, patches=patches)
+
+
+def without_delay(what_if: WhatIfCluster, job: Job) -> Iterator[Candidate]:
+    """A group makes others leave at once."""
+    namespace, _, name = job.name.partition("/")
+    if what_if.get(KaiPodGroup, name, namespace) is not None:
+        patch = patch_of("PodGroup", name, {"op": "remove", "path": "/spec/preemptionDelay"}, namespace=namespace)
+        yield Candidate(rank=Rank.RELAX, text=f"drop preemptionDelay of PodGroup {name}", patches=(patch,))
