@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site format wheel lock clean
+.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site screenshots format wheel dist image lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -35,9 +35,12 @@ help:
 	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
 	@echo "make docs    write the present output of commands into the documentation"
 	@echo "make site    build the documentation site into build/site"
+	@echo "make screenshots  take the documentation's pictures of the dashboard (needs Chromium)"
 	@echo "make setup   only prepare the virtual environment .venv"
 	@echo "make format  put the code into the project's format"
 	@echo "make wheel   build the package into dist"
+	@echo "make dist    wheel, source distribution, chart, bill of materials and checksums into dist, and a trial without the repository"
+	@echo "make image   the container image into dist, from Debian packages and the lock file"
 	@echo "make lock    pin what pyproject.toml asks for (needs uv)"
 	@echo "make clean   remove .venv and everything generated"
 
@@ -81,7 +84,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/site.py
+	$(BIN)/zensical build --strict
 
 SUITES ?= 3
 REPEATS ?= 20
@@ -141,7 +145,11 @@ docs: $(READY)
 	$(BIN)/python docs/console.py
 
 site: $(READY)
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python docs/site.py
+	$(BIN)/zensical build --strict
+
+screenshots: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/dashboard/screenshots.py
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -159,6 +167,13 @@ lock:
 
 wheel: $(RUNS)
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+dist: $(READY)
+	$(BIN)/python -m release.dist dist
+	$(BIN)/python -m release.smoke dist
+
+image: $(READY)
+	$(BIN)/python -m release.image dist
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

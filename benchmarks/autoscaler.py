@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import Expander
-from allot.core.autoscaling.pools import MILLION, Pool, price_text
+from allot.core.autoscaling.pools import MILLION, Pool, Standing, price_text
 from allot.core.autoscaling.scale_down import Candidate, plan_scale_down
 from allot.core.autoscaling.scale_up import plan_scale_up
 from allot.core.autoscaling.templates import Template
@@ -188,14 +190,23 @@ def measured(name: str, act: Callable[[], T]) -> T:
     return answer
 
 
-def scale_up() -> None:
+def ranked(offers: list[Pool]) -> list[Pool]:
+    """The same, each a priority of its own of a ComputeClass; the dearest comes first."""
+    order = sorted(offers, key=lambda pool: -pool.price)
+    return [
+        replace(pool, standing=Standing(compute_class="c", rank=index, index=index, text=f"priority {index + 1}"))
+        for index, pool in enumerate(order)
+    ]
+
+
+def scale_up(*, with_class: bool) -> None:
     """1,000 pods that wait."""
     what_if = WhatIfCluster(Snapshot(tuple(objects(PODS, lambda _number: 8)), 1000.0))
-    offers = pools()
+    offers = ranked(pools()) if with_class else pools()
     expander = Expander(("price",), {each.name: each for each in offers})
     memory = Memory()
     plan = measured(
-        f"scale-up: {PODS} pods, {NODES} nodes, {len(offers)} pools",
+        f"scale-up: {PODS} pods, {NODES} nodes, {len(offers)} {'priorities' if with_class else 'pools'}",
         lambda: plan_scale_up(what_if.machine, offers, expander, seconds=1000.0, memory=memory),
     )
     helped = sum(each.is_helped for each in plan.expectations)
@@ -222,5 +233,6 @@ def scale_down() -> None:
 
 
 if __name__ == "__main__":
-    scale_up()
+    scale_up(with_class=False)
+    scale_up(with_class=True)
     scale_down()

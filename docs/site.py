@@ -1,4 +1,4 @@
-"""What mkdocs does besides: pages that lie beside the folder of the documentation become part of the site.
+"""Makes the folder that the documentation site is built from: `python docs/site.py`, then `zensical build`.
 
 The same Markdown is read in the repository and on the site. Links to the project's own pages (ARCHITECTURE.md and so on) lead to
 copies of them; links to source code and examples become plain names, as a site has no source tree.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 from pathlib import Path
-from typing import Any
-
-from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+# What zensical.toml calls docs_dir.
+FOLDER = ROOT / "build" / "docs"
 # Where a page of the repository is on the site.
 PROJECT_PAGES = {
     "ARCHITECTURE.md": "project/architecture.md",
@@ -24,25 +25,46 @@ PROJECT_PAGES = {
     "SECURITY.md": "project/security.md",
     "examples/README.md": "project/examples.md",
 }
-_SITE_PAGES = {site: page for page, site in PROJECT_PAGES.items()}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]+)(#[^)]*)?\)")
+_FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_CONSOLE = "```console\n"
+# Columns stay columns, and scroll where they are wider than the screen; sentences wrap.
+_IS_ROW = re.compile(r"\S {2,}\S")
+_WIDTH = 80
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Adds the project's pages."""
-    for page, site in PROJECT_PAGES.items():
-        files.append(File.generated(config, site, content=(ROOT / page).read_text()))
-    return files
+def prepare() -> None:
+    """Make the folder anew."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    shutil.copytree(DOCS, FOLDER, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    for page in DOCS.rglob("*.md"):
+        site = page.relative_to(DOCS).as_posix()
+        _write(site, fitted(page.read_text(), f"docs/{site}", site))
+    for name, site in PROJECT_PAGES.items():
+        _write(site, fitted((ROOT / name).read_text(), name, site))
 
 
-def on_page_markdown(markdown: str, page: Any, **_rest: Any) -> str:
-    """Makes links fit the site."""
-    site = page.file.src_uri
-    here = _SITE_PAGES.get(site, f"docs/{site}")
-    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+def _write(site: str, text: str) -> None:
+    path = FOLDER / site
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def fitted(markdown: str, here: str, site: str) -> str:
+    """A page with links that fit the site, and with blocks that say whether they wrap. here: the page in the repository."""
     return "".join(
-        part if part.startswith("```") else _LINK.sub(lambda found: _link(found, here, site), part) for part in parts
+        _block(part) if part.startswith("```") else _LINK.sub(lambda found: _link(found, here, site), part)
+        for part in _FENCED.split(markdown)
     )
+
+
+def _block(block: str) -> str:
+    if not block.startswith(_CONSOLE):
+        return block
+    wide = [line for line in block.splitlines() if len(line) > _WIDTH]
+    if not wide or any(_IS_ROW.search(line.strip()) for line in wide):
+        return block
+    return "``` { .console .wrapped }\n" + block.removeprefix(_CONSOLE)
 
 
 def _link(found: re.Match[str], here: str, site: str) -> str:
@@ -60,3 +82,7 @@ def _link(found: re.Match[str], here: str, site: str) -> str:
         return str(text)
     way = posixpath.relpath(wanted, posixpath.dirname(site) or ".")
     return f"{mark}[{text}]({way}{anchor or ''})"
+
+
+if __name__ == "__main__":
+    prepare()

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from ports import free_port
+
 MISSING = "no etcd found: run scripts/fetch-etcd, or set KUBEBUILDER_ASSETS or ALLOT_ETCD to a folder with one"
 
 
@@ -24,14 +26,6 @@ def find_etcd() -> str | None:
         if found:
             return found
     return None
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class EtcdServer:

@@ -106,9 +106,9 @@ def _options(command: click.Command) -> list[str]:
 
 
 def test_the_site_has_every_page_in_its_navigation() -> None:
-    named = re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text().split("nav:")[1])
+    named = re.findall(r"[\w/.-]+\.md", (ROOT / "zensical.toml").read_text().split("\nnav = ")[1])
     own = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
-    assert own <= set(named), f"not in mkdocs.yml: {', '.join(sorted(own - set(named)))}"
+    assert own <= set(named), f"not in zensical.toml: {', '.join(sorted(own - set(named)))}"
     assert len(named) == len(set(named))
 
 

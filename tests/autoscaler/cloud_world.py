@@ -15,17 +15,18 @@ from allot.autoscaler.loop import Autoscaler
 from allot.autoscaler.options import AutoscalerOptions
 from allot.autoscaler.provider import POOL_LABEL, Provider, TemplateNode
 from allot.autoscaler.simulated_cloud import CloudPool, SimulatedCloud
+from allot.cli.autoscaler_sources import AutoscalerSources
 from allot.cli.up.cloud import cloud_pools
-from allot.client.api import PatchType
+from allot.client.api import Client, PatchType
 from allot.client.errors import NotFound
 from allot.client.informers import Informers
 from allot.core.autoscaling.templates import Template
 from allot.core.model.encoding import encode_struct
+from allot.devices.gpu.classes import device_classes
 from allot.devices.pool_files import parse_pools
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
-from allot.scheduler.sources import Sources
-from controllers.cluster import Cluster
+from controllers.cluster import Cluster, cluster
 
 QUICK = AutoscalerOptions(
     scan_interval_s=0.05,
@@ -46,6 +47,33 @@ def pools_of(*texts: str, **changes: Any) -> list[CloudPool]:
     ]
 
 
+@asynccontextmanager
+async def gpu_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """A server with the classes of the GPU driver."""
+    async with cluster(folder) as found:
+        for each in device_classes():
+            body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", **encode_struct(each)}
+            await found.create("deviceclasses", body)
+        yield found
+
+
+async def pod(made: Cluster, name: str, *, gpu: bool = True, node: str = "", **more: Any) -> None:
+    """A pod, with its claim if it wants a GPU."""
+    spec: dict[str, Any] = {"containers": [{"name": "c", "image": "x"}], **more}
+    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}
+    metadata["ownerReferences"] = [owner]
+    if node:
+        spec["nodeName"] = node
+    if gpu:
+        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+        claim = {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
+        await made.create("resourceclaims", {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim})
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
+        spec["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    await made.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
 class ApiMachines:
     """Machines become Nodes with slices."""
 
@@ -64,7 +92,8 @@ class ApiMachines:
         body["status"] = {**body["status"], "conditions": [{"type": "Ready", "status": "True"}]}
         await self._cluster.create("nodes", body)
         # What the node lifecycle controller does when a node is ready.
-        await self._cluster.of("nodes").patch(name, {"spec": {"taints": None}}, PatchType.MERGE)
+        taints = body["spec"].get("taints")
+        await self._cluster.of("nodes").patch(name, {"spec": {"taints": taints}}, PatchType.MERGE)
 
     async def publish(self, name: str) -> None:
         """Devices."""
@@ -141,14 +170,17 @@ async def running_autoscaler(
     provider: Provider,
     options: AutoscalerOptions = QUICK,
     profile_template: Callable[[str], Template | None] = lambda _profile: None,
+    client: Client | None = None,
 ) -> AsyncIterator[tuple[Autoscaler, CollectorRegistry]]:
-    """An autoscaler on a cluster."""
+    """An autoscaler on a cluster. client: of a user who may do less than everything."""
     clock, ids, registry = SystemClock(), SystemIds(), CollectorRegistry()
-    informers = Informers(cluster.client, clock, ids)
-    made = Autoscaler(cluster.client, clock, ids, provider, options, profile_template, registry)
-    sources = Sources(informers, await cluster.client.discovery())
-    sources.connect(made.changed, made.machine.serve)
+    client = client or cluster.client
+    informers = Informers(client, clock, ids)
+    made = Autoscaler(client, clock, ids, provider, options, profile_template, registry)
+    sources = AutoscalerSources(client, informers, clock, made)
+    await sources.connect()
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(made.run(sources.wait_synced))]
+    tasks.append(asyncio.create_task(sources.run(pause_s=0.1)))
     try:
         yield made, registry
     finally:
@@ -159,11 +191,16 @@ async def running_autoscaler(
 
 @asynccontextmanager
 async def world(
-    cluster: Cluster, pools: list[CloudPool], folder: Path, options: AutoscalerOptions = QUICK, **cloud_options: Any
+    cluster: Cluster,
+    pools: list[CloudPool],
+    folder: Path,
+    options: AutoscalerOptions = QUICK,
+    client: Client | None = None,
+    **cloud_options: Any,
 ) -> AsyncIterator[World]:
     """Both."""
     async with (
         running_cloud(cluster, pools, folder, **cloud_options) as cloud,
-        running_autoscaler(cluster, cloud, options) as (autoscaler, registry),
+        running_autoscaler(cluster, cloud, options, client=client) as (autoscaler, registry),
     ):
         yield World(cluster, cloud, autoscaler, registry)

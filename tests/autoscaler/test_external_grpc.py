@@ -11,13 +11,14 @@ from pathlib import Path
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from allot.apiserver.access.certificates import CertificateAuthority, Identity
 from allot.autoscaler.backoff import Backoff
 from allot.autoscaler.external_grpc import SERVICE, Credentials, ExternalProvider
 from allot.autoscaler.groups import Groups
 from allot.autoscaler.options import AutoscalerOptions
-from allot.autoscaler.provider import Group, NodeName, ProviderError, State, TemplateNode
+from allot.autoscaler.provider import Group, GroupOptions, NodeName, ProviderError, State, TemplateNode
 from allot.cli.commands.autoscaler import profile_template
 from allot.core.model.core_v1 import Node
 from allot.core.model.meta import ObjectMeta
@@ -191,6 +192,34 @@ class _Bare:
 
     async def price(self, _node: NodeName, _start: float, _end: float) -> None:
         """Not told."""
+
+    async def options(self, _group: str, _defaults: GroupOptions) -> None:
+        """Not told."""
+
+
+async def test_a_provider_may_have_options_for_a_group() -> None:
+    """What it leaves out is as for all; one without the call has none."""
+    defaults = AutoscalerOptions().of_groups
+    asked: list[messages.NodeGroupAutoscalingOptionsRequest] = []
+
+    async def told(request: bytes, _context: object) -> bytes:
+        asked.append(messages.NodeGroupAutoscalingOptionsRequest.FromString(request))
+        found = messages.NodeGroupAutoscalingOptions(scaleDownGpuUtilizationThreshold=0.25)
+        found.scaleDownUnneededDuration.FromSeconds(90)
+        answer = messages.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=found)
+        return answer.SerializeToString()
+
+    async def nothing(_request: bytes, _context: object) -> bytes:
+        return b""
+
+    async with _service(NodeGroupGetOptions=told) as provider:
+        found = await provider.options("g", defaults)
+        assert found == replace(defaults, gpu_utilization_threshold=0.25, unneeded_s=90.0)
+        assert (asked[0].id, asked[0].defaults.scaleDownUnneededDuration.seconds) == ("g", 600)
+    async with _service(NodeGroupGetOptions=nothing) as provider:
+        assert await provider.options("g", defaults) == defaults
+    async with _service() as provider:
+        assert await provider.options("g", defaults) is None
 
 
 async def test_devices_of_a_bare_template_come_from_a_profile_or_a_live_node_or_nowhere() -> None:

@@ -13,11 +13,9 @@ from prometheus_client import generate_latest
 
 from allot.autoscaler.provider import ProviderError
 from allot.autoscaler.simulated_cloud import SimulatedCloud
-from allot.core.autoscaling.templates import TO_BE_DELETED
-from allot.core.model.encoding import encode_struct
-from allot.devices.gpu.classes import device_classes
-from autoscaler.cloud_world import QUICK, World, pools_of, running_autoscaler, running_cloud, world
-from controllers.cluster import Cluster, cluster
+from allot.core.autoscaling.templates import DELETION_CANDIDATE, TO_BE_DELETED
+from autoscaler.cloud_world import QUICK, World, gpu_cluster, pod, pools_of, running_autoscaler, running_cloud, world
+from controllers.cluster import Cluster
 from waiting import until
 
 pytestmark = pytest.mark.slow
@@ -28,28 +26,8 @@ L4 = "l4=g2-standard-4,max=2"
 @pytest.fixture
 async def made(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A server with the classes of the GPU driver."""
-    async with cluster(tmp_path) as found:
-        for each in device_classes():
-            body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", **encode_struct(each)}
-            await found.create("deviceclasses", body)
+    async with gpu_cluster(tmp_path) as found:
         yield found
-
-
-async def pod(made: Cluster, name: str, *, gpu: bool = True, node: str = "", **more: Any) -> None:
-    """A pod, with its claim if it wants a GPU."""
-    spec: dict[str, Any] = {"containers": [{"name": "c", "image": "x"}], **more}
-    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}
-    metadata["ownerReferences"] = [owner]
-    if node:
-        spec["nodeName"] = node
-    if gpu:
-        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-        claim = {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
-        await made.create("resourceclaims", {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim})
-        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
-        spec["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
-    await made.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 async def test_a_pod_that_waits_gets_the_cheapest_node_that_has_its_device(made: Cluster, tmp_path: Path) -> None:
@@ -300,3 +278,43 @@ async def _is_clean(made: Cluster, name: str) -> bool:
     node = await made.get("nodes", name)
     assert node is not None
     return not node["spec"].get("taints") and not node["spec"].get("unschedulable")
+
+
+async def test_a_node_that_nobody_needs_is_marked_until_somebody_does(made: Cluster, tmp_path: Path) -> None:
+    """So that the scheduler prefers others, as with Cluster Autoscaler."""
+    options = replace(QUICK, scale_down_unneeded_time_s=60.0)
+    async with world(made, pools_of("cpu=n2-standard-4,initial=1,max=1"), tmp_path, options):
+        (node,) = await until(lambda: made.items("nodes"))
+        name = node["metadata"]["name"]
+        (mark,) = await until(lambda: _taints(made, name), "a mark")
+        assert (mark["key"], mark["effect"]) == (DELETION_CANDIDATE, "PreferNoSchedule")
+        assert mark["value"].isdigit()
+        await pod(made, "p", gpu=False, node=name, tolerations=[{"operator": "Exists"}])
+        await made.of("pods").patch("p", {"metadata": {"ownerReferences": None}}, _merge(), "default")
+        await until(lambda: _is(_taints(made, name), []), "no mark")
+
+
+async def _taints(made: Cluster, name: str) -> list[dict[str, Any]]:
+    node = await made.get("nodes", name)
+    assert node is not None
+    return list(node["spec"].get("taints") or ())
+
+
+async def test_a_node_that_stops_being_ready_is_not_coming(made: Cluster, tmp_path: Path) -> None:
+    """Pods that wait get another one; it goes after its own time, once nobody needs it."""
+    options = replace(QUICK, scale_down_unneeded_time_s=60.0, scale_down_unready_time_s=0.3)
+    async with world(made, pools_of("l4=g2-standard-4,initial=1,max=2"), tmp_path, options) as found:
+        (node,) = await until(lambda: made.items("nodes"))
+        name = node["metadata"]["name"]
+        await until(lambda: _text(found, "ready: 1"))
+        conditions = [{"type": "Ready", "status": "False", "reason": "x", "message": "x"}]
+        taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        await made.of("nodes").patch(name, {"spec": {"taints": [taint]}}, _merge())
+        await made.of("nodes").patch(name, {"status": {"conditions": conditions}}, _merge(), subresource="status")
+        await pod(made, "p")
+        await until(lambda: _is_other(made, name), "another node, and this one gone")
+
+
+async def _is_other(made: Cluster, name: str) -> bool:
+    names = [each["metadata"]["name"] for each in await made.items("nodes")]
+    return len(names) == 1 and name not in names

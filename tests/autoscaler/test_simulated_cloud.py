@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allot.autoscaler.provider import NodeName, ProviderError, State
 from allot.autoscaler.simulated_cloud import SimulatedCloud, Window
@@ -145,3 +146,31 @@ async def test_a_cloud_that_is_killed_knows_its_machines_again(tmp_path: Path) -
         await second.after(1.0)
         assert set(second.machines.there) == {name for name in names if name.startswith("p-")}
         assert await second.cloud.target_size("p") == 1
+
+
+async def test_a_pool_that_is_offered_is_made_when_it_is_asked_for_and_goes_with_its_last_machine(
+    tmp_path: Path,
+) -> None:
+    """It is remembered as long as there are machines of it, whatever is offered then."""
+    town = Town(tmp_path)
+    offered = [replace(each, origin=f"of {each.name}") for each in pools_of("nap=n2-standard-4,max=3")]
+    town.cloud.offer(offered)
+    async with town.running():
+        assert [group.id for group in await town.cloud.groups()] == ["nap"]
+        assert not town.cloud.made_before
+        await town.cloud.increase("nap", 1)
+        town.cloud.offer([])
+        assert [group.id for group in await town.cloud.groups()] == ["nap"]
+    again = Town(tmp_path)
+    assert again.cloud.made_before == {"nap": "of nap"}
+    again.cloud.put(offered[0])
+    async with again.running():
+        (instance,) = await again.cloud.instances("nap")
+        await again.cloud.delete("nap", [NodeName(provider_id=instance.id, name="")])
+        await again.after(1.0)
+        await again.cloud.refresh()
+        assert not await again.cloud.groups()
+        assert not again.cloud.made_before
+        again.cloud.offer(offered)
+        await again.cloud.increase("nap", 2)
+        assert len(await again.cloud.instances("nap")) == 2

@@ -88,6 +88,37 @@ def test_explain_tells_whether_a_node_is_coming(dump: Path) -> None:
     assert "pool cpu does not help: cannot allocate all claims" in asked
 
 
+CLASS = """\
+---
+apiVersion: cloud.google.com/v1
+kind: ComputeClass
+metadata: {name: c}
+spec:
+  priorities: [{nodepools: [large]}, {nodepools: [smal]}]
+"""
+
+
+def test_plan_and_explain_know_compute_classes(dump: Path) -> None:
+    """Class and priority are named, and a priority that names no pool gets the nearest that there is."""
+    selecting = DUMP.replace("  containers:", "  nodeSelector: {cloud.google.com/compute-class: c}\n  containers:")
+    tolerant = selecting.replace(
+        "  containers:", "  tolerations: [{key: cloud.google.com/compute-class, operator: Exists}]\n  containers:"
+    )
+    dump.write_text(tolerant + CLASS)
+    pools = ("--pools", "large=g2-standard-8,price=9,computeClass=c", "--pools", "small=g2-standard-4,computeClass=c")
+    found = allot("plan", "-f", str(dump), *pools)
+    assert "large   +1      1 of 10   9.00       c       priority 1 (large)" in found.stdout
+    asked = allot("explain", "train", "-f", str(dump), *pools).stdout
+    assert (
+        "a node of pool large, priority 1 (large) of ComputeClass c would be bought for it, at 9.00 per hour" in asked
+    )
+    none = allot("plan", "-f", str(dump), "--pools", "small=g2-standard-4,computeClass=c")
+    assert none.code == 1
+    assert "default/train: no pool of ComputeClass c helps." in none.stdout
+    assert 'doesn\'t exist in the cluster. did you mean "small"?' in none.stdout
+    assert "small: not wanted by its ComputeClass" in none.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -155,3 +155,16 @@ def test_an_audit_log_is_written(tmp_path: Path) -> None:
         process.wait(timeout=WAIT_S)
     assert '"verb":"list"' in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--metric-resolution", "0.5s", "'0.5s' is less than 1s"),
+        ("--metric-resolution", "soon", "'soon' is not a duration such as 15s or 1m30s"),
+    ],
+)
+def test_periods_that_make_no_sense_are_refused(tmp_path: Path, option: str, value: str, text: str) -> None:
+    done = refused(tmp_path / "data", option, value)
+    assert done.returncode == 2
+    assert f"invalid value for '{option}': {text}" in done.stderr

@@ -20,6 +20,7 @@ from allot.controllers.runner import Runnable, Services
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import ADMINISTRATOR, CONTROLLERS, controller_user
 from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.metrics.resource_usage import RESOLUTION_S
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
@@ -130,9 +131,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(directory: Path, gates: FeatureGates = DEFAULT_GATES) -> AsyncIterator[Cluster]:
+async def cluster(
+    directory: Path, gates: FeatureGates = DEFAULT_GATES, *, metric_resolution_s: float = RESOLUTION_S
+) -> AsyncIterator[Cluster]:
     """A server without controllers."""
-    async with running(Settings(directory=directory / "pki", port=0, gates=gates), MemoryStore()) as server:
+    settings = Settings(directory=directory / "pki", port=0, gates=gates, metric_resolution_s=metric_resolution_s)
+    async with running(settings, MemoryStore()) as server:
         yield Cluster(server, gates)
 
 

@@ -76,7 +76,7 @@ class Scaled:
 
 @asynccontextmanager
 async def scaled(folder: Path) -> AsyncIterator[Scaled]:
-    async with cluster(folder) as made, told_agent(folder) as agent:
+    async with cluster(folder, metric_resolution_s=0.5) as made, told_agent(folder) as agent:
         found = Scaled(made, agent)
         await made.create("pods", pod("teller"))
         found.tell(30)

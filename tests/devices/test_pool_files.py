@@ -64,6 +64,8 @@ def test_prices_are_of_machines_that_there_are() -> None:
         ("p=g2-standard-4,price=free", "price 'free': expected an amount per hour", ""),
         ("p=g2-standard-4,boot=soon", "'soon' is not a duration such as 40s", ""),
         ("P_=g2-standard-4", "pool name 'P_'", ""),
+        ("p=g2-standard-4,computeclass=c", "'computeclass=c' is not known here", 'did you mean "computeClass"?'),
+        ("p=g2-standard-4,computeClass=a b", "computeClass 'a b' is not the value of a label", ""),
         ("g2-standard-4", "expected NAME=MACHINE", ""),
         ("=g2-standard-4", "expected NAME=MACHINE", ""),
     ],
@@ -85,6 +87,10 @@ def test_what_makes_no_sense_is_named(text: str, said: str, hint: str) -> None:
         (("10m-25m: 0", "never"), "line 11: window 'never'"),
         (("timeFactor: 20", "timeFactor: 0"), "line 13"),
         (("failing: 0.1", "failing: 2"), "line 12"),
+        (
+            ("quota: 8", "reservations: {r: {machine: a3-high, count: 1}}"),
+            "line 13: machine 'a3-high': there is no such machine shape",
+        ),
     ],
 )
 def test_a_file_that_makes_no_sense_names_the_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:

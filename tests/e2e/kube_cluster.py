@@ -27,7 +27,8 @@ from e2e.components import Caller, Component, component, gates
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
 from e2e.servers import ServerProcess, client_context
 from etcd_server import MISSING as NO_ETCD
-from etcd_server import EtcdServer, find_etcd, free_port
+from etcd_server import EtcdServer, find_etcd
+from ports import free_port
 
 NODES = {"t4-0", "t4-1", "t4-2"}
 # For clusters in which nobody makes service accounts.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +15,8 @@ import yaml
 from allot.apiserver.access.certificates import Certificates, node_identity
 from allot.apiserver.access.kubeconfig import write_kubeconfig
 from allot.process.clock import SystemClock
+from ports import free_port
 from waiting import WAIT_S, wait_for
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class AllotProcess:
@@ -83,7 +77,7 @@ class Cluster:
         self.node_kubeconfig = folder / "node-kubeconfig"
         self.root = folder / "node"
         # A port of its own that stays the same when the control plane is killed and started again.
-        port = _free_port()
+        port = free_port()
         folders = ("--data-dir", str(folder / "data"), "--kubeconfig", str(self.kubeconfig))
         store = () if is_durable else ("--memory",)
         self.plane = AllotProcess(folder, "up", "up", "--node", "none", "--port", str(port), *folders, *store)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from allot.apiserver.access.certificates import CertificateAuthority
+from ports import free_port
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -37,8 +38,11 @@ class Backend:
         self.asked: list[Asked] = []
         self._answer = answer
         self._context = _context(authority, address) if authority is not None else None
-        self._socket = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+        self._socket = socket.create_server(
+            (address, free_port()), family=socket.AF_INET6 if ":" in address else socket.AF_INET
+        )
         self.address = address
+        # Not one that the kernel gives: a server at another address may have it, and proxies never lead to that number.
         self.port: int = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
 

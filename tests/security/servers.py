@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from allot.apiserver.access.certificates import CertificateAuthority, Identity, KeyPair
 from e2e.components import ASSETS, Component, gates
 from e2e.servers import ServerProcess
-from etcd_server import EtcdServer, find_etcd, free_port
+from etcd_server import EtcdServer, find_etcd
+from ports import free_port
 from waiting import wait_for
 
 ADMIN = Identity("administrator", ("system:masters",))

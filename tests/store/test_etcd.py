@@ -20,7 +20,8 @@ from allot.store.etcd import EtcdStore
 from allot.store.etcd_client import EtcdOptions
 from allot.store.port import Compacted, Event, KeyExists, RevisionConflict, StoreUnavailable
 from allot.wire import etcd_pb2 as pb
-from etcd_server import MISSING, EtcdServer, find_etcd, free_port
+from etcd_server import MISSING, EtcdServer, find_etcd
+from ports import free_port
 from waiting import WAIT_S
 
 pytestmark = pytest.mark.skipif(find_etcd() is None, reason=MISSING)

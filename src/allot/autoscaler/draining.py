@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from allot.autoscaler.groups import name_of
 from allot.autoscaler.options import AutoscalerOptions
@@ -21,6 +22,8 @@ from allot.core.model.core_v1 import Node, Pod
 from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.autoscaler")
+
+Object = dict[str, Any]
 
 _RETRY_S = 0.5
 _TRIES = 5
@@ -49,6 +52,31 @@ class Draining:
             if any(taint.key in (TO_BE_DELETED, DELETION_CANDIDATE) for taint in node.spec.taints):
                 _log.info("node %s: its mark is taken away: nobody removes it now", node.metadata.name)
                 await self._unmark(node.metadata.name)
+
+    async def soften(self, nodes: Sequence[Node], unneeded: Collection[str]) -> None:
+        """Mark nodes that nobody needs, and unmark those that somebody does, a few at a time."""
+        left = self._options.max_bulk_soft_taint_count
+        for node in nodes:
+            is_marked = any(taint.key == DELETION_CANDIDATE for taint in node.spec.taints)
+            if left and is_marked != (node.metadata.name in unneeded):
+                left -= 1
+                await self._soften(node.metadata.name, is_marked=not is_marked)
+
+    async def _soften(self, name: str, *, is_marked: bool) -> None:
+        stamp = str(int(self._clock.seconds()))
+        mark = {"key": DELETION_CANDIDATE, "value": stamp, "effect": "PreferNoSchedule"}
+        try:
+            await self._retaint(
+                name,
+                lambda taints: [
+                    *(each for each in taints if each["key"] != DELETION_CANDIDATE),
+                    *([mark] if is_marked else []),
+                ],
+            )
+        except NotFound:
+            return
+        except ApiError as error:
+            _log.warning("node %s is not marked: %s", name, error)
 
     async def remove(self, group: str, node: Node, pods: Sequence[Pod]) -> None:
         """Empty a node of these pods, in their order, and give it back. CannotDrain; then it is as it was."""
@@ -86,16 +114,20 @@ class Draining:
         except ApiError as error:
             _log.warning("node %s: its mark stays: %s", name, error)
 
-    async def _retaint(self, name: str, change: object, *, unschedulable: bool) -> None:
+    async def _retaint(
+        self, name: str, change: Callable[[list[Object]], list[Object]], *, unschedulable: bool | None = None
+    ) -> None:
+        """unschedulable: what it is to be, None for what it is."""
         for attempt in range(_TRIES):
             node = await self._nodes.get(name)
             spec = node.get("spec") or {}
-            before = [each for each in spec.get("taints") or () if each["key"] != TO_BE_DELETED]
-            taints = change(before)  # type: ignore[operator]
-            body = {
-                "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
-                "spec": {"taints": taints, "unschedulable": unschedulable or None},
-            }
+            taints = [
+                each for each in spec.get("taints") or () if unschedulable is None or each["key"] != TO_BE_DELETED
+            ]
+            wanted: Object = {"taints": change(taints)}
+            if unschedulable is not None:
+                wanted["unschedulable"] = unschedulable or None
+            body = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": wanted}
             try:
                 await self._nodes.patch(name, body, PatchType.MERGE)
                 return

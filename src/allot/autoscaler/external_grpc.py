@@ -16,7 +16,16 @@ import msgspec
 from google.protobuf.message import DecodeError as BadMessage
 from google.protobuf.message import Message
 
-from allot.autoscaler.provider import Group, Instance, NodeName, Provider, ProviderError, State, TemplateNode
+from allot.autoscaler.provider import (
+    Group,
+    GroupOptions,
+    Instance,
+    NodeName,
+    Provider,
+    ProviderError,
+    State,
+    TemplateNode,
+)
 from allot.core.model.codec import DecodeError, decode_served
 from allot.core.model.core_v1 import Node
 from allot.core.model.encoding import encode_struct
@@ -28,6 +37,9 @@ from allot.wire.kubernetes.bare import NODE, SLICE, read_bare, write_bare
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 CALL_TIMEOUT_S = 5.0
 _MESSAGE_BYTES_MAX = 16 * 2**20
+_NO_OPTIONS = GroupOptions(
+    utilization_threshold=0.0, gpu_utilization_threshold=0.0, unneeded_s=0.0, unready_s=0.0, provision_s=0.0
+)
 _STATES = {State.UNKNOWN: 0, State.RUNNING: 1, State.CREATING: 2, State.DELETING: 3}
 _STATE_OF = {number: state for state, number in _STATES.items()}
 _OUT_OF_RESOURCES, _OTHER_ERROR = 1, 99
@@ -146,6 +158,19 @@ class ExternalProvider:
             raise
         return float(answer.price)
 
+    async def options(self, group: str, defaults: GroupOptions) -> GroupOptions | None:
+        """What holds for a group. What an answer leaves out is as it is for all."""
+        request = messages.NodeGroupAutoscalingOptionsRequest(id=group, defaults=_options(defaults))
+        try:
+            answer = await self._call("NodeGroupGetOptions", request, messages.NodeGroupAutoscalingOptionsResponse)
+        except ProviderError as error:
+            if error.is_missing:
+                return None
+            raise
+        if not answer.HasField("nodeGroupAutoscalingOptions"):
+            return defaults
+        return _options_of(answer.nodeGroupAutoscalingOptions, defaults)
+
     async def close(self) -> None:
         """End the connection."""
         await self._channel.close()
@@ -166,6 +191,36 @@ class ExternalProvider:
 def _node(node: NodeName) -> messages.ExternalGrpcNode:
     return messages.ExternalGrpcNode(
         providerID=node.provider_id, name=node.name, labels=dict(node.labels), annotations=dict(node.annotations)
+    )
+
+
+_DURATIONS = {
+    "unneeded_s": "scaleDownUnneededDuration",
+    "unready_s": "scaleDownUnreadyDuration",
+    "provision_s": "MaxNodeProvisionDuration",
+}
+
+
+def _options(options: GroupOptions) -> messages.NodeGroupAutoscalingOptions:
+    made = messages.NodeGroupAutoscalingOptions(
+        scaleDownUtilizationThreshold=options.utilization_threshold,
+        scaleDownGpuUtilizationThreshold=options.gpu_utilization_threshold,
+    )
+    for name, field in _DURATIONS.items():
+        getattr(made, field).FromNanoseconds(int(getattr(options, name) * 10**9))
+    return made
+
+
+def _options_of(found: Any, defaults: GroupOptions) -> GroupOptions:
+    """A threshold of zero is one that is left out: protobuf does not tell them apart."""
+    durations = {
+        name: getattr(found, field).ToNanoseconds() / 10**9 if found.HasField(field) else getattr(defaults, name)
+        for name, field in _DURATIONS.items()
+    }
+    return GroupOptions(
+        utilization_threshold=found.scaleDownUtilizationThreshold or defaults.utilization_threshold,
+        gpu_utilization_threshold=found.scaleDownGpuUtilizationThreshold or defaults.gpu_utilization_threshold,
+        **durations,
     )
 
 
@@ -235,6 +290,13 @@ def service(provider: Provider) -> grpc.GenericRpcHandler:
             raise ProviderError("no prices", is_missing=True)
         return messages.PricingNodePriceResponse(price=found)
 
+    async def options(request: Any) -> Message:
+        defaults = _options_of(request.defaults, _NO_OPTIONS)
+        found = await provider.options(request.id, defaults)
+        if found is None:
+            raise ProviderError("no options", is_missing=True)
+        return messages.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=_options(found))
+
     async def refresh(_request: Any) -> Message:
         await provider.refresh()
         return messages.RefreshResponse()
@@ -251,6 +313,7 @@ def service(provider: Provider) -> grpc.GenericRpcHandler:
         "NodeGroupDeleteNodes": (delete, messages.NodeGroupDeleteNodesRequest),
         "NodeGroupNodes": (instances, messages.NodeGroupNodesRequest),
         "NodeGroupTemplateNodeInfo": (template, messages.NodeGroupTemplateNodeInfoRequest),
+        "NodeGroupGetOptions": (options, messages.NodeGroupAutoscalingOptionsRequest),
         "PricingNodePrice": (price, messages.PricingNodePriceRequest),
         "Refresh": (refresh, messages.RefreshRequest),
         "Cleanup": (clean_up, messages.CleanupRequest),

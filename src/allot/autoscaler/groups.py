@@ -9,11 +9,21 @@ from msgspec.structs import replace
 
 from allot.autoscaler.backoff import Backoff
 from allot.autoscaler.options import AutoscalerOptions
-from allot.autoscaler.provider import PROFILE_LABEL, Group, Instance, NodeName, Provider, ProviderError, State
-from allot.core.autoscaling.daemons import with_daemons
+from allot.autoscaler.provider import (
+    PROFILE_LABEL,
+    Group,
+    GroupOptions,
+    Instance,
+    NodeName,
+    Provider,
+    ProviderError,
+    State,
+)
+from allot.core.autoscaling.daemons import ClaimTemplates, with_daemons
 from allot.core.autoscaling.pools import MILLION, Pool, price_text
 from allot.core.autoscaling.scale_up import Upcoming
 from allot.core.autoscaling.templates import Template, like_node
+from allot.core.cel.data.times import SECOND, parse_timestamp
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import ResourceSlice
@@ -28,14 +38,16 @@ ProfileTemplate = Callable[[str], Template | None]
 
 
 class GroupState(msgspec.Struct, kw_only=True):
-    """A pool as it is now. ready: nodes with all their devices; starting: nodes that are not; pending: machines without a node;
-    missing: machines that were asked for and are not even there."""
+    """A pool as it is now. ready: nodes with all their devices; starting: nodes that have never been; unready: those that have been and
+    are no more; pending: machines without a node; missing: machines that were asked for and are not even there."""
 
     group: Group
     target: int
     pool: Pool | None
+    options: GroupOptions
     ready: list[Node] = []
     starting: list[Node] = []
+    unready: list[Node] = []
     pending: list[Instance] = []
     broken: list[Instance] = []
     missing: int = 0
@@ -91,12 +103,22 @@ class Groups:
         self._templates: dict[str, Template] = {}
         self._prices: dict[str, int] = {}
         self._daemons: Sequence[DaemonSet] = ()
+        self._claim_templates: ClaimTemplates | None = None
+        # Nodes that have been ready, and those that were there at the first look, by uid.
+        self._have_been_ready: set[str] = set()
+        self._old: set[str] | None = None
+        self._tells_options = True
 
     async def look(
-        self, nodes: Iterable[Node], slices: Iterable[ResourceSlice], daemons: Sequence[DaemonSet] = ()
+        self,
+        nodes: Iterable[Node],
+        slices: Iterable[ResourceSlice],
+        daemons: Sequence[DaemonSet] = (),
+        claim_templates: ClaimTemplates | None = None,
     ) -> list[GroupState]:
-        """All pools. ProviderError if the provider does not answer at all."""
-        self._daemons = daemons
+        """All pools. daemons, claim_templates: what runs on every node, with its claims. ProviderError if the provider does not answer at
+        all."""
+        self._daemons, self._claim_templates = daemons, claim_templates
         await self._provider.refresh()
         groups = await self._provider.groups()
         by_group: dict[str, list[Node]] = {}
@@ -108,6 +130,9 @@ class Groups:
                 self._group_of[key] = await self._provider.group_of(name_of(node))
             by_group.setdefault(self._group_of[key], []).append(node)
         self._group_of = {key: group for key, group in self._group_of.items() if key in known}
+        uids = {uid for _, uid in known}
+        self._have_been_ready &= uids
+        self._old = uids if self._old is None else self._old & uids
         slices_of: dict[str, list[ResourceSlice]] = {}
         for slice_ in slices:
             if slice_.spec.node_name:
@@ -121,15 +146,22 @@ class Groups:
             target = await self._provider.target_size(group.id)
             instances = await self._provider.instances(group.id)
             pool = await self._pool(group, target, nodes, slices_of)
+            options = await self._options_of(group)
         except ProviderError as error:
             self._backoff.failed(group.id, "providerError", str(error), self._clock.seconds())
-            return GroupState(group=group, target=len(nodes), pool=None, ready=list(nodes), problem=str(error))
-        state = GroupState(group=group, target=target, pool=pool)
+            options = self._options.of_groups
+            return GroupState(
+                group=group, target=len(nodes), pool=None, options=options, ready=list(nodes), problem=str(error)
+            )
+        state = GroupState(group=group, target=target, pool=pool, options=options)
         drivers = pool.template.drivers if pool is not None else ()
         for node in nodes:
             published = {slice_.spec.driver for slice_ in slices_of.get(node.metadata.name, ())}
-            whole = is_ready(node) and all(driver in published for driver in drivers)
-            (state.ready if whole else state.starting).append(node)
+            if is_ready(node) and all(driver in published for driver in drivers):
+                self._have_been_ready.add(node.metadata.uid)
+                state.ready.append(node)
+            else:
+                (state.starting if self._is_starting(node, options) else state.unready).append(node)
         ids = {node.spec.provider_id for node in nodes}
         for instance in instances:
             if instance.error_code:
@@ -139,6 +171,27 @@ class Groups:
         alive = len(nodes) + len(state.pending) + len(state.broken)
         state.missing = max(target - alive, 0)
         return state
+
+    def _is_starting(self, node: Node, options: GroupOptions) -> bool:
+        """Whether a node that is not ready may still be coming. One that was there before this process is judged by its age; twice the time
+        that it may take, as it is given up for having taken too long only once it has been watched for that time."""
+        uid = node.metadata.uid
+        if uid in self._have_been_ready:
+            return False
+        if self._old is None or uid not in self._old:
+            return True
+        created = parse_timestamp(node.metadata.creation_timestamp or "")
+        age_s = self._clock.seconds() - created.nanoseconds / SECOND if created is not None else 0.0
+        return age_s <= 2 * options.provision_s
+
+    async def _options_of(self, group: Group) -> GroupOptions:
+        defaults = self._options.of_groups
+        if not self._tells_options:
+            return defaults
+        found = await self._provider.options(group.id, defaults)
+        # A provider that has no such call has it for no group.
+        self._tells_options = found is not None
+        return found or defaults
 
     async def _pool(
         self, group: Group, target: int, nodes: Sequence[Node], slices_of: Mapping[str, Sequence[ResourceSlice]]
@@ -151,7 +204,7 @@ class Groups:
         closed = f"{pause.reason}; it is asked again after {rfc3339(int(pause.until))}" if pause is not None else ""
         return Pool(
             name=group.id,
-            template=with_daemons(template, self._daemons),
+            template=with_daemons(template, self._daemons, self._claim_templates),
             size=target,
             min_size=group.min_size,
             max_size=group.max_size,
@@ -221,7 +274,7 @@ def upcoming_of(states: Iterable[GroupState], slices: Iterable[ResourceSlice]) -
             metadata = replace(made.node.metadata, labels=labels)
             node_then = replace(made.node, metadata=metadata)
             # Its daemons' pods are there by themselves.
-            found.append(Upcoming(state.name, replace(made, slices=rest, pods=(), node=node_then)))
+            found.append(Upcoming(state.name, replace(made, slices=rest, pods=(), claims=(), node=node_then)))
         for number in range(len(state.pending) + state.missing):
             found.append(Upcoming(state.name, template.named(f"coming-{state.name}-{number}")))
     return found

@@ -16,29 +16,26 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.autoscaler.backoff import Backoff
+from allot.autoscaler.compute_classes import ComputeClasses
 from allot.autoscaler.draining import CannotDrain, Draining
-from allot.autoscaler.groups import Groups, GroupState, ProfileTemplate, instance_name, upcoming_of
+from allot.autoscaler.groups import Groups, GroupState, ProfileTemplate, instance_name
+from allot.autoscaler.known_cluster import KnownCluster
 from allot.autoscaler.options import AutoscalerOptions
 from allot.autoscaler.priorities import PriorityReader
 from allot.autoscaler.provider import Instance, Provider, ProviderError
+from allot.autoscaler.removing import Removing
 from allot.autoscaler.reporting import Reporting
 from allot.client.api import Client
 from allot.client.errors import ApiError
 from allot.client.events import EventRecorder
 from allot.core.autoscaling.evictable import SCALE_UP_DELAY
 from allot.core.autoscaling.expanders import PRIORITY, Expander
-from allot.core.autoscaling.pools import Limits, Pool
-from allot.core.autoscaling.scale_down import Candidate, Removal, plan_scale_down
+from allot.core.autoscaling.pools import Limits
 from allot.core.autoscaling.scale_up import Purchase, ScaleUp, plan_scale_up
-from allot.core.autoscaling.templates import TO_BE_DELETED
-from allot.core.autoscaling.trying import Memory
 from allot.core.cel.data.times import SECOND, parse_duration, parse_timestamp
 from allot.core.features import DEFAULT_GATES, FeatureGates
-from allot.core.model.apps_v1 import DaemonSet
-from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
 from allot.core.model.core_v1 import Node, Pod
-from allot.core.model.resource_v1 import ResourceSlice
-from allot.core.scheduling import Change, Machine, Settings, Unit, under
+from allot.core.scheduling import Change, Machine, Unit
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import supervise
@@ -74,14 +71,15 @@ class Autoscaler:
         gates: FeatureGates = DEFAULT_GATES,
         *,
         instance: str = "autoscaler",
+        machines: Sequence[str] = (),
     ) -> None:
+        """machines: types of machines that are known, for those who name one that is not."""
         self._clock = clock
         self._provider = provider
         self._options = options
-        settings = under(gates, Settings(preempts=False))
-        self.machine = Machine(lambda _name: settings, gates)
-        self._memory = Memory()
+        self._known = KnownCluster(clock, gates)
         self._backoff = Backoff(options)
+        self._limits = Limits(nodes_total_max=options.max_nodes_total, per_round_max=options.max_nodes_per_scaleup)
         self._groups = Groups(provider, clock, options, self._backoff, profile_template)
         self._events = EventRecorder(
             client, clock, ids, controller=_CONTROLLER, instance=instance, tells_notes_apart=True
@@ -89,50 +87,40 @@ class Autoscaler:
         self._reporting = Reporting(client, clock, self._events, options, registry)
         self._draining = Draining(client, clock, self._events, provider, options)
         self._priorities = PriorityReader(client, options.status_namespace)
+        self.compute_classes = ComputeClasses(client, clock, machines)
         self._dice = Random(options.seed)
-        self._nodes: dict[str, Node] = {}
-        self._pods: dict[str, Pod] = {}
-        self._slices: dict[str, ResourceSlice] = {}
-        # By key; what they run on every node counts on new ones.
-        self.daemons: dict[str, DaemonSet] = {}
         self._wake = asyncio.Event()
+        self._removing = Removing(
+            self._known, clock, options, self._draining, self._reporting, self.compute_classes, self._wake.set
+        )
         # Machines without a node and nodes without devices, by id and name.
         self._unready: dict[str, _Seen] = {}
-        self._unneeded: dict[str, float] = {}
-        self._removing: dict[str, asyncio.Task[None]] = {}
-        self._bought_at = self._removed_at = self._failed_at = float("-inf")
+        self._bought_at = float("-inf")
         self._is_clean = False
         # How many rounds have been done, for tests.
         self.rounds = 0
 
     # --- what happens in the cluster ---
 
-    def changed(self, change: Change) -> None:
-        """For informers."""
-        new = change.new if change.new is not None else change.old
-        kept = self._kept(new)
-        if kept is not None:
-            if change.new is None:
-                kept.pop(change.key, None)
-            else:
-                kept[change.key] = change.new
-        applied = self.machine.apply(change, self._clock.monotonic())
-        if applied.wakes:
-            self._wake.set()
+    @property
+    def machine(self) -> Machine:
+        """The scheduler's, which says where pods would go."""
+        return self._known.machine
 
-    def _kept(self, object_: Any) -> dict[str, Any] | None:
-        tables: Mapping[type, dict[str, Any]] = {Node: self._nodes, Pod: self._pods, ResourceSlice: self._slices}
-        return tables.get(type(object_))
+    def changed(self, change: Change) -> None:
+        """For informers of what decisions look at, and of ResourceClaimTemplates."""
+        if self._known.changed(change):
+            self._wake.set()
 
     def daemons_changed(self, change: Change) -> None:
         """For an informer of DaemonSets, as JSON."""
-        if change.new is None:
-            self.daemons.pop(change.key, None)
-            return
-        try:
-            self.daemons[change.key] = decode_served(without_managed_fields(change.new), DaemonSet)
-        except DecodeError as error:
-            _log.warning("DaemonSet %s: %s", change.key, error)
+        self._known.daemons_changed(change)
+
+    def classes_changed(self, change: Change) -> None:
+        """For an informer of ComputeClasses, as JSON."""
+        self.compute_classes.changed(change)
+        if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
+            self._wake.set()
 
     # --- rounds ---
 
@@ -160,24 +148,32 @@ class Autoscaler:
         problem = ""
         try:
             if not self._is_clean:
-                await self._draining.clean_up(list(self._nodes.values()))
+                await self._draining.clean_up(list(self._known.nodes.values()))
                 self._is_clean = True
-            nodes, daemons = list(self._nodes.values()), list(self.daemons.values())
-            states = await self._groups.look(nodes, self._slices.values(), daemons)
+            known = self._known
+            states = await self._groups.look(
+                list(known.nodes.values()), known.slices, known.daemons, known.claim_templates
+            )
             if PRIORITY in self._options.expander:
                 await self._prioritize(states)
+            self.compute_classes.rank(states)
             await self._give_up_lost(states)
             await self._scale_up(states)
-            self._scale_down(states, tasks)
+            await self._migrate(states, tasks)
+            self._removing.scale_down(states, tasks, self._bought_at)
+            await self._removing.mark(states)
         except (ProviderError, ApiError) as error:
             problem = str(error)
             _log.warning("%s", problem)
             self._reporting.error("cloudProviderError" if isinstance(error, ProviderError) else "apiCallError")
-        self._reporting.round(states, len(self._unneeded), is_safe=not problem)
+        unneeded = self._removing.unneeded
+        self._reporting.round(states, len(unneeded), is_safe=not problem)
         try:
-            await self._reporting.write_status(states, self._backoff, self._unneeded, problem=problem)
+            await self._reporting.write_status(states, self._backoff, unneeded, problem=problem)
         except ApiError as error:
             _log.warning("status not written: %s", error)
+        if states:
+            await self.compute_classes.write(states, self._backoff)
         self.rounds += 1
 
     async def _prioritize(self, states: Sequence[GroupState]) -> None:
@@ -197,20 +193,18 @@ class Autoscaler:
                 await self._give_back(state, instance, instance.error_code, instance.error)
             for instance in state.pending:
                 entry = seen[instance.id] = self._unready.get(instance.id) or _Seen(since=now, group=state.name)
-                if now - entry.since > self._options.max_node_provision_time_s:
-                    text = (
-                        f"machine {instance.id} has not registered within {self._options.max_node_provision_time_s:g} s"
-                    )
+                if now - entry.since > state.options.provision_s:
+                    text = f"machine {instance.id} has not registered within {state.options.provision_s:g} s"
                     await self._give_back(state, instance, _CODES["timeout"], text)
             for node in state.starting:
                 name = node.metadata.name
                 entry = seen[name] = self._unready.get(name) or _Seen(since=now, group=state.name)
-                if now - entry.since > self._options.max_node_provision_time_s and name not in self._removing:
+                if now - entry.since > state.options.provision_s and not self._removing.is_going(name):
                     await self._give_up_node(state, node)
             key = f"missing:{state.name}"
             if state.missing:
                 entry = seen[key] = self._unready.get(key) or _Seen(since=now, group=state.name)
-                if now - entry.since > self._options.max_node_provision_time_s:
+                if now - entry.since > state.options.provision_s:
                     text = (
                         f"of {state.target} machines that the provider was asked for, {state.missing} were never made"
                     )
@@ -234,13 +228,13 @@ class Autoscaler:
             _log.warning("pool %s: machine %s is not given back: %s", state.name, instance.id, error)
 
     async def _give_up_node(self, state: GroupState, node: Node) -> None:
-        published = {each.spec.driver for each in self._slices.values() if each.spec.node_name == node.metadata.name}
+        published = {each.spec.driver for each in self._known.slices if each.spec.node_name == node.metadata.name}
         drivers = state.pool.template.drivers if state.pool is not None else ()
         lacking = [driver for driver in drivers if driver not in published]
         what = f"driver {', '.join(lacking)} has not published devices" if lacking else "it has not become ready"
-        text = f"node {node.metadata.name}: {what} within {self._options.max_node_provision_time_s:g} s"
+        text = f"node {node.metadata.name}: {what} within {state.options.provision_s:g} s"
         self._blame(state, _CODES["drivers"], text)
-        pods = [pod for pod in self._pods.values() if pod.spec.node_name == node.metadata.name]
+        pods = [pod for pod in self._known.pods.values() if pod.spec.node_name == node.metadata.name]
         if not any(pod.status.phase == "Running" and pod.metadata.owner_references for pod in pods):
             try:
                 await self._draining.remove(state.name, node, ())
@@ -268,7 +262,7 @@ class Autoscaler:
         """Buy, and if a pool fails, look again without it."""
         for _ in range(len(states) + 1):
             plan = self._plan(states)
-            self._reporting.expectations(plan, self._pods)
+            self._reporting.expectations(plan, self._known.pods)
             if not plan.purchases or not await self._buy(plan, states):
                 return
 
@@ -276,20 +270,16 @@ class Autoscaler:
         pools = [each.pool for each in states if each.pool is not None]
         dice = {pool.name: self._dice.random() for pool in pools}
         expander = Expander(self._options.expander, {pool.name: pool for pool in pools}, dice)
-        slices = list(self._slices.values())
         return plan_scale_up(
             self.machine,
             pools,
             expander,
             seconds=self._clock.seconds(),
-            limits=Limits(
-                nodes_total_max=self._options.max_nodes_total, per_round_max=self._options.max_nodes_per_scaleup
-            ),
-            upcoming=[
-                each for each in upcoming_of(states, slices) if each.template.node.metadata.name not in self._removing
-            ],
+            limits=self._limits,
+            upcoming=self._removing.upcoming(states),
             units=self._waiting(),
-            memory=self._memory,
+            memory=self._known.memory,
+            classes=self.compute_classes.known,
         )
 
     def _waiting(self) -> list[Unit]:
@@ -336,76 +326,16 @@ class Autoscaler:
         self._bought_at = self._clock.monotonic()
         self._reporting.bought(state, more)
 
-    # --- down ---
-
-    def _scale_down(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup) -> None:
-        options, now = self._options, self._clock.monotonic()
-        if not options.scale_down_enabled:
+    async def _migrate(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup) -> None:
+        """To a better priority: what a step needs is bought."""
+        known = len(self._known.nodes) + sum(len(each.pending) + each.missing for each in states)
+        found = self._removing.migrate(states, tasks, self._limits.room(known))
+        if found is None:
             return
-        removals = self._removable(states)
-        self._unneeded = {each.node: self._unneeded.get(each.node, now) for each in removals}
-        waits = (
-            (self._bought_at, options.scale_down_delay_after_add_s),
-            (self._removed_at, options.scale_down_delay_after_delete_s),
-            (self._failed_at, options.scale_down_delay_after_failure_s),
+        pool = next(state.pool for state in states if state.pool is not None and state.name == found.pool)
+        size = pool.size + found.count
+        _log.info(
+            "the pods of node %s can have nodes of a better priority: %d of %s", found.node, found.count, pool.name
         )
-        if any(now - at < pause for at, pause in waits):
-            return
-        draining = sum(1 for task in self._removing.values() if task.get_name() == "drain")
-        by_name = {state.name: state for state in states}
-        for removal in removals:
-            if now - self._unneeded[removal.node] < options.scale_down_unneeded_time_s:
-                continue
-            if len(self._removing) >= options.max_scale_down_parallelism:
-                break
-            if removal.moves and draining >= options.max_drain_parallelism:
-                continue
-            draining += bool(removal.moves)
-            work = self._remove(by_name[removal.pool], removal)
-            name = "drain" if removal.moves else "empty"
-            self._removing[removal.node] = tasks.create_task(work, name=name)
-
-    def _removable(self, states: Sequence[GroupState]) -> Sequence[Removal]:
-        """With proof. Nodes that are on their way out count as gone from their pool."""
-        pools: list[Pool] = []
-        candidates = []
-        for state in states:
-            if state.pool is None:
-                continue
-            leaving = sum(1 for node in state.ready if node.metadata.name in self._removing)
-            pools.append(msgspec.structs.replace(state.pool, size=state.target - leaving))
-            candidates += [
-                Candidate(node.metadata.name, state.name)
-                for node in state.ready
-                if node.metadata.name not in self._removing
-            ]
-        slices = list(self._slices.values())
-        return plan_scale_down(
-            self.machine,
-            candidates,
-            pools,
-            slices,
-            seconds=self._clock.seconds(),
-            rules=self._options.rules,
-            threshold=self._options.scale_down_utilization_threshold,
-            upcoming=[each.template for each in upcoming_of(states, slices)],
-            memory=self._memory,
-        ).removals
-
-    async def _remove(self, state: GroupState, removal: Removal) -> None:
-        node = self._nodes.get(removal.node)
-        pods = [self._pods[move.pod] for move in removal.moves if move.pod in self._pods]
-        try:
-            if node is None or any(taint.key == TO_BE_DELETED for taint in node.spec.taints):
-                return
-            _log.info("scale-down: node %s of %s, %d pods move", removal.node, removal.pool, len(pods))
-            await self._draining.remove(removal.pool, node, pods)
-            self._removed_at = self._clock.monotonic()
-            self._reporting.removed(state, was_empty=not pods, pods=len(pods))
-        except CannotDrain as error:
-            self._failed_at = self._clock.monotonic()
-            _log.warning("node %s stays: %s", removal.node, error)
-        finally:
-            self._removing.pop(removal.node, None)
-            self._unneeded.pop(removal.node, None)
-            self._wake.set()
+        purchase = Purchase(pool=pool.name, count=found.count, size=size, max_size=pool.max_size, price=pool.price)
+        await self._buy(ScaleUp(purchases=(purchase,)), states)

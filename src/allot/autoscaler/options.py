@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import msgspec
 
+from allot.autoscaler.provider import GroupOptions
 from allot.core.autoscaling.evictable import Rules
 
 
@@ -27,7 +28,11 @@ class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
     scale_down_delay_after_add_s: float = 600.0
     scale_down_delay_after_delete_s: float = 0.0
     scale_down_delay_after_failure_s: float = 180.0
+    scale_down_unready_time_s: float = 1200.0
     scale_down_utilization_threshold: Fraction = Fraction(1, 2)
+    scale_down_gpu_utilization_threshold: Fraction = Fraction(1, 2)
+    # How many nodes are marked as unneeded, or not any more, in one round.
+    max_bulk_soft_taint_count: int = 10
     max_scale_down_parallelism: int = 10
     max_drain_parallelism: int = 1
     max_graceful_termination_s: float = 600.0
@@ -38,3 +43,16 @@ class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, str] = {}
     prices: Mapping[str, int] = {}
     seed: int = 0
+    # How fast the provider's clock runs: minutes that ComputeClasses name are divided by it.
+    time_factor: float = 1.0
+
+    @property
+    def of_groups(self) -> GroupOptions:
+        """What holds for groups whose provider does not say otherwise."""
+        return GroupOptions(
+            utilization_threshold=float(self.scale_down_utilization_threshold),
+            gpu_utilization_threshold=float(self.scale_down_gpu_utilization_threshold),
+            unneeded_s=self.scale_down_unneeded_time_s,
+            unready_s=self.scale_down_unready_time_s,
+            provision_s=self.max_node_provision_time_s,
+        )

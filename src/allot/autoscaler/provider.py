@@ -66,6 +66,17 @@ class NodeName(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
 
 
+class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the nodes of a group: the parts of processors and memory, or of devices, below which one may go; how long it must be
+    unneeded or not ready before it goes; how long it may take to come. Seconds."""
+
+    utilization_threshold: float
+    gpu_utilization_threshold: float
+    unneeded_s: float
+    unready_s: float
+    provision_s: float
+
+
 class TemplateNode(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider says that a node of a group would be. slices: None if it says nothing about devices."""
 
@@ -105,6 +116,9 @@ class Provider(Protocol):
 
     async def price(self, node: NodeName, start: float, end: float) -> float | None:
         """What a node costs from one time to another (seconds since 1970); None if the provider does not tell."""
+
+    async def options(self, group: str, defaults: GroupOptions) -> GroupOptions | None:
+        """What holds for a group; None if the provider tells that of no group."""
 
     async def close(self) -> None:
         """It is not needed any more."""

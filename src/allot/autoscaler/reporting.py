@@ -14,6 +14,7 @@ from allot.autoscaler.options import AutoscalerOptions
 from allot.client.api import Client
 from allot.client.errors import NotFound
 from allot.client.events import EventRecorder
+from allot.core.advice.compute_classes import reason_line
 from allot.core.autoscaling.pools import price_text
 from allot.core.autoscaling.scale_up import Expectation, PoolReason, Purchase, ScaleUp
 from allot.core.model.core_v1 import Pod
@@ -45,8 +46,12 @@ def triggered_text(expectation: Expectation, purchases: Sequence[Purchase]) -> s
     return f"pod triggered scale-up: [{' '.join(own)}]"
 
 
-def not_triggered_text(reasons: Sequence[PoolReason]) -> str:
-    """Of a pod that no pool helps: how many pools say what, and the first that has more to say."""
+def not_triggered_text(reasons: Sequence[PoolReason], compute_class: str = "") -> str:
+    """Of a pod that no pool helps: how many pools say what, and the first that has more to say; of one that selects a ComputeClass, each
+    priority in turn."""
+    if compute_class:
+        said = "; ".join(map(reason_line, reasons)) or "it has no pools"
+        return f"pod didn't trigger scale-up: ComputeClass {compute_class}: {said}"[:_NOTES_MAX]
     counts: dict[str, int] = {}
     for reason in reasons:
         for text in reason.reasons:
@@ -104,7 +109,8 @@ class Reporting:
             if expectation.bought:
                 self._tell(expectation, pods, "TriggeredScaleUp", triggered_text(expectation, plan.purchases))
             elif expectation.reasons or not expectation.nodes:
-                self._tell(expectation, pods, "NotTriggerScaleUp", not_triggered_text(expectation.reasons))
+                text = not_triggered_text(expectation.reasons, expectation.compute_class)
+                self._tell(expectation, pods, "NotTriggerScaleUp", text)
         alive = {pod.metadata.uid for pod in pods.values()}
         self._told = {uid: text for uid, text in self._told.items() if uid in alive}
         waiting = sum(len(each.pods) for each in plan.expectations)
@@ -142,6 +148,7 @@ class Reporting:
         """Once for each round."""
         self._set(_NODES, sum(len(each.ready) for each in states), "ready")
         self._set(_NODES, sum(len(each.starting) for each in states), "notStarted")
+        self._set(_NODES, sum(len(each.unready) for each in states), "unready")
         self._set(_NODES, sum(len(each.pending) + each.missing for each in states), "longUnregistered")
         self._set(_GROUPS, len(states), "autoscaled")
         self._set(_UNNEEDED, unneeded)
@@ -216,9 +223,10 @@ def _group(state: GroupState, backoff: Backoff, unneeded: Mapping[str, float], n
             "status": "Unhealthy" if state.problem else "Healthy",
             "nodeCounts": {
                 "registered": {
-                    "total": len(state.ready) + len(state.starting),
+                    "total": len(state.ready) + len(state.starting) + len(state.unready),
                     "ready": len(state.ready),
                     "notStarted": len(state.starting),
+                    "unready": {"total": len(state.unready)},
                 },
                 "unregistered": len(state.pending) + state.missing,
             },

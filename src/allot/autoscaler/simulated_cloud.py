@@ -15,7 +15,16 @@ from typing import Protocol
 
 import msgspec
 
-from allot.autoscaler.provider import POOL_LABEL, Group, Instance, NodeName, ProviderError, State, TemplateNode
+from allot.autoscaler.provider import (
+    POOL_LABEL,
+    Group,
+    GroupOptions,
+    Instance,
+    NodeName,
+    ProviderError,
+    State,
+    TemplateNode,
+)
 from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.autoscaler")
@@ -38,7 +47,8 @@ class Window(msgspec.Struct, frozen=True):
 class CloudPool(msgspec.Struct, frozen=True, kw_only=True):
     """Machines that are alike. price: per hour; boot_s: until the node is there, driver_s: from then until its devices are; stock: how many
     there are at all, None for enough; failing: the part of machines that break instead of coming up; silent: the part that never
-    registers; deaf: the part whose drivers never publish; reclaims_per_hour: how often a spot machine is taken back."""
+    registers; deaf: the part whose drivers never publish; reclaims_per_hour: how often a spot machine is taken back; origin: of a pool
+    that is made when it is first asked for and goes with its last machine, what whoever offers it needs to do so again."""
 
     name: str
     template: TemplateNode
@@ -55,6 +65,7 @@ class CloudPool(msgspec.Struct, frozen=True, kw_only=True):
     silent: float = 0.0
     deaf: float = 0.0
     reclaims_per_hour: float = 0.0
+    origin: str = ""
 
 
 class Machines(Protocol):
@@ -97,6 +108,8 @@ class _Kept(msgspec.Struct, kw_only=True):
     count: int = 0
     targets: dict[str, int] = {}
     machines: dict[str, _Machine] = {}
+    # Origins of pools that were made on demand.
+    made: dict[str, str] = {}
 
 
 class SimulatedCloud:
@@ -113,7 +126,9 @@ class SimulatedCloud:
         factor: float = 1.0,
         quota: int | None = None,
     ) -> None:
-        self._pools: Mapping[str, CloudPool] = {pool.name: pool for pool in pools}
+        self._pools = {pool.name: pool for pool in pools}
+        # Pools that could be made.
+        self._offers: dict[str, CloudPool] = {}
         self._machines = machines
         self._clock = clock
         self._path = path
@@ -123,22 +138,47 @@ class SimulatedCloud:
         self._kept = self._read()
         self._news = asyncio.Event()
 
+    # --- pools that come and go ---
+
+    @property
+    def made_before(self) -> Mapping[str, str]:
+        """The origins of pools that were made on demand, by name: to be put again after a restart."""
+        return self._kept.made
+
+    def put(self, pool: CloudPool) -> None:
+        """A pool is there, in place of one of its name."""
+        self._pools[pool.name] = pool
+
+    def offer(self, pools: Sequence[CloudPool]) -> None:
+        """What can be made on demand, in place of what was offered before. Pools that have been made stay as they are."""
+        self._offers = {pool.name: pool for pool in pools}
+
     # --- the port ---
 
     async def refresh(self) -> None:
-        """Nothing is kept that could be old."""
+        """Pools that were made on demand go when nothing is left of them; they can be made again as long as they are offered."""
+        gone = [name for name in self._kept.made if not self._kept.targets.get(name) and not self._of(name)]
+        for name in gone:
+            del self._kept.made[name]
+            self._pools.pop(name, None)
+            self._kept.targets.pop(name, None)
+        if gone:
+            self._keep()
 
     async def groups(self) -> Sequence[Group]:
         """The pools."""
         return [
             Group(id=pool.name, min_size=pool.min_size, max_size=pool.max_size, debug=f"simulated pool {pool.name}")
-            for pool in self._pools.values()
+            for pool in self._all().values()
         ]
+
+    def _all(self) -> dict[str, CloudPool]:
+        return {**self._offers, **self._pools}
 
     async def group_of(self, node: NodeName) -> str:
         """By the id that the node got from here."""
         pool, _, name = node.provider_id.removeprefix(f"{SCHEME}://").partition("/")
-        return pool if node.provider_id.startswith(SCHEME) and name and pool in self._pools else ""
+        return pool if node.provider_id.startswith(SCHEME) and name and pool in self._all() else ""
 
     async def target_size(self, group: str) -> int:
         """How many machines there are to be."""
@@ -152,6 +192,9 @@ class SimulatedCloud:
         if delta <= 0 or target > pool.max_size:
             raise ProviderError(f"pool {group}: {target} machines, expected at most {pool.max_size}")
         self._kept.targets[group] = target
+        if group not in self._pools:
+            self._pools[group] = pool
+            self._kept.made[group] = pool.origin
         for _ in range(delta):
             self._make(pool)
         self._keep()
@@ -207,6 +250,11 @@ class SimulatedCloud:
         """By the hour."""
         group = await self.group_of(node) or node.labels.get(POOL_LABEL, "")
         return self._pool(group).price * (end - start) / _HOUR_S
+
+    async def options(self, group: str, defaults: GroupOptions) -> GroupOptions | None:  # noqa: ARG002
+        """The same for all pools."""
+        self._pool(group)
+        return None
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -292,7 +340,7 @@ class SimulatedCloud:
         return [each for each in self._kept.machines.values() if each.pool == pool]
 
     def _pool(self, name: str) -> CloudPool:
-        pool = self._pools.get(name)
+        pool = self._pools.get(name) or self._offers.get(name)
         if pool is None:
             raise ProviderError(f"there is no pool {name}")
         return pool

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +21,7 @@ import click
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from allot.cli.durations import duration_option
 from allot.cli.errors import EXIT_UNREACHABLE, CommandError, Unreadable
 from allot.cli.gates import gates_option
 from allot.cli.output import talk
@@ -29,7 +31,6 @@ from allot.client.errors import ApiError
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 from allot.client.leader import ElectionTimes, LeaderElector
-from allot.core.cel.data.times import SECOND, parse_duration
 from allot.core.features import FeatureGates
 from allot.http1.health import Check, runs, serving_health
 from allot.process.clock import Clock, SystemClock
@@ -80,18 +81,6 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     # By which it leads; None without leader election.
     elector: LeaderElector | None = None
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    found = parse_duration(value if not value.replace(".", "", 1).isdigit() else f"{value}s")
-    if found is None or found.nanoseconds < 0:
-        raise click.BadParameter(f"{value!r} is not a duration such as 15s or 1m30s.", context, parameter)
-    return found.nanoseconds / SECOND
-
-
-def duration_option(*names: str, default: str, help_: str) -> Callable[[Function], Function]:
-    """An option for a time span as Go writes it (1m30s), or a number of seconds; the command gets seconds."""
-    return click.option(*names, default=default, show_default=True, metavar="DURATION", callback=_seconds, help=help_)
 
 
 def component_options(lease_name: str, port: int) -> Callable[[Function], Function]:
@@ -167,6 +156,18 @@ def component_options(lease_name: str, port: int) -> Callable[[Function], Functi
 def options_of(arguments: dict[str, Any]) -> ComponentOptions:
     """Takes the options of a component out of click's arguments."""
     return ComponentOptions(**{name: arguments.pop(name) for name in ComponentOptions.__struct_fields__})
+
+
+def read_certificates(path: Path) -> bytes:
+    """Certificates of an authority, as PEM. Unreadable if there are none."""
+    try:
+        found = path.read_bytes()
+        ssl.create_default_context(cadata=found.decode())
+    except (ssl.SSLError, UnicodeDecodeError, ValueError):
+        raise Unreadable(f"{path}: expected certificates as PEM") from None
+    except OSError as error:
+        raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    return found
 
 
 def run_component(

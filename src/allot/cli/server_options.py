@@ -15,9 +15,11 @@ import click
 import msgspec
 
 from allot.cli.data_dir import data_dir_option
+from allot.cli.durations import duration_option
 from allot.cli.errors import EXIT_UNREACHABLE, CommandError
 from allot.cli.gates import gates_option
 from allot.core.features import FeatureGates
+from allot.core.metrics.resource_usage import RESOLUTION_S
 from allot.store.port import Fault
 from allot.store.sqlite_errors import ACCEPT_LOSS
 
@@ -65,6 +67,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     signing_key_file: Path | None
     verifying_key_files: tuple[Path, ...]
     audit_log: Path | None
+    metric_resolution: float
     loopback_kubelets: bool | None
     kubelet_authority: Path | None
     max_requests_inflight: int
@@ -131,6 +134,12 @@ def server_options(gates: str) -> Callable[[Function], Function]:
             help="Keys, public or private, that may have signed service-account tokens besides; repeatable.",
         ),
         click.option("--audit-log", type=_PATH, help="Write an audit log (JSON lines) to this file."),
+        duration_option(
+            "--metric-resolution",
+            default=f"{RESOLUTION_S:g}s",
+            least_s=1.0,
+            help_="How often nodes are asked what they and their pods use; at least 1s.",
+        ),
         click.option(
             "--kubelet-certificate-authority",
             "kubelet_authority",

@@ -110,6 +110,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
         signing_key_file=options.signing_key_file,
         verifying_key_files=options.verifying_key_files,
         audit_log=options.audit_log,
+        metric_resolution_s=options.metric_resolution,
         loopback_kubelets=options.loopback_kubelets,
         kubelet_authority=options.kubelet_authority,
         own_endpoints=tuple(_endpoint(url) for url in options.etcd_servers),
@@ -118,7 +119,6 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
             max_requests_inflight=options.max_requests_inflight,
             max_mutating_requests_inflight=options.max_mutating_requests_inflight,
         ),
-        compacts=bool(options.etcd_servers),
     )
     async with control_plane(settings, _store(options)) as plane:
         yield plane

@@ -22,7 +22,6 @@ from allot.controllers.pods_by_label import matching, pods_by_label
 from allot.controllers.runner import Services
 from allot.core.model.core_v1 import Pod
 from allot.core.workloads.autoscaling.decision import (
-    SYNC_PERIOD_S,
     Decision,
     concluded,
     decide,
@@ -116,13 +115,14 @@ class _Kinds:
     def __init__(self, services: Services) -> None:
         self._client = services.client
         self._clock = services.clock
+        self._sync_period_s = services.hpa_sync_period_s
         self._asked_at = -_API_S
 
     async def find(self, api_version: str, kind: str) -> ApiResource:
         """The resource of a kind; _NoScale if there is none. Of a custom kind the server may have learned lately."""
         group, _, version = api_version.rpartition("/")
         found = (await self._client.discovery()).find_kind(group, version, kind)
-        if found is None and self._clock.monotonic() - self._asked_at > SYNC_PERIOD_S:
+        if found is None and self._clock.monotonic() - self._asked_at > self._sync_period_s:
             self._asked_at = self._clock.monotonic()
             found = (await self._client.discovery(refresh=True)).find_kind(group, version, kind)
         if found is None:
@@ -192,6 +192,7 @@ class Autoscalers:
 
     def __init__(self, services: Services) -> None:
         self._clock = services.clock
+        self._sync_period_s = services.hpa_sync_period_s
         self._hpas: Informer[Object] = services.informers.dynamic(
             "autoscaling", "v2", "horizontalpodautoscalers", namespaced=True
         )
@@ -240,7 +241,7 @@ class Autoscalers:
             await answer_or_none(f"autoscaler {key}", partial(self._look, key))
             self._queue.done(key)
             if key in self._hpas.cache:
-                self._queue.add_after(key, SYNC_PERIOD_S)
+                self._queue.add_after(key, self._sync_period_s)
 
     async def _look(self, key: str) -> bool:
         hpa = self._hpas.cache.get(key)

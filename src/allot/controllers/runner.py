@@ -39,6 +39,7 @@ from allot.core.lifecycle.actions import (
     Update,
     Write,
 )
+from allot.core.workloads.autoscaling.decision import SYNC_PERIOD_S
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import answer_or_none, result_or_none, supervise
@@ -80,6 +81,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     root_ca: str = ""
     # Where volumes are made for claims that want a folder; None if this process makes none.
     volume_folder: Path | None = None
+    # How often each HorizontalPodAutoscaler is looked at.
+    hpa_sync_period_s: float = SYNC_PERIOD_S
 
 
 class Runnable(Protocol):

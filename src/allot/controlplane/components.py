@@ -16,6 +16,7 @@ from allot.controllers.runner import Services
 from allot.controllers.table import announced_names, select
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
+from allot.core.workloads.autoscaling.decision import SYNC_PERIOD_S
 from allot.scheduler.configuration import SchedulerConfiguration
 from allot.scheduler.loop import Options, Scheduler
 
@@ -25,7 +26,11 @@ SCHEDULER_NAME = "scheduler"
 
 
 def start_controllers(
-    plane: ControlPlane, patterns: Sequence[str] = ("*",), *, volume_folder: Path | None = None
+    plane: ControlPlane,
+    patterns: Sequence[str] = ("*",),
+    *,
+    volume_folder: Path | None = None,
+    hpa_sync_period_s: float = SYNC_PERIOD_S,
 ) -> CollectorRegistry:
     """The controllers that the patterns mean; what they count. volume_folder: where folders are made for volume claims."""
     registry = CollectorRegistry()
@@ -44,6 +49,7 @@ def start_controllers(
             sign_token=access.tokens.issue_legacy,
             root_ca=access.certificates.authority.pem.decode(),
             volume_folder=volume_folder,
+            hpa_sync_period_s=hpa_sync_period_s,
         )
         plane.start(row.name, row.make(services).run)
         _log.info("controller %s started", row.name)

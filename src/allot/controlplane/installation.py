@@ -20,6 +20,8 @@ _PLURALS = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "PriorityClass": "priorityclasses",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
 }
 # How long a server may take until it serves a kind that was defined.
 _SERVED_S = 30.0
@@ -57,15 +59,16 @@ async def install(client: Client, clock: Clock) -> None:
 
 async def _put(client: Client, object_: Object) -> None:
     group, _, version = object_["apiVersion"].rpartition("/")
-    resource = client.resource(group, version, _PLURALS[object_["kind"]], namespaced=False)
+    namespace = object_["metadata"].get("namespace", "")
+    resource = client.resource(group, version, _PLURALS[object_["kind"]], namespaced=bool(namespace))
     try:
-        await resource.create(object_)
+        await resource.create(object_, namespace)
     except AlreadyExists:
         if object_["kind"] == "PriorityClass":
             # The value of a class cannot be changed, and one of that name that is there is somebody's.
             return
         changed = {key: value for key, value in object_.items() if key not in ("apiVersion", "kind")}
-        await resource.patch(object_["metadata"]["name"], changed, PatchType.MERGE)
+        await resource.patch(object_["metadata"]["name"], changed, PatchType.MERGE, namespace)
 
 
 def _is_served(definition: Object) -> bool:

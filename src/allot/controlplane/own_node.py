@@ -23,6 +23,7 @@ from allot.node.registration import NodeOptions, Registration
 from allot.node.runtimes.port import RuntimeStatus
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
+from allot.node.serving.refusals import Refusals
 from allot.node.static_pods import NodeFacts, StaticPod, StaticPods, answer_for_static_pod
 from allot.process.clock import Clock
 from allot.process.metrics import CONTENT_TYPE
@@ -54,7 +55,7 @@ class OwnNode:
         client = plane.client(node_user(NAME), "kubelet")
         authority = plane.server.access.certificates.authority.pem
         context = server_context(self._folder / "pki", NAME, ADDRESS, authority, clock.seconds())
-        answers = _Answers(Authorization(client, clock, NAME), clock)
+        answers = _Answers(Authorization(client, clock, NAME, Refusals(clock)), clock)
         async with serving(answers.handle, clock, ADDRESS, 0, context) as port:
             options = NodeOptions(
                 name=NAME,
@@ -110,7 +111,7 @@ class _Answers:
         if (first, *rest) == ("metrics", "resource"):
             measured = measured_here((), (), self._clock.seconds())
             return Response(resource_metrics(measured).encode(), CONTENT_TYPE)
-        log_of = self.pods.log_of if self.pods is not None else lambda _: None
+        log_of = self.pods.log_of if self.pods is not None else lambda _namespace, _name: None
         answer = answer_for_static_pod(request, first, rest, log_of, self._clock)
         if answer is None:
             raise HttpError(404, "404 page not found")

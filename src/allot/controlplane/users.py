@@ -9,6 +9,8 @@ ADMINISTRATOR = User("kubernetes-admin", groups=("system:masters", AUTHENTICATED
 SCHEDULER = User("system:kube-scheduler", groups=(AUTHENTICATED_GROUP,))
 # Reads everything; each controller writes as itself.
 CONTROLLERS = User("system:kube-controller-manager", groups=(AUTHENTICATED_GROUP,))
+# With the rights that come with the definition of ComputeClasses.
+AUTOSCALER = User("allot:cluster-autoscaler", groups=(AUTHENTICATED_GROUP,))
 
 _NAMESPACE = "kube-system"
 

@@ -33,10 +33,13 @@ def _shown(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
+def _escapes(characters: str) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((character.encode(), f"\\u{ord(character):04x}".encode()) for character in characters)
+
+
 # None of these can be anywhere in JSON but inside a text.
-_HTML = tuple(
-    (character.encode(), f"\\u{ord(character):04x}".encode()) for character in ("<", ">", "&", "\u2028", "\u2029")
-)
+_MARKUP = _escapes("<>&")
+_LINE_ENDS = _escapes("\u2028\u2029")
 
 
 def html_escaped(json: bytes) -> bytes:
@@ -45,7 +48,8 @@ def html_escaped(json: bytes) -> bytes:
     It is the same value. But Kubernetes compares the data of a ControllerRevision as text, in kube-apiserver, which refuses a change
     of it, and in kube-controller-manager, which makes a new one of a DaemonSet until it finds its own text (v1.37.0-rc.1).
     """
-    for character, escape in _HTML:
+    # Every write comes by: looking for three bytes in a row takes ten times as long as looking for one.
+    for character, escape in _MARKUP if json.isascii() else _MARKUP + _LINE_ENDS:
         if character in json:
             json = json.replace(character, escape)
     return json

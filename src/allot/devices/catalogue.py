@@ -89,6 +89,7 @@ def _of_machine(machine: Machine) -> Profile:
         labels["nvidia.com/gpu.present"] = "true"
         if machine.cloud == "gke":
             labels["cloud.google.com/gke-accelerator"] = machine.gpus[0].model.gke_accelerator
+            labels["cloud.google.com/gke-accelerator-count"] = str(len(machine.gpus))
             labels["cloud.google.com/gke-nvidia-gpu-dra-driver"] = "true"
             labels["gke-no-default-nvidia-gpu-device-plugin"] = "true"
         elif machine.cloud == "aks":
@@ -107,6 +108,7 @@ def _of_tpus(machine: TpuMachine) -> Profile:
     labels = {INSTANCE_TYPE: machine.name}
     if machine.cloud == "gke":
         labels["cloud.google.com/gke-tpu-accelerator"] = machine.generation.accelerator
+        labels["cloud.google.com/gke-accelerator-count"] = str(machine.chips)
         labels["cloud.google.com/gke-tpu-dra-driver"] = "true"
         labels["cloud.google.com/gke-tpu-topology"] = single_host_topology(machine.chips)
     return Profile(

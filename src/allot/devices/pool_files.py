@@ -9,10 +9,11 @@
         max: 2
         price: 5.07                           # per hour; the default is an estimate for many machines
         spot: true
+        computeClass: fungible                # its nodes have the label and the taint of this ComputeClass
         provisioning: {boot: 40s, driver: 20s}
         stock: 3                              # at all, or in windows: ["10m-25m: 0"]
         faults: {failing: 0.1, silent: 0, deaf: 0, reclaimsPerHour: 2}
-    cloud: {seed: 1, timeFactor: 20, quota: 8}
+    cloud: {seed: 1, timeFactor: 20, quota: 8, reservations: {paid: {machine: a3-highgpu-8g, count: 2}}}
 
 What is not known is an error that names the line, and the nearest that is.
 """
@@ -28,14 +29,16 @@ from typing import Annotated, Any
 import msgspec
 
 from allot.core.advice.nearest import did_you_mean
-from allot.core.autoscaling.daemons import with_daemons
+from allot.core.autoscaling.daemons import ClaimTemplates, with_daemons
 from allot.core.autoscaling.pools import Pool, PriceError, parse_price
 from allot.core.autoscaling.templates import Template
 from allot.core.cel.data.times import SECOND, parse_duration
 from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.compute_classes import CLASS_LABEL, NODE_POOL, SPOT
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
-from allot.devices.catalogue import UnknownProfile
+from allot.core.selectors import is_label_value
+from allot.devices.catalogue import UnknownProfile, find_profile
 from allot.devices.node_files import NAME, NodeSet, Taint, hint_for
 from allot.devices.node_templates import objects_of
 from allot.devices.simulation import Settings, SettingsError
@@ -44,6 +47,8 @@ from allot.process.data_files import read_data_file
 from allot.reading.errors import Unreadable
 
 POOLS_MAX = 1000
+# In place of a pool: only those that ComputeClasses ask for.
+AUTO = "auto"
 SIZE_MAX = 10_000
 _NAME_LENGTH_MAX = 40
 _WINDOW = re.compile(r"([0-9a-z.]+)-([0-9a-z.]+): *([0-9]{1,6})")
@@ -77,7 +82,9 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reclaims_per_hour: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
 
 
-class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class PoolSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
     """A pool of a simulated cloud."""
 
     name: str
@@ -87,7 +94,9 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     initial: _Size | None = None
     price: str | float | int | None = None
     spot: bool = False
+    compute_class: str = ""
     labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     drivers: Settings = Settings()
     provisioning: Provisioning = Provisioning()
@@ -96,8 +105,16 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     faults: Faults = Faults()
 
     def nodes(self, name: str) -> NodeSet:
-        """A node of it."""
-        return NodeSet(profile=self.machine, name=name, labels=self.labels, taints=self.taints, drivers=self.drivers)
+        """A node of it, labelled as GKE labels the nodes of its pools."""
+        labels = {NODE_POOL: self.name}
+        taints = self.taints
+        if self.spot:
+            labels[SPOT] = "true"
+        if self.compute_class:
+            labels[CLASS_LABEL] = self.compute_class
+            taints = (*taints, Taint(key=CLASS_LABEL, value=self.compute_class, effect="NoSchedule"))
+        labels |= self.labels
+        return NodeSet(profile=self.machine, name=name, labels=labels, taints=taints, drivers=self.drivers)
 
     @property
     def price_millionths(self) -> int:
@@ -115,12 +132,21 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             yield seconds_of(found[1]), seconds_of(found[2]), int(found[3])
 
 
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """So many machines that are kept for ComputeClasses which name them."""
+
+    machine: str
+    count: _Size
+
+
 class Cloud(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """What holds for all pools."""
+    """What holds for all pools. auto: there may be no pools but those that are made for ComputeClasses."""
 
     seed: int = 0
     time_factor: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] = 1.0
     quota: _Size | None = None
+    auto: bool = False
+    reservations: Mapping[str, Reservation] = {}
 
 
 class PoolFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -128,6 +154,11 @@ class PoolFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     pools: tuple[PoolSpec, ...] = ()
     cloud: Cloud = Cloud()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is a cloud at all."""
+        return bool(self.pools) or self.cloud.auto
 
 
 @cache
@@ -153,6 +184,8 @@ def parse_pools(texts: Sequence[str], option: str) -> PoolFile:
             found = read_pool_file(Path(text))
             pools += found.pools
             cloud = found.cloud if found.cloud != Cloud() else cloud
+        elif text == AUTO:
+            cloud = msgspec.structs.replace(cloud, auto=True)
         else:
             pools.append(_parse(text, option))
     _check_names(pools, lambda _index, problem: Unreadable(f"{option}: {problem}"))
@@ -166,7 +199,7 @@ def _parse(text: str, option: str) -> PoolSpec:
         raise Unreadable(f"{option} {text}: expected NAME=MACHINE,min=0,max=10,price=5.07 or a file of pools")
     fields: dict[str, Any] = {"name": name, "machine": machine}
     numbers = ("min", "max", "initial", "stock")
-    known = (*numbers, "price", "spot", "boot", "driver")
+    known = (*numbers, "price", "spot", "computeClass", "boot", "driver")
     for each in rest:
         key, equals, value = each.partition("=")
         if key not in known or not (equals or key == "spot"):
@@ -197,6 +230,12 @@ def read_pool_file(path: Path) -> PoolFile:
     for index, pool in enumerate(found.pools):
         for field, problem, hint in _problems(pool):
             raise lines.at(("pools", index, *field), problem, hint)
+    for name, kept in found.cloud.reservations.items():
+        try:
+            find_profile(kept.machine)
+        except UnknownProfile as error:
+            text = f"machine {kept.machine!r}: there is no such machine shape"
+            raise lines.at(("cloud", "reservations", name, "machine"), text, hint_for(error)) from None
     _check_names(found.pools, lambda index, text: lines.at(("pools", index, "name"), text))
     return found
 
@@ -216,6 +255,8 @@ def _problems(pool: PoolSpec) -> Iterator[tuple[tuple[str, ...], str, str | None
     if len(pool.name) > _NAME_LENGTH_MAX or not NAME.fullmatch(pool.name):
         text = f"pool name {pool.name!r}: expected at most {_NAME_LENGTH_MAX} lower-case letters, digits, '-' and '.'"
         yield ("name",), text, None
+    if pool.compute_class and not is_label_value(pool.compute_class):
+        yield ("computeClass",), f"computeClass {pool.compute_class!r} is not the value of a label", None
     if pool.min > pool.max:
         yield ("min",), f"min {pool.min} is above max {pool.max}", f"max={pool.min} or more, or min={pool.max} or less"
     if pool.initial is not None and not pool.min <= pool.initial <= pool.max:
@@ -258,11 +299,16 @@ def template_of(pool: PoolSpec) -> tuple[Template, tuple[DeviceClass, ...]]:
     return Template(node=node, slices=slices, source=f"profile {pool.machine}"), classes
 
 
-def as_pool(pool: PoolSpec, size: int = 0, daemons: Sequence[DaemonSet] = ()) -> Pool:
-    """A pool as decisions see it. daemons: those of the cluster."""
+def as_pool(
+    pool: PoolSpec,
+    size: int = 0,
+    daemons: Sequence[DaemonSet] = (),
+    claim_templates: ClaimTemplates | None = None,
+) -> Pool:
+    """A pool as decisions see it. daemons, claim_templates: those of the cluster."""
     return Pool(
         name=pool.name,
-        template=with_daemons(template_of(pool)[0], daemons),
+        template=with_daemons(template_of(pool)[0], daemons, claim_templates),
         size=size,
         min_size=pool.min,
         max_size=pool.max,

@@ -20,6 +20,7 @@ from allot.client.leader import LeaderElector
 from allot.core.features import FeatureGates
 from allot.guard.configuration import ConfigurationKeeper, WebhookOptions
 from allot.guard.decider import Decider, GuardMetrics
+from allot.guard.endpoint import LeaderEndpoint
 from allot.guard.serving import PATH, ServingCertificates, serving_reviews
 from allot.http1.heads import HttpError
 from allot.process.clock import Clock
@@ -28,6 +29,8 @@ from allot.process.interpreter import settle
 from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.guard")
+
+_STANDING_BY = "standing by: another process leads"
 
 
 class GuardOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,8 @@ class GuardOptions(msgspec.Struct, frozen=True, kw_only=True):
     write_timeout_s: float
     certificate_validity_s: float
     client_ca: bytes = b""
+    # The own address, if the leader is to be the only endpoint of the Service; else that is whoever is ready.
+    endpoint_address: str = ""
 
 
 class Guard:
@@ -51,11 +56,11 @@ class Guard:
         self._gates = gates
         self._decider: Decider | None = None
         # What keeps it from deciding; empty while it decides.
-        self.problem = "standing by: another process leads"
+        self.problem = _STANDING_BY
 
     async def readiness(self) -> str:
-        """What keeps it from being ready."""
-        return self.problem
+        """What keeps it from being ready. To stand by is to be ready where the Service leads to the leader alone."""
+        return "" if self._options.endpoint_address and self.problem == _STANDING_BY else self.problem
 
     async def lead(
         self,
@@ -98,11 +103,15 @@ class Guard:
             settle()
             self.problem = ""
             webhook = _with_url(options, port)
+            endpoint = self._endpoint(client, clock, port)
 
             async def publish() -> None:
                 await keeper.publish(webhook, certificates.bundle)
 
             try:
+                if endpoint is not None:
+                    await endpoint.publish()
+                    tasks.create_task(supervise("the guard's endpoint", endpoint.keep, clock))
                 await publish()
                 tell(f"deciding at {webhook.url or webhook.service}: {decider.ledger.known()} claims")
                 await asyncio.gather(
@@ -112,6 +121,12 @@ class Guard:
                 self.problem = "stopping"
                 await decider.drain()
                 following.cancel()
+
+    def _endpoint(self, client: Client, clock: Clock, port: int) -> LeaderEndpoint | None:
+        service, address = self._options.webhook.service, self._options.endpoint_address
+        if service is None or not address:
+            return None
+        return LeaderEndpoint(client, clock, service, address, port)
 
 
 def _with_url(options: GuardOptions, port: int) -> WebhookOptions:

@@ -25,6 +25,8 @@ LEASE_DURATION_S = 40
 LEASE_RENEW_S = 10.0
 STATUS_CHECK_S = 10.0
 STATUS_REPORT_S = 300.0
+# What the scheduler asks of a node before it gives it certain pods, if the node can do it: where the gates of these names are on.
+DECLARED_FEATURES = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 PODS_MAX = 110
 # A condition that only nodes have whose containers are made of what the machine has.
 SANDBOXED = "Sandboxed"
@@ -45,6 +47,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     version: str
     labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
     pods_max: int = PODS_MAX
     # Features that the node declares, for the scheduler.
@@ -113,7 +116,9 @@ class Registration:
             spec["taints"] = [dict(each) for each in self._options.taints]
         if self._options.provider_id:
             spec["providerID"] = self._options.provider_id
-        metadata = {"name": self._options.name, "labels": self._labels()}
+        metadata: dict[str, Any] = {"name": self._options.name, "labels": self._labels()}
+        if self._options.annotations:
+            metadata["annotations"] = dict(self._options.annotations)
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
     async def withdraw(self) -> None:

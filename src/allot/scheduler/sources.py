@@ -85,7 +85,8 @@ _CUSTOM = (
 )
 
 
-def _served(discovery: Discovery, type_: type[APIStruct]) -> str:
+def served_version(discovery: Discovery, type_: type[APIStruct]) -> str:
+    """The version in which a server has a kind; empty if it does not have it."""
     kind = kind_of_type(type_)
     for version in kind.versions:
         if discovery.find_kind(kind.group, version, kind.name) is not None:
@@ -143,7 +144,7 @@ class Sources:
         for type_ in _TYPED:
             informer = self._typed(type_, handler)
             if type_ is api.ResourceClaim and informer is not None:
-                waits = ClaimWaits(informer, _served(self._discovery, api.ResourceClaim))
+                waits = ClaimWaits(informer, served_version(self._discovery, api.ResourceClaim))
                 self._stops.append(informer.add_handler(waits.told))
         assert waits is not None, "the server has no resource claims"
         return waits
@@ -166,7 +167,7 @@ class Sources:
     # --- parts ---
 
     def _typed(self, type_: type[T], handler: Handler) -> Informer[Any] | None:
-        version = _served(self._discovery, type_)
+        version = served_version(self._discovery, type_)
         if not version:
             return None
         informer = self._informers.typed(type_, version=version)

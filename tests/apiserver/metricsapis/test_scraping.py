@@ -95,7 +95,11 @@ async def test_what_an_agent_tells_badly_leaves_the_rest_alone(
     ],
 )
 async def test_a_node_that_tells_nothing_sensible_is_not_known_and_others_are(tmp_path: Path, text: str) -> None:
-    async with cluster(tmp_path) as made, told_agent(tmp_path) as bad, told_agent(tmp_path) as good:
+    async with (
+        cluster(tmp_path, metric_resolution_s=1.0) as made,
+        told_agent(tmp_path) as bad,
+        told_agent(tmp_path) as good,
+    ):
         bad.tell(RESOURCE, text)
         await bad.register(made.client, "bad")
         await good.register(made.client, "good")
@@ -105,7 +109,7 @@ async def test_a_node_that_tells_nothing_sensible_is_not_known_and_others_are(tm
 
 
 async def test_an_agent_that_comes_late_is_asked_again(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made:
+    async with cluster(tmp_path, metric_resolution_s=1.0) as made:
         async with told_agent(tmp_path) as gone:
             port = gone.port
         absent = ToldAgent()

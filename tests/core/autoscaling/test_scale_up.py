@@ -183,6 +183,32 @@ def test_what_daemons_take_of_a_new_node_is_not_for_others() -> None:
     assert bought(scale_up(cluster_of(*pods), full, other)) == {"q": 1}
 
 
+@pytest.mark.parametrize(("admin", "per_node"), [(False, 3), (True, 4)])
+@pytest.mark.parametrize("count", [4, 12])
+def test_devices_that_daemons_claim_are_not_for_others(admin: bool, per_node: int, count: int) -> None:
+    """One GPU of each new node is the daemon's, unless it only looks on."""
+    from allot.core.autoscaling.daemons import claim_templates, with_daemons
+    from allot.core.model.apps_v1 import DaemonSet
+    from allot.core.model.codec import decode_served
+    from allot.core.model.resource_v1 import ResourceClaimTemplate
+
+    container = {"name": "c", "image": "x", "resources": {"claims": [{"name": "gpu"}]}}
+    entries = [{"name": "gpu", "resourceClaimTemplateName": "t"}, {"name": "no", "resourceClaimTemplateName": "none"}]
+    body = {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [container], "resourceClaims": entries}}
+    daemon = decode_served({"metadata": {"name": "d", "namespace": "ns"}, "spec": {"template": body}}, DaemonSet)
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "adminAccess": admin}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    claim = decode_served({"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": spec}}, ResourceClaimTemplate)
+    offer = pool("p", 2, count=4)
+    offer = replace(offer, template=with_daemons(offer.template, [daemon], claim_templates([claim])))
+    what_if = cluster_of(*(pod(f"p{number:02d}", 1) for number in range(count)))
+    plan = scale_up(what_if, offer)
+    assert bought(plan) == {"p": -(-count // per_node)}
+    assert plan.bound == plan.cost
+    assert not what_if.machine.cluster.nodes
+    assert scale_up(what_if, offer) == plan
+
+
 # --- the law ---
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from allot.apiserver.access.authentication import Authenticator, read_static_tokens
 from allot.apiserver.access.authorizer import Authorizer
-from allot.apiserver.access.certificates import ADMIN, Certificates
+from allot.apiserver.access.certificates import ADMIN, Certificates, Identity
 from allot.apiserver.access.kubeconfig import write_kubeconfig
 from allot.apiserver.access.object_getter import ObjectGetter
 from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
@@ -29,7 +29,13 @@ class Access(msgspec.Struct, frozen=True):
 
     def write_admin_kubeconfig(self, path: Path, server_url: str, name: str = "allot") -> None:
         """A kubeconfig of somebody who may do everything."""
-        pair = self.certificates.client("admin", ADMIN)
+        self.write_kubeconfig(path, server_url, "admin", ADMIN, name)
+
+    def write_kubeconfig(
+        self, path: Path, server_url: str, file_name: str, identity: Identity, name: str = "allot"
+    ) -> None:
+        """A kubeconfig of somebody. file_name: what the certificate is kept as."""
+        pair = self.certificates.client(file_name, identity)
         write_kubeconfig(path, server_url, self.certificates.authority.pem, pair.certificate, pair.key, name)
 
 

@@ -18,14 +18,13 @@ from allot.apiserver.proxies.dialing import Dialler, Upstream
 from allot.apiserver.server_context import ServerContext
 from allot.core.metrics.exposition import Exposition, Sample, parse
 from allot.core.metrics.pod_index import PodIndex
-from allot.core.metrics.resource_usage import UsageBoard
+from allot.core.metrics.resource_usage import RESOLUTION_S, UsageBoard
 from allot.core.metrics.series import SERIES_MAX, SeriesBoard
 from allot.http1.answers import read_body, read_head
 from allot.http1.heads import BadHead
 
 _log = logging.getLogger("allot.apiserver")
 
-INTERVAL_S = 15.0
 _TIMEOUT_S = 10.0
 _BYTES_MAX = 64 * 2**20
 _AT_ONCE = 16
@@ -66,8 +65,9 @@ class _Head(msgspec.Struct, frozen=True):
 class Board:
     """What is known now."""
 
-    def __init__(self) -> None:
-        self.usage = UsageBoard(INTERVAL_S)
+    def __init__(self, resolution_s: float = RESOLUTION_S) -> None:
+        self.resolution_s = resolution_s
+        self.usage = UsageBoard(resolution_s)
         self.series = SeriesBoard()
         self.pods = PodIndex()
         # Labels by name.
@@ -96,11 +96,12 @@ class Scraper:
                 now = clock.monotonic()
                 if now >= next_round:
                     await self.look()
-                    next_round = now + INTERVAL_S
+                    next_round = now + self._board.resolution_s
                 elif young := self._young():
                     await self._look(young)
-                wait_s = max(next_round - clock.monotonic(), _PAUSE_S)
-                await self._nodes.changed(clock, _PAUSE_S if self._young() else wait_s)
+                pause_s = min(_PAUSE_S, self._board.resolution_s)
+                wait_s = max(next_round - clock.monotonic(), pause_s)
+                await self._nodes.changed(clock, pause_s if self._young() else wait_s)
 
     async def look(self) -> None:
         """Ask every agent once."""

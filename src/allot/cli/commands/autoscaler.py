@@ -16,7 +16,9 @@ import msgspec
 from allot.autoscaler.external_grpc import CALL_TIMEOUT_S, Credentials, ExternalProvider
 from allot.autoscaler.loop import Autoscaler
 from allot.autoscaler.options import AutoscalerOptions
-from allot.cli.component import Component, component_options, duration_option, options_of, run_component
+from allot.cli.autoscaler_sources import AutoscalerSources
+from allot.cli.component import Component, component_options, options_of, run_component
+from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.cli.expanders import parse_expanders
 from allot.cli.output import talk
@@ -27,11 +29,11 @@ from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import PriceError, parse_price
 from allot.core.autoscaling.templates import Template
 from allot.core.features import FeatureGates
-from allot.devices.catalogue import UnknownProfile
+from allot.devices.catalogue import UnknownProfile, profile_names
 from allot.devices.node_files import hint_for
 from allot.devices.pool_files import PoolSpec, seconds_of, template_of
+from allot.process.supervise import supervise
 from allot.reading.documents import parse_documents
-from allot.scheduler.sources import Sources
 
 _PROVIDERS = ("externalgrpc",)
 # Addresses of providers on the same machine.
@@ -122,6 +124,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
 )
 @click.option("--scale-down-enabled/--no-scale-down-enabled", default=True, show_default=True, help="Whether nodes go.")
 @duration_option("--scale-down-unneeded-time", default="10m", help_="How long a node must be unneeded before it goes.")
+@duration_option("--scale-down-unready-time", default="20m", help_="The same of a node that is no longer ready.")
 @duration_option(
     "--scale-down-delay-after-add", default="10m", help_="How long no node goes after one has been bought."
 )
@@ -133,8 +136,18 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     show_default=True,
     metavar="PART",
     callback=_fraction,
-    help="Nodes go of which less than this part is used: of their devices, or if they have none of processors and memory.",
+    help="Nodes go of which less than this part of processors and memory is used.",
 )
+@click.option(
+    "--scale-down-gpu-utilization-threshold",
+    default="0.5",
+    show_default=True,
+    metavar="PART",
+    callback=_fraction,
+    help="The same of nodes with devices: of these only.",
+)
+@click.option("--max-bulk-soft-taint-count", type=click.IntRange(0), default=10, show_default=True,
+              help="Nodes that are marked as unneeded, or no longer are, at once; 0: none.")  # fmt: skip
 @click.option("--max-scale-down-parallelism", type=click.IntRange(1), default=10, show_default=True, help="Nodes that go at once.")  # fmt: skip
 @click.option("--max-drain-parallelism", type=click.IntRange(1), default=1, show_default=True, help="Of them, with pods that move.")  # fmt: skip
 @duration_option("--max-graceful-termination-sec", default="600s", help_="How long pods may take to end.")
@@ -151,6 +164,14 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
 @click.option("--status-config-map-name", default="cluster-autoscaler-status", show_default=True, metavar="NAME",
               help="The name of that config map.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the expander random.")
+@click.option(
+    "--time-factor",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="FACTOR",
+    help="How fast the provider's clock runs: consolidationDelayMinutes of ComputeClasses are divided by it.",
+)
 @click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning")),
@@ -230,7 +251,10 @@ def _options(given: dict[str, Any], profiles: dict[str, str], prices: dict[str, 
         scale_down_delay_after_add_s=given["scale_down_delay_after_add"],
         scale_down_delay_after_delete_s=given["scale_down_delay_after_delete"],
         scale_down_delay_after_failure_s=given["scale_down_delay_after_failure"],
+        scale_down_unready_time_s=given["scale_down_unready_time"],
         scale_down_utilization_threshold=given["scale_down_utilization_threshold"],
+        scale_down_gpu_utilization_threshold=given["scale_down_gpu_utilization_threshold"],
+        max_bulk_soft_taint_count=given["max_bulk_soft_taint_count"],
         max_scale_down_parallelism=given["max_scale_down_parallelism"],
         max_drain_parallelism=given["max_drain_parallelism"],
         max_graceful_termination_s=given["max_graceful_termination_sec"],
@@ -241,6 +265,7 @@ def _options(given: dict[str, Any], profiles: dict[str, str], prices: dict[str, 
         profiles=profiles,
         prices=millionths,
         seed=given["seed"],
+        time_factor=given["time_factor"],
     )
 
 
@@ -298,24 +323,19 @@ async def _work(
         component.registry,
         gates,
         instance=component.identity.partition("_")[0],
+        machines=profile_names(),
     )
-    sources = Sources(informers, await component.client.discovery())
-    sources.connect(made.changed, made.machine.serve)
-    daemons = informers.dynamic("apps", "v1", "daemonsets", namespaced=True)
-    daemons.add_handler(made.daemons_changed)
-
-    async def ready() -> None:
-        await sources.wait_synced()
-        await daemons.wait_synced()
-
+    sources = AutoscalerSources(component.client, informers, component.clock, made)
+    await sources.connect()
     if credentials is None and not config.address.startswith(_OWN_MACHINE):
         talk(f"note: nothing protects the connection to {config.address}: cacert, cert and key in --cloud-config would")
     talk(f"provider: {config.address}, expander {','.join(options.expander)}")
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
-            tasks.create_task(made.run(ready))
-            await ready()
+            tasks.create_task(made.run(sources.wait_synced))
+            await sources.wait_synced()
             talk("ready")
+            tasks.create_task(supervise("kinds that come later", sources.run, component.clock))
     finally:
         await provider.close()

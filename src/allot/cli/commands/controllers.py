@@ -14,8 +14,9 @@ import msgspec
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.access.service_account_tokens import legacy_claims
 from allot.apiserver.access.token_key import TokenKey
-from allot.cli.component import Component, component_options, duration_option, options_of, run_component
-from allot.cli.controller_names import controllers_option
+from allot.cli.component import Component, component_options, options_of, run_component
+from allot.cli.controller_options import controllers_option, hpa_sync_period_option
+from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
 from allot.client.announcement import Announcement
@@ -49,6 +50,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_startup_grace_period: float
     terminated_pod_gc_threshold: int
     volume_folder: Path | None
+    hpa_sync_period: float
 
 
 @click.command()
@@ -93,6 +95,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     help="Where folders are made for volume claims whose class has the provisioner allot.dev/folder, on the node of their pod. "
     "Without it none are made.",
 )
+@hpa_sync_period_option
 @component_options(lease_name="allot-controllers", port=10257)
 def controllers(**arguments: Any) -> None:
     """Run the controllers: workloads, claims of pods, volumes, services, garbage collection, namespaces, nodes, service accounts,
@@ -154,6 +157,7 @@ async def _work(
         sign_token=sign,
         root_ca=_root_ca(options.root_ca_file, component.connection),
         volume_folder=options.volume_folder.absolute() if options.volume_folder is not None else None,
+        hpa_sync_period_s=options.hpa_sync_period,
     )
     makes = {**{row.name: row.make for row in rows}, **_adjusted(options, rows)}
     running = {name: make(services) for name, make in makes.items()}

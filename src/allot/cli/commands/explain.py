@@ -18,9 +18,10 @@ from allot.core.advice.explain.answer import Explainer, NotFound
 from allot.core.advice.explain.report import Explanation, State
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.workloads.answer import BY_WORD
+from allot.core.advice.snapshot import Snapshot
 from allot.core.autoscaling.pools import Pool
 from allot.core.features import FeatureGates
-from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.compute_classes import ComputeClass
 from allot.reading.snapshots import SnapshotSource
 
 EXIT_PENDING = 1
@@ -109,7 +110,7 @@ def explain(
     with _without_collector():
         source = in_namespace(source, namespace)
         snapshot = read_snapshot(source)
-        explainer = Explainer(snapshot, gates, pools=_pools(pools, snapshot.of(DaemonSet)))
+        explainer = Explainer(snapshot, gates, pools=_pools(pools, snapshot))
         namespace = namespace or source.namespace
         if not wanted:
             return _overview(explainer, None if all_namespaces else namespace, output)
@@ -127,13 +128,13 @@ def explain(
     return EXIT_PENDING if found.state in _WAITS else 0
 
 
-def _pools(texts: tuple[str, ...], daemons: Sequence[DaemonSet]) -> tuple[Pool, ...]:
+def _pools(texts: tuple[str, ...], snapshot: Snapshot) -> Sequence[Pool]:
     if not texts:
         return ()
     # Imported late: drivers take longer to import than most explanations take.
-    from allot.devices.pool_files import as_pool, parse_pools
+    from allot.cli.pools import NamedPools
 
-    return tuple(as_pool(each, daemons=daemons) for each in parse_pools(texts, "--pools").pools)
+    return NamedPools(texts, snapshot, snapshot.of(ComputeClass)).pools()
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
 import sys
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,11 +15,11 @@ from allot.cli.component import (
     CannotRun,
     Component,
     component_options,
-    duration_option,
     options_of,
+    read_certificates,
     run_component,
 )
-from allot.cli.errors import Unreadable
+from allot.cli.durations import duration_option
 from allot.cli.output import talk
 from allot.guard.configuration import Service, WebhookOptions, webhook_configuration
 from allot.guard.guard import Guard, GuardOptions
@@ -59,7 +59,16 @@ _VALIDITY_S_MIN = 5.0
     "service",
     default="",
     metavar="NAMESPACE/NAME[:PORT]",
-    help="The Service by which API servers reach the leader. Its endpoints must be the ready pods only.",
+    help="The Service by which API servers reach the leader. Its endpoints must be the ready pods only; or none, with "
+    "--webhook-endpoint-address.",
+)
+@click.option(
+    "--webhook-endpoint-address",
+    "endpoint_address",
+    default="",
+    metavar="IP",
+    help="With --webhook-service: the address of this process. Who leads writes it as the only endpoint of the Service, which has "
+    "no selector, and who stands by is ready.",
 )
 @click.option(
     "--webhook-url",
@@ -115,7 +124,7 @@ def guard(prints: bool, validity: float, client_ca_file: Path | None, **argument
     one device to two claims sooner or later. The guard is asked before each allocation is stored and lets one of two through,
     shares, capacities and counters of partitions included. allot's own API server does that itself and needs no guard.
 
-    Of several processes one decides, by a lease. The others are not ready (/readyz). The leader makes its own certificate and
+    Of several processes one decides, by a lease. The others are not ready (/readyz), unless the leader is the Service's only endpoint. The leader makes its own certificate and
     writes it into the ValidatingWebhookConfiguration.
 
     \b
@@ -138,7 +147,8 @@ def guard(prints: bool, validity: float, client_ca_file: Path | None, **argument
         port=arguments["webhook_port"],
         write_timeout_s=_write_timeout(arguments["write_timeout"], webhook.timeout_s),
         certificate_validity_s=_validity(validity),
-        client_ca=_read_certificates(client_ca_file) if client_ca_file is not None else b"",
+        client_ca=read_certificates(client_ca_file) if client_ca_file is not None else b"",
+        endpoint_address=_endpoint_address(arguments["endpoint_address"], webhook),
     )
     made = Guard(guard_options, options.gates)
     run_component("guard", options, partial(_work, made, guard_options), made.readiness)
@@ -160,6 +170,17 @@ def _webhook(arguments: dict[str, Any]) -> WebhookOptions:
         fails_closed=arguments["failure_policy"] == "Fail",
         timeout_s=int(timeout),
     )
+
+
+def _endpoint_address(value: str, webhook: WebhookOptions) -> str:
+    if not value:
+        return ""
+    if webhook.service is None:
+        raise click.UsageError("--webhook-endpoint-address needs --webhook-service.")
+    try:
+        return str(ip_address(value))
+    except ValueError:
+        raise click.UsageError(f"--webhook-endpoint-address: expected an IP address, got {value!r}.") from None
 
 
 def _service(value: str) -> Service:
@@ -191,17 +212,6 @@ def _validity(seconds: float) -> float:
             f"--serving-certificate-validity: expected at least {_VALIDITY_S_MIN:g}s, got {seconds:g}s."
         )
     return seconds
-
-
-def _read_certificates(path: Path) -> bytes:
-    try:
-        found = path.read_bytes()
-        ssl.create_default_context(cadata=found.decode())
-    except (ssl.SSLError, UnicodeDecodeError, ValueError):
-        raise Unreadable(f"{path}: expected certificates as PEM") from None
-    except OSError as error:
-        raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    return found
 
 
 async def _work(made: Guard, options: GuardOptions, component: Component) -> None:

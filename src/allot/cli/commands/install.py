@@ -47,7 +47,7 @@ def install() -> None:
 )
 @click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
 def crds(only_print: bool, kubeconfig: Path | None, context: str) -> None:
-    """Custom resource definitions of other schedulers' PodGroups and Queues and of ComputeDomains, and the rights to use them.
+    """Custom resource definitions of other schedulers' PodGroups and Queues, of ComputeDomains and ComputeClasses, and the rights to use them.
 
     What is there is brought up to date. Schedulers that run read kinds that are new to them after their next start.
 

@@ -19,7 +19,7 @@ import msgspec
 
 from allot import __version__
 from allot.autoscaler.provider import POOL_LABEL
-from allot.cli.component import CannotRun, Component, ComponentOptions, run_component
+from allot.cli.component import CannotRun, Component, ComponentOptions, read_certificates, run_component
 from allot.cli.errors import Unreadable
 from allot.cli.gates import gates_option
 from allot.cli.output import talk
@@ -28,9 +28,9 @@ from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.devices.catalogue import UnknownProfile
+from allot.devices.driver_pods import DRIVER_NAMESPACES, DRIVER_POD
 from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.pool_files import PoolFile, PoolSpec, read_pool_file
-from allot.devices.simulation import DRIVER_POD
 from allot.network.client import PodNetwork
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
@@ -38,21 +38,20 @@ from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_machine
 from allot.node.pod_folders import PODS
-from allot.node.pod_resources import SOCKET, Allocatable, PodResources
-from allot.node.registration import PODS_MAX, NodeOptions
+from allot.node.pod_resources import SOCKET, PodResources, allocatable_of
+from allot.node.registration import DECLARED_FEATURES, PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
+from allot.node.serving.refusals import Refusals, watch_handshakes
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.process.log_files import OwnersLogs
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _DEFAULT_PROFILE = "n2-standard-4"
-# What the scheduler asks of a node before it gives it certain pods, if the node can do it.
-_DECLARED = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 # At least a hundredth of a second: nothing is done without a pause.
 _SECONDS = re.compile(r"0\.0[1-9]|0\.[1-9][0-9]?|[1-9][0-9]{0,4}(\.[0-9]{1,2})?")
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -71,6 +70,7 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     node_ip: str
     address: str
     kubelet_port: int
+    client_ca_file: Path | None
     labels: dict[str, str]
     taints: tuple[dict[str, str], ...]
     pods_max: int
@@ -84,11 +84,13 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     no_pod_network: str
     pools: PoolFile
     cloud_socket: Path | None
+    time_factor: float
 
-    def log_of_driver(self, pod: str) -> Path | None:
+    def log_of_driver(self, namespace: str, pod: str) -> Path | None:
         """Where the log of a driver is, by the name of its pod."""
         folder = self.driver_logs
-        return folder / f"{pod}.log" if folder is not None and DRIVER_POD in pod else None
+        is_one = DRIVER_POD in pod and namespace in DRIVER_NAMESPACES
+        return folder / f"{pod}.log" if folder is not None and is_one else None
 
 
 def _node_sets(runtime: str, name: str, profile: str, count: int, file: Path | None) -> tuple[NodeSet, ...]:
@@ -199,6 +201,14 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     help="With --pools: where the cloud answers autoscalers (Cluster Autoscaler's external gRPC protocol).",
 )
 @click.option(
+    "--time-factor",
+    type=click.FloatRange(0.01, 1_000_000),
+    default=1.0,
+    show_default=True,
+    metavar="N",
+    help="With --runtime simulated: the pauses of probes pass so many times as fast.",
+)
+@click.option(
     "--container-runtime-endpoint",
     "endpoint",
     default="unix:///run/containerd/containerd.sock",
@@ -217,6 +227,12 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default=10250,
     show_default=True,
     help="The port for that (HTTPS); 0 takes a free one.",
+)
+@click.option(
+    "--client-ca-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The authority (PEM) of the certificate that the API server shows there, its --kubelet-client-certificate.  "
+    "[default: that of the API server's own certificate, in the kubeconfig]",
 )
 @click.option(
     "--node-labels", "labels", default="", metavar="LABELS", callback=_labels, help="Labels: zone=a,disk=ssd."
@@ -384,13 +400,18 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         network,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
-    allocatable = Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
-    pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable)
-    authorization = Authorization(component.client, component.clock, options.name)
+    pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
+    refusals = Refusals(component.clock)
+    authorization = Authorization(component.client, component.clock, options.name, refusals)
     server = NodeServer(agent, runtime, authorization, component.registry, component.clock, options.log_of_driver)
     context = server_context(
-        root / "pki", options.name, address, _authority(component.connection), component.clock.seconds()
+        root / "pki",
+        options.name,
+        address,
+        _authority(options.client_ca_file, component.connection),
+        component.clock.seconds(),
     )
+    watch_handshakes(context, refusals)
     try:
         async with server.serving(options.address, options.kubelet_port, context) as port:
             agent.port = port
@@ -407,7 +428,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
     _make(root)
     address = options.node_ip or own_address(urlsplit(component.connection.server).hostname or "127.0.0.1")
     sets = tuple(_simulated_set(each, options, address, root, gates) for each in options.node_sets)
-    kinds = {pool.name: _pool_set(pool, options, address, root, gates) for pool in options.pools.pools}
+    kinds = tuple(_pool_set(pool, options, address, root, gates) for pool in options.pools.pools)
     count = sum(len(each.names) for each in sets)
     informers = Informers(component.client, component.clock, component.ids)
     nodes: SimulatedNodes | None = None
@@ -422,19 +443,23 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(sets=sets, kinds=tuple(kinds.values()), address=address, root=root),
+        SimulatedOptions(sets=sets, kinds=kinds, address=address, root=root, time_factor=options.time_factor),
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
     )
     talk(f"{count} simulated node{'s' if count > 1 else ''}: {address}, {root}")
     name = next((name for each in sets for name in each.names), options.name)
-    authorization = Authorization(component.client, component.clock, name)
+    refusals = Refusals(component.clock)
+    authorization = Authorization(component.client, component.clock, name, refusals)
     if options.driver_logs is not None:
         logging.getLogger().addHandler(OwnersLogs(options.driver_logs, component.clock))
         logging.getLogger("allot.driver").setLevel(logging.INFO)
     server = NodeServer(nodes, nodes.runtime, authorization, component.registry, component.clock, options.log_of_driver)
-    context = server_context(root / "pki", name, address, _authority(component.connection), component.clock.seconds())
+    context = server_context(
+        root / "pki", name, address, _authority(options.client_ca_file, component.connection), component.clock.seconds()
+    )
+    watch_handshakes(context, refusals)
     try:
         async with server.serving(options.address, options.kubelet_port, context) as port:
             nodes.port = port
@@ -445,7 +470,17 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
                 await nodes.are_ready.wait()
                 talk(f"registered: {count}")
                 if options.cloud_socket is not None:
-                    await run_cloud(options.pools, nodes, kinds, component.clock, root, options.cloud_socket)
+                    make = partial(_pool_set, options=options, address=address, root=root, gates=gates)
+                    await run_cloud(
+                        options.pools,
+                        nodes,
+                        make,
+                        component.client,
+                        informers,
+                        component.clock,
+                        root,
+                        options.cloud_socket,
+                    )
     except OSError as error:
         raise _cannot_listen(error, options) from None
 
@@ -454,7 +489,8 @@ def _pool_set(pool: PoolSpec, options: NodeArguments, address: str, root: Path, 
     """What the nodes of a pool are; they have no names yet."""
     made = _simulated_set(pool.nodes(pool.name), options, address, root, gates)
     labels = {**made.node.labels, POOL_LABEL: pool.name}
-    return msgspec.structs.replace(made, names=(), node=msgspec.structs.replace(made.node, labels=labels))
+    node = msgspec.structs.replace(made.node, labels=labels, annotations=pool.annotations)
+    return msgspec.structs.replace(made, names=(), node=node)
 
 
 def _simulated_set(
@@ -490,7 +526,7 @@ def _node_options(options: NodeArguments, address: str, gates: FeatureGates) -> 
 
 
 def _declared(gates: FeatureGates) -> tuple[str, ...]:
-    return tuple(each for each in _DECLARED if each in gates)
+    return tuple(each for each in DECLARED_FEATURES if each in gates)
 
 
 async def _run(agent: NodeAgent) -> None:
@@ -540,14 +576,18 @@ def _process_runtime(
     )
 
 
-def _authority(connection: Connection) -> bytes:
-    """Whose certificates clients of the agent show: those of the API server's authority."""
+def _authority(given: Path | None, connection: Connection) -> bytes:
+    """Whose certificates clients of the agent show: what was given, or that of the API server's own certificate."""
+    if given is not None:
+        return read_certificates(given)
     if connection.ca_data or connection.ca_file is None:
+        if not connection.ca_data:
+            talk(
+                "note: neither --client-ca-file nor the kubeconfig names an authority: logs and exec are for callers with a "
+                "token, which API servers do not show"
+            )
         return connection.ca_data
-    try:
-        return connection.ca_file.read_bytes()
-    except OSError as error:
-        raise Unreadable(f"certificates {connection.ca_file}: {(error.strerror or str(error)).lower()}") from None
+    return read_certificates(connection.ca_file)
 
 
 def _cannot_listen(error: OSError, options: NodeArguments) -> CannotRun:

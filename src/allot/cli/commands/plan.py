@@ -12,6 +12,7 @@ from allot.cli.errors import Refused, Unreadable
 from allot.cli.expanders import parse_expanders
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_table, write_value
 from allot.cli.snapshots import in_namespace, need, read_snapshot, snapshot_options
+from allot.core.advice.compute_classes import classes_of, reason_line
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.wording import count, listed
@@ -32,14 +33,15 @@ from allot.core.advice.planning.outcome import PlanResult, outcome_of
 from allot.core.advice.planning.purchase import PurchasePlan, plan_purchase
 from allot.core.advice.planning.queues import QueueResult, QueuesResult, all_waiting, raised
 from allot.core.advice.planning.reasons import why_none_fits
-from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.usage.queues import resources_shown
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import price_text
 from allot.core.model import core_v1
-from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
+from allot.core.model.compute_classes import KIND as COMPUTE_CLASS
+from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
@@ -50,13 +52,6 @@ from allot.reading.snapshots import SnapshotSource
 EXIT_NONE_FITS = 1
 COPIES_MAX = 100_000
 _NODES_SHOWN_MAX = 20
-# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
-_POOL_LABELS = (
-    "autoscaling.allot.dev/pool",
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "kubernetes.azure.com/agentpool",
-)
 _JOBS_SHOWN_MAX = 20
 _POLICIES = {"default": Policy.DEFAULT, "pack": Policy.PACK, "spread": Policy.SPREAD, "first-fit": Policy.FIRST_FIT}
 
@@ -292,31 +287,25 @@ def _plan_pools(
     output: OutputFormat,
 ) -> int:
     # Imported late: drivers take longer to import than most plans take.
-    from allot.devices.catalogue import profile_names
-    from allot.devices.pool_files import PoolSpec, as_pool, parse_pools, price_table, template_of
+    from allot.cli.pools import NamedPools
 
     values = [manifest.value for manifest in read_manifests(manifests)] if manifests else []
-    specs = parse_pools(texts, "--pools").pools
     snapshot = read_snapshot(source)
     need(snapshot, core_v1.Node, core_v1.Pod, DeviceClass, ResourceSlice)
-    classes = [found for spec in specs for found in template_of(spec)[1]]
     try:
+        compute_classes = [*snapshot.of(ComputeClass), *_compute_classes(values)]
+        named = NamedPools(texts, snapshot, compute_classes)
         manifest = read_manifest(values, snapshot) if values else None
         context = manifest.context if manifest is not None else ()
-        snapshot = with_objects(snapshot, [*_with_known_classes(classes, snapshot), *context])
+        snapshot = with_objects(snapshot, [*_with_known_classes(named.device_classes, snapshot), *context])
         made = [manifest.copy(number) for number in range(copies)] if manifest is not None else []
     except (ManifestError, NoTemplate) as error:
         raise Refused(f"{', '.join(manifests)}: {error}") from None
     except (DecodeError, ConversionError) as error:
         raise Unreadable(f"{', '.join(manifests)}: {error}", "allot lint shows what is wrong with a manifest") from None
     what_if = WhatIfCluster(snapshot)
-    sizes = _sizes(snapshot)
-    daemons = snapshot.of(DaemonSet)
-    pools = [as_pool(spec, sizes.get(spec.name, 0), daemons) for spec in specs]
-    known = {spec.machine for spec in specs}
-    others = (name for name in profile_names() if name not in known and name in price_table())
-    catalogue = (as_pool(PoolSpec(name=name, machine=name), daemons=daemons) for name in others)
-    found = plan_purchase(what_if, pools, made, expander, catalogue)
+    known = classes_of(compute_classes)
+    found = plan_purchase(what_if, named.pools(), made, expander, named.others(), known)
     if output is OutputFormat.TABLE:
         _write_purchase(found)
     else:
@@ -324,16 +313,13 @@ def _plan_pools(
     return 0 if not found.unhelped else EXIT_NONE_FITS
 
 
-def _sizes(snapshot: Snapshot) -> dict[str, int]:
-    """How many nodes of each pool there are, as far as they say so."""
-    found: dict[str, int] = {}
-    for node in snapshot.of(core_v1.Node):
-        for label in _POOL_LABELS:
-            name = node.metadata.labels.get(label)
-            if name:
-                found[name] = found.get(name, 0) + 1
-                break
-    return found
+def _compute_classes(values: Iterable[Mapping[str, Any]]) -> Iterator[ComputeClass]:
+    """Those of the manifests, which need not be in the cluster yet."""
+    for value in values:
+        if value.get("kind") == COMPUTE_CLASS:
+            found = read_object(value)
+            if isinstance(found, ComputeClass):
+                yield found
 
 
 def _write_purchase(found: PurchasePlan) -> None:
@@ -345,11 +331,16 @@ def _write_purchase(found: PurchasePlan) -> None:
     if there:
         write(f"{count(len(there), 'unit')} of {len(plan.expectations)} will find room on nodes that are there.")
     if plan.purchases:
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (each.pool, f"+{each.count}", f"{each.size} of {each.max_size}", price_text(each.count * each.price))
             for each in plan.purchases
         ]
-        write_table(("POOL", "NODES", "THEN", "PER HOUR"), rows)
+        head: tuple[str, ...] = ("POOL", "NODES", "THEN", "PER HOUR")
+        if any(each.compute_class for each in plan.purchases):
+            head = (*head, "CLASS", "PRIORITY")
+            told = [(each.compute_class, each.priority) for each in plan.purchases]
+            rows = [(*row, *more) for row, more in zip(rows, told, strict=True)]
+        write_table(head, rows)
         if plan.is_exact:
             write(f"{found.cost_per_hour} per hour; no other set of nodes is better.")
         else:
@@ -360,10 +351,10 @@ def _write_purchase(found: PurchasePlan) -> None:
         write("No node has to be bought.")
     for each in found.unhelped[:_NODES_SHOWN_MAX]:
         write()
-        write(f"{each.unit}: no pool helps.", "red")
+        of_class = f" of ComputeClass {each.compute_class}" if each.compute_class else ""
+        write(f"{each.unit}: no pool{of_class} helps.", "red")
         for reason in each.reasons:
-            detail = f": {reason.detail}" if reason.detail else ""
-            write(f"  {reason.pool}: {', '.join(reason.reasons)}{detail}")
+            write(f"  {reason_line(reason).removeprefix('pool ')}")
     for pool in found.missing:
         write()
         nodes = "a node" if pool.nodes == 1 else f"{pool.nodes} nodes"

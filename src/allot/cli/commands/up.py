@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from allot.cli.controller_names import controllers_option
+from allot.cli.controller_options import controllers_option, hpa_sync_period_option
 from allot.cli.gates import ALLOT
 from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
@@ -76,14 +76,16 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     multiple=True,
     metavar="SPEC",
     help="A pool of nodes that come and go, bought by an autoscaler from a simulated cloud: NAME=MACHINE,min=0,max=10,price=5.07 (also initial, "
-    "spot, stock, boot, driver), or a YAML file of pools; repeatable.",
+    "spot, stock, computeClass, boot, driver), or a YAML file of pools; `auto` for no other pools than those that ComputeClasses ask for; "
+    "repeatable.",
 )
 @click.option(
     "--time-factor",
     type=click.FloatRange(0.01, 1_000_000),
     default=None,
     metavar="N",
-    help="With --pool: cloud and autoscaler run so many times as fast.  [default: what the file of pools says, else 1]",
+    help="On simulated nodes and pools: cloud, autoscaler and the pauses of probes are so many times as fast.  [default: what the file of pools "
+    "says, else 1]",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
 @click.option(IN_BACKGROUND, is_flag=True, hidden=True)
@@ -117,8 +119,16 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     is_flag=True,
     help="Add the context allot to $KUBECONFIG or ~/.kube/config; allot reset removes it.",
 )
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(-1, 65535),
+    default=0,
+    metavar="PORT",
+    help="Where the dashboard is, on this machine: 0 takes a free port, -1 none.  [default: 0]",
+)
 @server_options(ALLOT)
 @controllers_option
+@hpa_sync_period_option
 def up(
     specs: tuple[str, ...],
     count: int | None,  # noqa: ARG001 - it is part of the node before it
@@ -132,7 +142,9 @@ def up(
     host_commands: bool,
     etcd: bool,
     merges: bool,
+    dashboard_port: int,
     controllers: tuple[str, ...],
+    hpa_sync_period: float,
     **arguments: Any,
 ) -> None:
     """Start a cluster on this machine: API server, controllers, scheduler and nodes, with a kubeconfig to use it.
@@ -175,12 +187,14 @@ def up(
     options = UpOptions(
         server=server,
         controllers=controllers,
+        hpa_sync_period=hpa_sync_period,
         nodes=nodes,
         local=LocalOptions(runtime=runtime, endpoint=endpoint),
         host_commands=host_commands,
         etcd=find_etcd() if etcd else None,
         merge_into=kubeconfig_to_merge_into() if merges else None,
         in_background=in_background,
+        dashboard_port=dashboard_port,
     )
     run_server(server, partial(run_cluster, options))
 
@@ -193,8 +207,8 @@ def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | 
         found = parse_specs(specs)
         found = msgspec.structs.replace(found, pools=parse_pools(pools, "--pool"))
     if time_factor is not None:
-        if not found.pools.pools:
-            raise click.UsageError("--time-factor is for --pool.")
+        if not found.are_simulated:
+            raise click.UsageError("--time-factor is for simulated nodes and pools.")
         cloud = msgspec.structs.replace(found.pools.cloud, time_factor=time_factor)
         found = msgspec.structs.replace(found, pools=msgspec.structs.replace(found.pools, cloud=cloud))
     return found

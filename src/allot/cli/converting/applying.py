@@ -16,6 +16,7 @@ from allot.client.connection import Connection
 from allot.client.discovery import UnknownResource
 from allot.client.errors import ApiError, Conflict, NotFound, Unauthorized, Unreachable
 from allot.client.http import HttpTransport
+from allot.core.advice.application_order import rank
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from allot.reading.errors import NotReached
@@ -27,21 +28,6 @@ _REQUEST_TIMEOUT_S = 10.0
 # How long a kind may take to be served after its definition was made.
 _DEFINITION_WAIT_S = 10.0
 _DEFINITION_ASKED_EVERY_S = 0.2
-# What others need comes first; what is not here comes between these and the pods.
-_FIRST = (
-    "Namespace",
-    "CustomResourceDefinition",
-    "PriorityClass",
-    "ServiceAccount",
-    "DeviceClass",
-    "DeviceTaintRule",
-    "ResourceSlice",
-    "ResourceClaimTemplate",
-    "ResourceClaim",
-    "Workload",
-    "PodGroup",
-)
-_LAST = ("ReplicationController", "DaemonSet", "StatefulSet", "ReplicaSet", "Deployment", "Job", "CronJob", "Pod")
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -57,14 +43,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 def in_order(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What others need first."""
-    return sorted(objects, key=_rank)
-
-
-def _rank(value: dict[str, Any]) -> int:
-    kind = value["kind"]
-    if kind in _FIRST:
-        return _FIRST.index(kind)
-    return len(_FIRST) + 1 + _LAST.index(kind) if kind in _LAST else len(_FIRST)
+    return sorted(objects, key=lambda value: rank(value["kind"]))
 
 
 def not_applied(value: dict[str, Any]) -> Applied:

@@ -15,17 +15,19 @@ from allot.core.advice.lint.knowledge import Knowledge
 from allot.core.advice.snapshot import KINDS, Snapshot
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PriorityClass
 from allot.devices.catalogue import UnknownProfile
 from allot.devices.node_files import NodeSet, hint_for
 from allot.devices.node_templates import objects_of
+from allot.devices.profiles.machines import machine_names
 from allot.reading.snapshots import SnapshotSource, snapshot_from_files
 
 LIVE = "live"
 # Those without which lint would call what is there unknown, and those that it can do without.
 _NEEDED = (core_v1.Node, api.DeviceClass, api.ResourceSlice, api.ResourceClaim, api.ResourceClaimTemplate)
-_USED = (*_NEEDED, core_v1.Namespace, api.DeviceTaintRule, PriorityClass)
+_USED = (*_NEEDED, core_v1.Namespace, api.DeviceTaintRule, PriorityClass, ComputeClass)
 _KINDS = tuple(msgspec.structs.replace(kind, required=kind.type in _NEEDED) for kind in KINDS if kind.type in _USED)
 
 
@@ -50,12 +52,13 @@ def read_knowledge(source: KnowledgeSource) -> Knowledge:
         cluster=Snapshot(objects) if source.against else None,
         examples=profiles_snapshot(source.profiles) if source.profiles else None,
         config_checks=CONFIG_CHECKS,
+        machines=machine_names(),
     )
 
 
 def live_knowledge(source: SnapshotSource) -> Knowledge:
     """What a cluster says."""
-    return Knowledge(cluster=_live(source), config_checks=CONFIG_CHECKS)
+    return Knowledge(cluster=_live(source), config_checks=CONFIG_CHECKS, machines=machine_names())
 
 
 def _live(source: SnapshotSource) -> Snapshot:

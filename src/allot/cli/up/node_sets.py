@@ -11,6 +11,7 @@ import msgspec
 
 from allot.cli.errors import Unreadable
 from allot.devices.catalogue import UnknownProfile, find_profile
+from allot.devices.class_pools import PREFIX
 from allot.devices.file.definition import read_device_file
 from allot.devices.node_files import (
     NODES_MAX,
@@ -21,7 +22,7 @@ from allot.devices.node_files import (
     read_node_file,
     with_device_file,
 )
-from allot.devices.pool_files import PoolFile
+from allot.devices.pool_files import PoolFile, PoolSpec
 
 LOCAL, NONE = "local", "none"
 DEFAULT = "h100x8"
@@ -46,11 +47,13 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def are_simulated(self) -> bool:
         """Whether there are simulated nodes, or may be."""
-        return bool(self.simulated or self.pools.pools)
+        return bool(self.simulated) or self.pools.is_used
 
-    def drivers_of_pool(self, name: str) -> tuple[str, ...]:
-        """Which kinds of drivers run on the nodes of a pool."""
+    def drivers_of_pool(self, name: str, machine: str = "") -> tuple[str, ...]:
+        """Which kinds of drivers run on the nodes of a pool. machine: of a pool that was made on demand."""
         pool = next((each for each in self.pools.pools if each.name == name), None)
+        if pool is None and name.startswith(PREFIX) and machine:
+            pool = PoolSpec(name=name, machine=machine)
         return tuple(pool.nodes(name).resolved()[1].kinds.values()) if pool is not None else ()
 
     def write_pools(self, folder: Path) -> Path:

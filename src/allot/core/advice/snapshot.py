@@ -15,6 +15,7 @@ from allot.core.features import ALL_GATES
 from allot.core.model import (
     apps_v1,
     batch_v1,
+    compute_classes,
     compute_domains,
     core_v1,
     observed_v1,
@@ -24,6 +25,7 @@ from allot.core.model import (
     storage_v1,
 )
 from allot.core.model.codec import decode_served, without_managed_fields
+from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.compute_domains import ComputeDomain
 from allot.core.model.convert import to_hub
 from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
@@ -126,6 +128,7 @@ KINDS: tuple[SnapshotKind, ...] = (
         type=KaiTopology,
     ),
     _plain(compute_domains.GROUP, compute_domains.PLURAL, ComputeDomain, versions=(compute_domains.VERSION,)),
+    _plain(compute_classes.GROUP, compute_classes.PLURAL, ComputeClass, namespaced=False),
     _plain("", "persistentvolumeclaims", core_v1.PersistentVolumeClaim),
     _plain("", "persistentvolumes", core_v1.PersistentVolume, namespaced=False),
     _plain("storage.k8s.io", "storageclasses", storage_v1.StorageClass, namespaced=False),

@@ -1,31 +1,66 @@
-"""Pods that come with every node: what DaemonSets would run on a new one takes room before anybody else does.
+"""Pods that come with every node: what DaemonSets would run on a new one takes room, and devices, before anybody else does.
 
-Claims of such pods are left out: which devices they would get is not known before the node is there.
+Claims are made from their templates, as for every pod. Left out are those that take nothing (adminAccess), those whose template is not
+there, and claims that are shared by name, which no new node adds to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from allot.core.autoscaling.templates import Template
+from allot.core.model import resource_v1 as api
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError, decode_served
-from allot.core.model.core_v1 import Pod
-from allot.core.model.meta import ObjectMeta
+from allot.core.model.core_v1 import Pod, PodResourceClaimStatus
+from allot.core.model.meta import ObjectMeta, OwnerReference
 from allot.core.workloads.daemonset_nodes import placement_of
 from allot.core.workloads.pod_templates import template_value
 
+# By namespace and name.
+ClaimTemplates = Mapping[tuple[str, str], api.ResourceClaimTemplate]
 
-def with_daemons(template: Template, daemons: Iterable[DaemonSet]) -> Template:
+
+def claim_templates(found: Iterable[api.ResourceClaimTemplate]) -> ClaimTemplates:
+    """Templates by namespace and name."""
+    return {(each.metadata.namespace, each.metadata.name): each for each in found}
+
+
+def with_daemons(template: Template, daemons: Iterable[DaemonSet], templates: ClaimTemplates | None = None) -> Template:
     """The template with the pods that these would run on it. One whose template makes no sense runs nowhere."""
     pods = []
+    claims: list[api.ResourceClaim] = []
     for daemon in sorted(daemons, key=lambda each: (each.metadata.namespace, each.metadata.name)):
         made = _pod(daemon, template)
         if made is not None:
+            made, own = _with_claims(made, templates or {})
             pods.append(made)
-    return replace(template, pods=tuple(pods))
+            claims += own
+    return replace(template, pods=tuple(pods), claims=tuple(claims))
+
+
+def _with_claims(pod: Pod, templates: ClaimTemplates) -> tuple[Pod, list[api.ResourceClaim]]:
+    """The pod with the claims that take something."""
+    metadata = pod.metadata
+    owner = OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True)
+    entries, statuses, claims = [], [], []
+    for entry in pod.spec.resource_claims:
+        found = templates.get((metadata.namespace, entry.resource_claim_template_name or ""))
+        if found is None or all(_takes_nothing(each) for each in found.spec.spec.devices.requests):
+            continue
+        name = f"{metadata.name}-{entry.name}"
+        own = ObjectMeta(name=name, namespace=metadata.namespace, uid=f"daemon:{name}", owner_references=(owner,))
+        claims.append(api.ResourceClaim(metadata=own, spec=found.spec.spec))
+        entries.append(entry)
+        statuses.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=name))
+    spec = replace(pod.spec, resource_claims=tuple(entries))
+    return replace(pod, spec=spec, status=replace(pod.status, resource_claim_statuses=tuple(statuses))), claims
+
+
+def _takes_nothing(request: api.DeviceRequest) -> bool:
+    return request.exactly is not None and bool(request.exactly.admin_access)
 
 
 def _pod(daemon: DaemonSet, template: Template) -> Pod | None:
@@ -42,5 +77,5 @@ def _pod(daemon: DaemonSet, template: Template) -> Pod | None:
     metadata = ObjectMeta(
         name=name, namespace=daemon.metadata.namespace, uid=f"daemon:{name}", labels=made.metadata.labels
     )
-    spec = replace(made.spec, node_name=template.node.metadata.name, resource_claims=())
+    spec = replace(made.spec, node_name=template.node.metadata.name)
     return replace(made, metadata=metadata, spec=spec)

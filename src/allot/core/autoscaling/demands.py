@@ -74,12 +74,12 @@ def demand(cluster: Cluster, claims: Claims, unit: Unit) -> Amounts:
     for pod in unit.pods:
         profile = cluster.profile(pod)
         found = (claims.claim(*id_) for id_ in claims.claims_of(pod))
-        devices = sum(_devices(claim) for claim in found if claim is not None and claim.metadata.owner_references)
+        devices = sum(least_devices(claim) for claim in found if claim is not None and claim.metadata.owner_references)
         total = total.plus(Amounts(profile.cpu, profile.memory, 1, devices))
     return total
 
 
-def _devices(claim: api.ResourceClaim) -> int:
+def least_devices(claim: api.ResourceClaim) -> int:
     """How many devices a claim needs at least. One that has been allocated needs no more."""
     if claim.status.allocation is not None:
         return 0

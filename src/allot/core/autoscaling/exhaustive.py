@@ -38,12 +38,14 @@ def is_small(units: Sequence[Unit], pools: Sequence[Pool]) -> bool:
 def cheapest(
     trying: Trying, units: Sequence[Unit], pools: Sequence[Pool], nodes_max: int, expander: Expander
 ) -> Tried | None:
-    """The best set: it lets the most important units run, then it is what the expander likes best. None if none lets any run."""
+    """The best set: it lets the most important units run, gives them nodes of the best rank, and then it is what the expander likes best.
+    None if none lets any run."""
     pods = sum(len(unit.pods) for unit in units)
+    least_rank = min(pool.rank for pool in pools)
     sets = list(_sets(pools, min(pods, nodes_max)))
     if expander.is_price:
         sets.sort(key=lambda counts: expander.key(Option(counts=counts)))
-    best: tuple[tuple[bool, ...], Key] | None = None
+    best: tuple[tuple[bool, ...], tuple[int, ...], Key] | None = None
     found: Tried | None = None
     for counts in sets:
         tried, option = _try(trying, units, pools, counts)
@@ -51,13 +53,24 @@ def cheapest(
             continue
         # What runs comes first: False sorts before True, so it is turned round.
         missing = tuple(not placements for placements in tried.placements)
-        key = (missing, expander.key(option))
+        ranks = ranks_of(tried.placements, tried.nodes, pools)
+        key = (missing, ranks, expander.key(option))
         if best is None or key < best:
             best, found = key, tried
-        if expander.is_price and not any(missing):
+        if expander.is_price and not any(missing) and all(rank <= least_rank for rank in ranks):
             # Those that follow cost as much or more.
             break
     return found
+
+
+def ranks_of(
+    placements: Sequence[Sequence[Placement]], nodes: Sequence[NewNode], pools: Sequence[Pool]
+) -> tuple[int, ...]:
+    """For each unit the worst rank of the new nodes that it has, 0 if it has none; the best first. Which of the units gets which node is up to
+    the scheduler, so it does not count who has the worse ones, only how many do and how bad they are."""
+    by_pool = {pool.name: pool.rank for pool in pools}
+    rank_of = {node.name: by_pool[node.pool] for node in nodes}
+    return tuple(sorted(max((rank_of.get(each.node, 0) for each in unit), default=0) for unit in placements))
 
 
 def _sets(pools: Sequence[Pool], nodes_max: int) -> Iterator[dict[str, int]]:

@@ -77,6 +77,8 @@ class Filling:
         best: tuple[Any, Pool, list[int]] | None = None
         compared = 0
         for pool in self._candidates(index, waiting[index]):
+            if best is not None and pool.rank > best[1].rank:
+                break
             filled = self._filled(pool, index, waiting)
             if filled is not None:
                 compared += 1
@@ -94,16 +96,18 @@ class Filling:
             waiting.pop(each, None)
 
     def _candidates(self, index: int, unit: Unit) -> list[Pool]:
-        """The pools that may suit a pod, those first whose nodes it costs the smallest part of."""
+        """The pools that may suit a pod: those of the best rank first, and then those whose nodes it costs the smallest part of."""
         wanted, shape = self._demand(index, unit), self._trying.shape(unit)
-        found = [
-            pool
-            for pool in self._pools
-            if self._has_room(pool)
+        found = [pool for pool in self._pools if self._may_suit(pool, wanted, shape)]
+        return sorted(found, key=lambda pool: (pool.rank, self._estimate(pool, wanted), pool.price, pool.name))
+
+    def _may_suit(self, pool: Pool, wanted: Amounts, shape: Hashable | None) -> bool:
+        """Whether nothing is known that keeps a pod from a node of a pool."""
+        return (
+            self._has_room(pool)
             and (shape, pool.name) not in self._refused
             and not wanted.exceeds(self._supplies[pool.name])
-        ]
-        return sorted(found, key=lambda pool: (self._estimate(pool, wanted), pool.price, pool.name))
+        )
 
     def _estimate(self, pool: Pool, wanted: Amounts) -> Any:
         share = wanted.share_of(self._supplies[pool.name])
@@ -144,6 +148,8 @@ class Filling:
             if shape is not None and (shape in full or (shape, pool.name) in self._refused):
                 continue
             wanted = self._demand(index, unit)
+            if pool.rank and self._deserves_better(index, unit, pool):
+                continue
             if wanted.exceeds(left) or not self._trying.placed(unit, (node.name,)):
                 if shape is not None:
                     full.add(shape)
@@ -151,6 +157,11 @@ class Filling:
             left = left.less(wanted)
             found.append(index)
         return found
+
+    def _deserves_better(self, index: int, unit: Unit, pool: Pool) -> bool:
+        """Whether a pod may still get a node of a better rank than a pool's."""
+        wanted, shape = self._demand(index, unit), self._trying.shape(unit)
+        return any(each.rank < pool.rank and self._may_suit(each, wanted, shape) for each in self._pools)
 
     def _commit(self, pool: Pool, pattern: Sequence[int], waiting: dict[int, Unit]) -> bool:
         """Buy a node for these; whether they all are on it."""
@@ -207,7 +218,7 @@ class Filling:
             count = self._fewest(pool, unit)
             if count:
                 option = Option(counts={pool.name: count})
-                key = self._expander.key(option)
+                key = (pool.rank, self._expander.key(option))
                 if best is None or key < best[0]:
                     best = (key, {pool.name: count})
         counts = best[1] if best is not None else self._mixed(unit)
@@ -260,13 +271,13 @@ class Filling:
         """Nodes of several pools for a gang of which none alone has enough: all that could serve, and then those away again, the dearest
         first, without which it fits as well."""
         counts: dict[str, int] = {}
-        for pool in sorted(self._pools, key=lambda pool: (pool.price, pool.name)):
+        for pool in sorted(self._pools, key=lambda pool: (pool.rank, pool.price, pool.name)):
             more = min(len(unit.pods), pool.room - self._counts[pool.name], _MIXED_MAX - sum(counts.values()))
             if more > 0:
                 counts[pool.name] = more
         if sum(counts.values()) > self._left or self._fits_on(counts, unit) is None:
             return {}
-        for pool in sorted(self._pools, key=lambda pool: (-pool.price, pool.name)):
+        for pool in sorted(self._pools, key=lambda pool: (-pool.rank, -pool.price, pool.name)):
             while counts.get(pool.name):
                 fewer = {**counts, pool.name: counts[pool.name] - 1}
                 if self._fits_on(fewer, unit) is None:

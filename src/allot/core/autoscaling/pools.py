@@ -12,6 +12,18 @@ from allot.core.autoscaling.templates import Template
 # Prices are whole millionths of a currency unit per hour, so that sums of them are exact.
 MILLION = 10**6
 _DECIMALS = 6
+# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
+_POOL_LABELS = (
+    "autoscaling.allot.dev/pool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+)
+
+
+def pool_name(labels: Mapping[str, str]) -> str:
+    """The pool that a node with these labels is of; empty if they do not say."""
+    return next((labels[label] for label in _POOL_LABELS if labels.get(label)), "")
 
 
 class PriceError(ValueError):
@@ -34,9 +46,20 @@ def price_text(price: int | Fraction) -> str:
     return text + "0" * (2 - places) if places < 2 else text
 
 
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pool is to its ComputeClass. rank: 0 for the most welcome priority, equal for those that are equally welcome; index: of the
+    priority, None if none fits it; text: for people."""
+
+    compute_class: str
+    rank: int
+    index: int | None
+    text: str
+
+
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that are alike. size: those that are there and those that have been asked for; price: see `MILLION`;
-    priority: of the expander of that name, the highest is taken first; closed: why none can be had now, empty if they can."""
+    priority: of the expander of that name, the highest is taken first; closed: why none can be had now, empty if they can; barred: why
+    its ComputeClass does not want any."""
 
     name: str
     template: Template
@@ -46,11 +69,18 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     price: int = 0
     priority: int = 0
     closed: str = ""
+    barred: str = ""
+    standing: Standing | None = None
 
     @property
     def room(self) -> int:
         """How many more nodes can be asked for."""
-        return 0 if self.closed else max(self.max_size - self.size, 0)
+        return 0 if self.closed or self.barred else max(self.max_size - self.size, 0)
+
+    @property
+    def rank(self) -> int:
+        """What comes before the price: the less, the more welcome to the class of the pool; 0 if it is of none."""
+        return self.standing.rank if self.standing is not None else 0
 
     def instance_name(self, number: int) -> str:
         """What the so-manieth new node is called while it is tried out."""

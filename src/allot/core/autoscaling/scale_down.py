@@ -6,7 +6,7 @@ of pods that wait and will find one. A node is a candidate if little of it is us
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -25,10 +25,11 @@ DEFAULT_THRESHOLD = Fraction(1, 2)
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A node, and the pool that it is of."""
+    """A node, and the pool that it is of. threshold: the part of it below which it may go; None for the one of all."""
 
     node: str
     pool: str
+    threshold: Fraction | None = None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -86,18 +87,21 @@ def plan_scale_down(
             # What is not there yet is no place for those that run.
             node = replace(template.node, spec=replace(template.node.spec, unschedulable=True))
             trying.supposing.add_node(node)
-        planner = _Planner(trying, pools, slices, rules or Rules(), threshold)
+        planner = Planner(trying, pools, slices, rules or Rules(), threshold)
         return planner.plan(candidates, removals_max)
 
 
-class _Planner:
+class Planner:
+    """Judges nodes, one after the other: what the ones before leave is taken. Whoever moves pods for another reason asks it, too
+    (`migration`)."""
+
     def __init__(
         self,
         trying: Trying,
         pools: Sequence[Pool],
         slices: Iterable[api.ResourceSlice],
         rules: Rules,
-        threshold: Fraction,
+        threshold: Fraction = DEFAULT_THRESHOLD,
     ) -> None:
         self._trying = trying
         self._cluster = trying.cluster
@@ -113,6 +117,7 @@ class _Planner:
         self._needed: set[str] = set()
 
     def plan(self, candidates: Sequence[Candidate], removals_max: int) -> ScaleDown:
+        """Which of these can go together."""
         removals: list[Removal] = []
         kept: list[Kept] = []
         for candidate in sorted(candidates, key=self._order):
@@ -135,6 +140,29 @@ class _Planner:
         return -self._pools[candidate.pool].price, pods, candidate.node
 
     def _judged(self, candidate: Candidate) -> Removal | str:
+        found = self.leaving(candidate)
+        if isinstance(found, str):
+            return found
+        info, pods = found
+        part = self._utilization(info)
+        threshold = candidate.threshold if candidate.threshold is not None else self._threshold
+        if part >= threshold and pods:
+            return f"{float(part):.0%} of it are used, which is not below {float(threshold):.0%}"
+        objection = self._leaving.objection(pods)
+        if objection:
+            return objection
+        moved = self.moved(info, pods)
+        if isinstance(moved, str):
+            return moved
+        self._leaving.left(pods)
+        return Removal(node=candidate.node, pool=candidate.pool, moves=moved, utilization=float(part))
+
+    def objection(self, pods: Sequence[core_v1.Pod]) -> str:
+        """Why pods cannot be made to leave their node; empty if they can."""
+        return self._leaving.objection(pods)
+
+    def leaving(self, candidate: Candidate) -> tuple[NodeInfo, list[core_v1.Pod]] | str:
+        """A node and the pods that have to leave with it, or why it stays whatever they do."""
         info = self._cluster.nodes.get(candidate.node)
         if info is None:
             return "is not in the cluster"
@@ -148,31 +176,23 @@ class _Planner:
         arriving = next((pod for pod in pods if self._cluster.is_assumed(pod)), None)
         if arriving is not None:
             return f"pod {arriving.metadata.namespace}/{arriving.metadata.name} is about to run here"
-        part = self._utilization(info)
-        if part >= self._threshold and pods:
-            return f"{float(part):.0%} of it are used, which is not below {float(self._threshold):.0%}"
-        objection = self._leaving.objection(pods)
-        if objection:
-            return objection
-        moved = self._moved(info, pods)
-        if isinstance(moved, str):
-            return moved
-        self._leaving.left(pods)
-        return Removal(node=candidate.node, pool=candidate.pool, moves=moved, utilization=float(part))
+        return info, pods
 
     def _utilization(self, info: NodeInfo) -> Fraction:
         held = held_on(info, self._trying.machine.claims)
         return node_utilization(info, self._slices.get(info.name, ()), held)
 
-    def _moved(self, info: NodeInfo, pods: Sequence[core_v1.Pod]) -> tuple[Move, ...] | str:
-        """Where pods go if the node does; it is gone then. Or who has no place; then all is as it was."""
+    def moved(
+        self, info: NodeInfo, pods: Sequence[core_v1.Pod], among: Collection[str] | None = None
+    ) -> tuple[Move, ...] | str:
+        """Where pods go if the node does; it is gone then. Or who has no place; then all is as it was. among: the only nodes for them."""
         supposing = self._trying.supposing
         mark = supposing.mark
         supposing.without(pods)
         supposing.remove_node(info.node, self._slices.get(info.name, ()))
         moves = []
         for pod in sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.namespace, pod.metadata.name)):
-            placement = self._place(pod)
+            placement = self._place(pod, among)
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
             if placement is None:
                 supposing.undo(mark)
@@ -181,7 +201,7 @@ class _Planner:
             moves.append(Move(pod=name, to=placement.node))
         return tuple(moves)
 
-    def _place(self, pod: core_v1.Pod) -> Placement | None:
+    def _place(self, pod: core_v1.Pod, among: Collection[str] | None) -> Placement | None:
         """The place of a pod that has left its node; one of a group need not wait for others that run."""
         status = replace(pod.status, nominated_node_name="")
         free = replace(pod, spec=replace(pod.spec, node_name=""), status=status)
@@ -190,6 +210,8 @@ class _Planner:
         machine = self._trying.machine
         if group is not None:
             found = machine.consider_member(free, group, self._trying.seconds)
-            return found if isinstance(found, Placement) else None
-        placements = self._trying.ask(Unit(pods=(free,))).placements
+            if not isinstance(found, Placement) or (among is not None and found.node not in among):
+                return None
+            return found
+        placements = self._trying.ask(Unit(pods=(free,)), among).placements
         return placements[0] if placements else None

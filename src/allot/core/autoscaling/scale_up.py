@@ -3,27 +3,33 @@
 What runs is decided first, in the order of importance, and what it costs after that. First all units are placed on what there is and what is
 coming, as the scheduler would: nobody buys for them. The rest is helped exactly (`exhaustive`) or by filling nodes (`filling`); in
 both cases the answer is a set of nodes on which the scheduler itself has placed the units, one after the other, on its own choice.
+Between what runs and what it costs come the priorities of ComputeClasses (`classes`): the rank of pools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
 
 from allot.core.autoscaling import exhaustive
 from allot.core.autoscaling.bounds import Wanted, lower_bound
-from allot.core.autoscaling.demands import Amounts, demand, supply
+from allot.core.autoscaling.classes import Classes, priority_text
+from allot.core.autoscaling.demands import Amounts, demand, least_devices, supply
 from allot.core.autoscaling.expanders import Expander
 from allot.core.autoscaling.filling import Filling
 from allot.core.autoscaling.pools import Limits, Pool
 from allot.core.autoscaling.templates import Template
 from allot.core.autoscaling.trying import Memory, NewNode, Trying, unit_name
+from allot.core.model.compute_classes import DEFAULT_NAME, class_of
 from allot.core.scheduling import Machine, Placement, Unit, explanation
 
 MAX_REACHED = "max node group size reached"
 TOTAL_REACHED = "max cluster size reached"
+BACKED_OFF = "in backoff after failed scale-up"
+BARRED = "not wanted by its ComputeClass"
+NO_POOL = "no pool"
 # How often nodes are bought for those whom the scheduler's own choice has left without a place.
 _STAGES_MAX = 8
 # Units for which the scheduler's own choice is asked again on all new nodes.
@@ -40,16 +46,28 @@ class Upcoming(msgspec.Struct, frozen=True):
 
 
 class PoolReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why a node of a pool would not help. reasons: as they are counted; detail: a sentence, if there is more to say."""
+    """Why a node of a pool would not help. reasons: as they are counted; detail: a sentence, if there is more to say; priority: of the
+    unit's ComputeClass that the pool is for, for people. A priority that has no pool has a reason, too: value and known say what it named,
+    and what it could have."""
 
     pool: str
     reasons: tuple[str, ...]
     detail: str = ""
+    priority: str = ""
+    value: str = ""
+    known: tuple[str, ...] = ()
+
+    @property
+    def who(self) -> str:
+        """What does not help: `pool a100-80`, `priority 1 (a100-80)`, `priority 2 (g2): nap-g2-standard-8`; empty for a whole class."""
+        if not self.priority:
+            return f"pool {self.pool}" if self.pool else ""
+        return self.priority if not self.pool or f"({self.pool})" in self.priority else f"{self.priority}: {self.pool}"
 
 
 class Expectation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a unit that waits can expect. nodes: where its pods would go, new ones by names that stand for them; pools: those of these nodes
-    that are bought or coming, by pool; reasons: why nothing helps."""
+    that are bought or coming, by pool; reasons: why nothing helps; compute_class: the one that it selects."""
 
     unit: str
     pods: tuple[str, ...]
@@ -57,6 +75,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     bought: Mapping[str, int] = {}
     coming: Mapping[str, int] = {}
     reasons: tuple[PoolReason, ...] = ()
+    compute_class: str = ""
 
     @property
     def is_helped(self) -> bool:
@@ -65,13 +84,15 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """So many nodes of a pool, which then has `size` of `max_size`."""
+    """So many nodes of a pool, which then has `size` of `max_size`. compute_class, priority: what the pool is for, for people."""
 
     pool: str
     count: int
     size: int
     max_size: int
     price: int
+    compute_class: str = ""
+    priority: str = ""
 
     @property
     def text(self) -> str:
@@ -105,9 +126,10 @@ def plan_scale_up(
     upcoming: Sequence[Upcoming] = (),
     units: Sequence[Unit] | None = None,
     memory: Memory | None = None,
+    classes: Classes | None = None,
 ) -> ScaleUp:
     """What to buy for the units that wait in a machine, or for these of them. The machine is as it was afterwards. memory: of plans for the
-    same machine before."""
+    same machine before; classes: by which the pools are ranked, to say why none of a class helps."""
     trying = Trying(machine, seconds, memory)
     waiting = machine.waiting() if units is None else list(units)
     nodes = len(machine.cluster.nodes) + len(upcoming)
@@ -115,12 +137,18 @@ def plan_scale_up(
         for each in upcoming:
             trying.add_template(each.template)
         names = {each.template.node.metadata.name: each.pool for each in upcoming}
-        return _Planner(trying, pools, expander, (limits or Limits()).room(nodes), names).plan(waiting)
+        return _Planner(trying, pools, expander, (limits or Limits()).room(nodes), names, classes).plan(waiting)
 
 
 class _Planner:
     def __init__(
-        self, trying: Trying, pools: Sequence[Pool], expander: Expander, nodes_max: int, upcoming: Mapping[str, str]
+        self,
+        trying: Trying,
+        pools: Sequence[Pool],
+        expander: Expander,
+        nodes_max: int,
+        upcoming: Mapping[str, str],
+        classes: Classes | None,
     ) -> None:
         self._trying = trying
         self._pools = pools
@@ -128,10 +156,12 @@ class _Planner:
         self._expander = expander
         self._nodes_max = nodes_max
         self._upcoming = upcoming
+        self._classes = classes
         self._supplies = {pool.name: _supply(trying, pool) for pool in pools}
         self._refused: set[tuple[Hashable, str]] = set()
         self._reasons: dict[Hashable, tuple[PoolReason, ...]] = {}
         self._counts: dict[str, int] = {}
+        self._pool_of: dict[str, str] = {}
 
     def plan(self, units: Sequence[Unit]) -> ScaleUp:
         trying = self._trying
@@ -141,7 +171,7 @@ class _Planner:
         bought, nodes, is_exact = self._bought(rest)
         placements = {**there, **bought}
         counts = self._counts = _counted(node.pool for node in nodes)
-        pool_of = {node.name: node.pool for node in nodes}
+        pool_of = self._pool_of = {node.name: node.pool for node in nodes}
         expectations = tuple(self._expectation(unit, placements.get(unit_name(unit), ()), pool_of) for unit in units)
         cost = self._expander.cost(counts)
         return ScaleUp(
@@ -155,7 +185,16 @@ class _Planner:
 
     def _purchase(self, pool: Pool, count: int) -> Purchase:
         size = pool.size + count
-        return Purchase(pool=pool.name, count=count, size=size, max_size=pool.max_size, price=pool.price)
+        standing = pool.standing
+        return Purchase(
+            pool=pool.name,
+            count=count,
+            size=size,
+            max_size=pool.max_size,
+            price=pool.price,
+            compute_class=standing.compute_class if standing is not None else "",
+            priority=standing.text if standing is not None else "",
+        )
 
     # --- what is bought ---
 
@@ -231,32 +270,40 @@ class _Planner:
         worth it. They are in force afterwards."""
         found = self._freely(units, new, base)
         used = {placement.node for each in found for placement in each}
-        dearest = sorted(new, key=lambda node: (-self._by_name[node.pool].price, node.name))
+        dearest = sorted(
+            new, key=lambda node: (-self._by_name[node.pool].rank, -self._by_name[node.pool].price, node.name)
+        )
         if len(new) * len(units) > _IMPROVING_MAX:
             dearest = [node for node in new if node.name not in used]
         for node in dearest:
             fewer = [each for each in new if each != node]
             tried = self._freely(units, fewer, base)
-            if _keeps(found, tried):
+            if _keeps(found, tried) and self._ranks(tried, fewer) <= self._ranks(found, new):
                 new, found = fewer, tried
         return new, self._freely(units, new, base)
+
+    def _ranks(self, placements: Sequence[tuple[Placement, ...]], nodes: Sequence[NewNode]) -> tuple[int, ...]:
+        return exhaustive.ranks_of(placements, nodes, self._pools)
 
     # --- what is told ---
 
     def _bound(self, rest: Sequence[Unit], bought: Mapping[str, tuple[Placement, ...]]) -> Fraction:
         cluster, claims = self._trying.cluster, self._trying.machine.claims
-        wanted: dict[Hashable, Wanted] = {}
+        wanted: dict[tuple[Hashable, int], Wanted] = {}
         found = []
         for unit in rest:
             if not unit.is_lone or not bought.get(unit_name(unit)):
                 continue
             shape = self._trying.shape(unit)
-            if shape is None or shape not in wanted:
+            # Ranks are decided before prices, so that only pools of the same rank could have been cheaper.
+            rank = self._rank_of(bought[unit_name(unit)])
+            if shape is None or (shape, rank) not in wanted:
                 amounts = demand(cluster, claims, unit)
                 pools = tuple(
                     pool.name
                     for pool in self._pools
                     if pool.room
+                    and pool.rank == rank
                     and (shape, pool.name) not in self._refused
                     and not amounts.exceeds(self._supplies[pool.name])
                 )
@@ -264,9 +311,14 @@ class _Planner:
                 if shape is None:
                     found.append(each)
                     continue
-                wanted[shape] = each
-            found.append(wanted[shape])
+                wanted[shape, rank] = each
+            found.append(wanted[shape, rank])
         return lower_bound(found, self._by_name, self._supplies)
+
+    def _rank_of(self, placements: Sequence[Placement]) -> int:
+        """Of the pool that a lone pod got a node of."""
+        pool = self._pool_of.get(placements[0].node)
+        return self._by_name[pool].rank if pool is not None else 0
 
     def _expectation(self, unit: Unit, placements: Sequence[Placement], pool_of: Mapping[str, str]) -> Expectation:
         nodes = tuple(dict.fromkeys(placement.node for placement in placements))
@@ -277,19 +329,55 @@ class _Planner:
             bought=_counted(pool_of[node] for node in nodes if node in pool_of),
             coming=_counted(self._upcoming[node] for node in nodes if node in self._upcoming),
             reasons=() if placements else self._why_not(unit),
+            compute_class=class_of(unit.pods[0]),
         )
 
     def _why_not(self, unit: Unit) -> tuple[PoolReason, ...]:
         shape = self._trying.shape(unit)
         if shape is None:
-            return tuple(self._why_not_of(pool, unit) for pool in self._pools)
+            return tuple(self._all_reasons(unit))
         if shape not in self._reasons:
-            self._reasons[shape] = tuple(self._why_not_of(pool, unit) for pool in self._pools)
+            self._reasons[shape] = tuple(self._all_reasons(unit))
         return self._reasons[shape]
 
+    def _all_reasons(self, unit: Unit) -> Iterator[PoolReason]:
+        """Of all pools; of a unit that selects a class, of those of the class, the best first, and of priorities that have none."""
+        name = class_of(unit.pods[0])
+        classes = self._classes
+        if classes is None or not (name or DEFAULT_NAME in classes.by_name):
+            for pool in self._pools:
+                yield self._why_not_of(pool, unit)
+            return
+        name = name or DEFAULT_NAME
+        found = [
+            ((pool.rank, pool.name), self._why_not_of(pool, unit))
+            for pool in self._pools
+            if pool.standing is not None and pool.standing.compute_class == name
+        ]
+        spec = classes.by_name[name].spec if name in classes.by_name else None
+        for problem in classes.problems(name, self._pools):
+            index = problem.index
+            priority = priority_text(index, spec.priorities[index]) if spec is not None and index is not None else ""
+            reason = PoolReason(
+                pool="",
+                reasons=(NO_POOL,),
+                detail=problem.text,
+                priority=priority,
+                value=problem.value,
+                known=problem.known,
+            )
+            found.append(((len(self._pools) if index is None else index, ""), reason))
+        yield from (reason for _, reason in sorted(found, key=lambda each: each[0]))
+
     def _why_not_of(self, pool: Pool, unit: Unit) -> PoolReason:
+        reason = self._refusal(pool, unit)
+        return msgspec.structs.replace(reason, priority=pool.standing.text) if pool.standing is not None else reason
+
+    def _refusal(self, pool: Pool, unit: Unit) -> PoolReason:
+        if pool.barred:
+            return PoolReason(pool=pool.name, reasons=(BARRED,), detail=pool.barred)
         if pool.closed:
-            return PoolReason(pool=pool.name, reasons=("in backoff after failed scale-up",), detail=pool.closed)
+            return PoolReason(pool=pool.name, reasons=(BACKED_OFF,), detail=pool.closed)
         mark = self._trying.supposing.mark
         try:
             # As if there were nothing else to be bought: then the pool itself is what is in the way.
@@ -329,6 +417,7 @@ def _supply(trying: Trying, pool: Pool) -> Amounts:
     for pod in pool.template.pods:
         profile = trying.cluster.profile(pod)
         found = found.less(Amounts(profile.cpu, profile.memory, 1, 0))
+    found = found.less(Amounts(devices=sum(map(least_devices, pool.template.claims))))
     if trying.machine.claims.inventory.has_shared_devices:
         # Devices that are not a node's own may serve its pods, so that its own say nothing.
         found = msgspec.structs.replace(found, devices=None)

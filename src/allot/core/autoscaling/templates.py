@@ -20,12 +20,13 @@ _MADE_UP = "template:"
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it would be. pods: those of daemons, bound to it; source: where its devices are known from, for people; empty if nobody
-    knows which devices it has, so that none are assumed."""
+    """A node as it would be. pods: those of daemons, bound to it; claims: theirs; source: where its devices are known from, for people; empty
+    if nobody knows which devices it has, so that none are assumed."""
 
     node: core_v1.Node
     slices: tuple[api.ResourceSlice, ...] = ()
     pods: tuple[core_v1.Pod, ...] = ()
+    claims: tuple[api.ResourceClaim, ...] = ()
     source: str = ""
 
     @property
@@ -40,6 +41,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
             node=renamed_node(self.node, name),
             slices=tuple(renamed_slice(slice_, node, name) for slice_ in self.slices),
             pods=tuple(_renamed_pod(pod, name) for pod in self.pods),
+            claims=tuple(_renamed_claim(claim, name) for claim in self.claims),
             source=self.source,
         )
 
@@ -80,4 +82,17 @@ def renamed_slice(slice_: api.ResourceSlice, node: str, other: str) -> api.Resou
 
 def _renamed_pod(pod: core_v1.Pod, node: str) -> core_v1.Pod:
     metadata = replace(pod.metadata, name=f"{pod.metadata.name}-{node}", uid=f"{_MADE_UP}{pod.metadata.name}-{node}")
-    return replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=node))
+    statuses = tuple(
+        replace(each, resource_claim_name=f"{each.resource_claim_name}-{node}")
+        for each in pod.status.resource_claim_statuses
+    )
+    status = replace(pod.status, resource_claim_statuses=statuses)
+    return replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=node), status=status)
+
+
+def _renamed_claim(claim: api.ResourceClaim, node: str) -> api.ResourceClaim:
+    (owner,) = claim.metadata.owner_references
+    pod = replace(owner, name=f"{owner.name}-{node}", uid=f"{_MADE_UP}{owner.name}-{node}")
+    name = f"{claim.metadata.name}-{node}"
+    metadata = replace(claim.metadata, name=name, uid=f"{_MADE_UP}{name}", owner_references=(pod,))
+    return replace(claim, metadata=metadata)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
+from msgspec.structs import replace
 
 from allot.core.autoscaling.pools import Pool
 from allot.core.autoscaling.templates import Template
@@ -120,9 +121,21 @@ class Trying:
 
     def add_template(self, template: Template) -> None:
         """A node is there, with its devices and the pods that it comes with."""
+        name = template.node.metadata.name
         self.supposing.add_node(template.node, template.slices)
+        for claim in template.claims:
+            self.supposing.add_claim(claim)
         for pod in template.pods:
-            self.supposing.place(Placement(pod=pod, node=template.node.metadata.name))
+            self.supposing.place(self._daemon_placement(pod, name))
+
+    def _daemon_placement(self, pod: core_v1.Pod, node: str) -> Placement:
+        """Where a daemon runs is given; which devices its claims get, the scheduler says. If they get none, its pod waits there."""
+        if pod.spec.resource_claims:
+            free = replace(pod, spec=replace(pod.spec, node_name=""))
+            found = self.machine.consider(Unit(pods=(free,)), self.seconds, (node,)).placements
+            if found:
+                return found[0]
+        return Placement(pod=pod, node=node)
 
     # --- units ---
 

@@ -43,6 +43,10 @@ _NodeName = str
 _PodName = tuple[str, str]
 
 
+# How often endpoints are asked unless said otherwise, as metrics-server does.
+RESOLUTION_S = 15.0
+
+
 class UsageBoard:
     """Use as of the last time that each endpoint was asked."""
 

@@ -63,6 +63,12 @@ class Supposing:
 
         self._undo.append(put_back)
 
+    def add_claim(self, claim: api.ResourceClaim) -> None:
+        """A claim is there, of a name that is new."""
+        metadata = claim.metadata
+        self._claims.put_claim(claim)
+        self._undo.append(lambda: self._claims.delete_claim(metadata.namespace, metadata.name))
+
     def without(self, pods: Sequence[core_v1.Pod]) -> None:
         """These pods have left their nodes and hold no devices; they can be placed again."""
         context = self._cluster.without(pods, anew=True)

@@ -11,6 +11,7 @@ from allot.client.api import Client
 from allot.client.errors import ApiError
 from allot.http1.heads import HttpError
 from allot.http1.requests import Request
+from allot.node.serving.refusals import Refusals
 from allot.process.clock import Clock
 
 _ALLOWED_S, _DENIED_S, _TOKEN_S = 300.0, 30.0, 120.0
@@ -36,11 +37,12 @@ class Asker(msgspec.Struct, frozen=True):
 class Authorization:
     """Decides by asking the API server, and remembers the answer for a while."""
 
-    def __init__(self, client: Client, clock: Clock, node: str) -> None:
+    def __init__(self, client: Client, clock: Clock, node: str, refusals: Refusals) -> None:
         self._reviews = client.resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
         self._tokens = client.resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
         self._clock = clock
         self.node = node
+        self._refusals = refusals
         self._known: dict[bytes, tuple[float, Asker | None]] = {}
         self._decided: dict[tuple[Asker, str, str], tuple[float, bool]] = {}
 
@@ -48,7 +50,7 @@ class Authorization:
         """HttpError unless the request is allowed."""
         asker = await self._who(request)
         if asker is None:
-            raise HttpError(401, "Unauthorized")
+            raise HttpError(401, f"Unauthorized: {self._refusal(request)}")
         verb = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "DELETE": "delete"}.get(
             request.method, ""
         )
@@ -78,6 +80,13 @@ class Authorization:
                 self._known.clear()
             known = self._known[key] = (now + _TOKEN_S, await self._review_token(token))
         return known[1]
+
+    def _refusal(self, request: Request) -> str:
+        """Why nobody is known."""
+        if request.header("authorization"):
+            return "expected a bearer token that the API server knows"
+        self._refusals.without_certificate(f"{request.method} {request.path}")
+        return "expected a client certificate of the cluster's authority, or a bearer token"
 
     async def _review_token(self, token: str) -> Asker | None:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from allot.core.advice.compute_classes import classes_of, reason_line
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import PRICE, Expander
 from allot.core.autoscaling.pools import Pool, price_text
 from allot.core.autoscaling.scale_up import Expectation, plan_scale_up
 from allot.core.model import core_v1
+from allot.core.model.compute_classes import ComputeClass
 
 TRIGGERED, NOT_TRIGGERED = "TriggeredScaleUp", "NotTriggerScaleUp"
 _BOUGHT = "pod triggered scale-up: "
@@ -30,8 +32,10 @@ def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, .
 
 def expected_of_pools(what_if: WhatIfCluster, pools: Sequence[Pool], pod: core_v1.Pod) -> tuple[str, ...]:
     """What an autoscaler that buys by price would do with these pools, all pods that wait considered."""
-    by_name = {pool.name: pool for pool in pools}
-    plan = plan_scale_up(what_if.machine, pools, Expander((PRICE,), by_name), seconds=what_if.now)
+    classes = classes_of(what_if.all(ComputeClass))
+    ranked = classes.ranked(pools) if classes is not None else pools
+    by_name = {pool.name: pool for pool in ranked}
+    plan = plan_scale_up(what_if.machine, ranked, Expander((PRICE,), by_name), seconds=what_if.now, classes=classes)
     expectation = plan.of(f"{pod.metadata.namespace}/{pod.metadata.name}")
     return tuple(expectation_lines(expectation, by_name)) if expectation is not None else ()
 
@@ -40,9 +44,13 @@ def expectation_lines(expectation: Expectation, pools: dict[str, Pool]) -> Itera
     """What a unit can expect, for people."""
     for name, count in expectation.bought.items():
         nodes = "a node" if count == 1 else f"{count} nodes"
-        yield f"{nodes} of pool {name} would be bought for it, at {price_text(pools[name].price)} per hour each"
+        standing = pools[name].standing
+        why = f", {standing.text} of ComputeClass {standing.compute_class}" if standing is not None else ""
+        yield f"{nodes} of pool {name}{why} would be bought for it, at {price_text(pools[name].price)} per hour each"
+    if expectation.reasons and expectation.compute_class:
+        yield f"ComputeClass {expectation.compute_class} does not help:"
     for reason in expectation.reasons:
-        detail = f": {reason.detail}" if reason.detail else ""
-        yield f"pool {reason.pool} does not help: {', '.join(reason.reasons) or 'it does not fit'}{detail}"
+        text = reason_line(reason)
+        yield text if reason.priority else text.replace(": ", " does not help: ", 1)
     if not expectation.nodes and not expectation.reasons:
         yield "there are no pools"

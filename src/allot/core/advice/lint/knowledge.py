@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from allot.core.model import core_v1, scheduling_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.core.scheduling import QUEUE_KINDS, Queue
+
+T = TypeVar("T", bound=APIStruct)
 
 # What is wrong with a driver's parameters; empty if nothing is.
 ConfigCheck = Callable[[Any], str]
@@ -77,7 +79,9 @@ class Knowledge:
         cluster: Snapshot | None = None,
         examples: Snapshot | None = None,
         config_checks: Mapping[str, ConfigCheck] | None = None,
+        machines: Iterable[str] = (),
     ) -> None:
+        """machines: types that clouds have."""
         self.is_cluster = cluster is not None
         # Whether anything was given besides the manifests.
         self.is_given = cluster is not None or examples is not None
@@ -86,12 +90,14 @@ class Knowledge:
         )
         self._snapshot = Snapshot(self._objects)
         self.config_checks = config_checks or {}
+        self.machines = frozenset(machines)
 
     def with_examples(self, objects: Iterable[Any]) -> Knowledge:
         """The same with objects of the input."""
         known = Knowledge(
             examples=Snapshot((*self._objects, *objects)),
             config_checks=self.config_checks,
+            machines=self.machines,
         )
         known.is_cluster, known.is_given = self.is_cluster, self.is_given
         return known
@@ -99,6 +105,10 @@ class Knowledge:
     def has(self, type_: type[APIStruct], name: str, namespace: str) -> bool:
         """Whether there is an object."""
         return self._snapshot.find(type_, name, namespace) is not None
+
+    def all(self, type_: type[T]) -> list[T]:
+        """All objects of a kind."""
+        return self._snapshot.of(type_)
 
     @cached_property
     def slices(self) -> list[api.ResourceSlice]:

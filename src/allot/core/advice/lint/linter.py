@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from allot.core.advice.lint import (
     comparisons,
+    compute_classes,
     evaluation,
     names,
     pods,
@@ -44,6 +45,7 @@ _TOPICS: tuple[Callable[[Context], None], ...] = (
     satisfiable.check,
     pods.check,
     queues.check,
+    compute_classes.check,
     rollouts.check,
 )
 

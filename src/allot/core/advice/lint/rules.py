@@ -25,6 +25,7 @@ _NAMES = "Names"
 _CLAIMS = "Claims"
 _PODS = "Pods"
 _QUEUES = "Queues"
+_CLASSES = "ComputeClasses"
 
 RULES: tuple[Rule, ...] = (
     Rule("not-yaml", _ERROR, _TEXT, "a document cannot be read"),
@@ -77,6 +78,10 @@ RULES: tuple[Rule, ...] = (
     Rule("unknown-queue", _WARNING, _QUEUES, "a pod, a PodGroup or a queue names a queue that is not known"),
     Rule("queue-limit", _WARNING, _QUEUES, "a queue may have less than it deserves"),
     Rule("queue-children", _WARNING, _QUEUES, "queues deserve more together than the queue above them"),
+    Rule("unknown-compute-class", _WARNING, _CLASSES, "a pod selects a ComputeClass that is not known"),
+    Rule("compute-class-conflict", _ERROR, _CLASSES, "a pod selects a ComputeClass, and what the class decides"),
+    Rule("unknown-node-pool", _WARNING, _CLASSES, "a priority of a ComputeClass names a pool that is not known"),
+    Rule("unknown-machine", _WARNING, _CLASSES, "a priority of a ComputeClass names a machine that is not known"),
 )  # fmt: skip
 
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from allot.core.advice.compute_classes import admitted, of_class
 from allot.core.advice.planning.copies import Copy
 from allot.core.advice.planning.filling import create_objects
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.autoscaling.classes import Classes
 from allot.core.autoscaling.expanders import Expander
 from allot.core.autoscaling.pools import Pool, price_text
 from allot.core.autoscaling.scale_up import MAX_REACHED, Expectation, ScaleUp, plan_scale_up
 from allot.core.autoscaling.trying import unit_name
+from allot.core.model.compute_classes import class_of
 from allot.core.scheduling import ObjectChange
 
 
@@ -46,15 +49,18 @@ def plan_purchase(
     copies: Iterable[Copy],
     expander: Sequence[str],
     catalogue: Iterable[Pool] = (),
+    classes: Classes | None = None,
 ) -> PurchasePlan:
     """For all that waits in a cluster, with these copies. catalogue: machines, of which the cheapest that would help is named where no pool
-    does. The copies wait in the cluster afterwards."""
+    does; classes: by which pools are ranked. The copies wait in the cluster afterwards."""
     for copy in copies:
         create_objects(what_if, copy)
         for pod in copy.pods:
-            what_if.machine.apply(ObjectChange(None, pod), 0.0)
+            what_if.machine.apply(ObjectChange(None, admitted(pod)), 0.0)
+    if classes is not None:
+        pools = classes.ranked(pools)
     chosen = Expander(expander, {pool.name: pool for pool in pools})
-    plan = plan_scale_up(what_if.machine, pools, chosen, seconds=what_if.now)
+    plan = plan_scale_up(what_if.machine, pools, chosen, seconds=what_if.now, classes=classes)
     # Of a pool that would help, more can be allowed: nothing is missing then.
     unhelped = {
         each.unit: None
@@ -79,7 +85,10 @@ def _missing(what_if: WhatIfCluster, unhelped: dict[str, None], catalogue: Itera
     for pool in catalogue:
         expander = Expander(("price",), {pool.name: pool})
         for name in unhelped:
-            plan = plan_scale_up(what_if.machine, [pool], expander, seconds=what_if.now, units=[units[name]])
+            unit = units[name]
+            selected = class_of(unit.pods[0])
+            offer = of_class(pool, selected) if selected else pool
+            plan = plan_scale_up(what_if.machine, [offer], expander, seconds=what_if.now, units=[unit])
             if plan.purchases:
                 nodes = plan.purchases[0].count
                 key = (not pool.price, plan.cost, nodes, pool.name)

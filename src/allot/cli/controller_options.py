@@ -1,11 +1,13 @@
-"""Names of controllers on the command line, as kube-controller-manager takes them."""
+"""Options of controllers, as kube-controller-manager takes them."""
 
 from __future__ import annotations
 
 import click
 
+from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.core.features import ALL_GATES
+from allot.core.workloads.autoscaling.decision import SYNC_PERIOD_S
 
 
 def _patterns(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -29,4 +31,12 @@ controllers_option = click.option(
     metavar="LIST",
     callback=_patterns,
     help="Which ones: '*' for all, NAME for one more, -NAME for one less; comma-separated.",
+)
+
+hpa_sync_period_option = duration_option(
+    "--horizontal-pod-autoscaler-sync-period",
+    "hpa_sync_period",
+    default=f"{SYNC_PERIOD_S:g}s",
+    least_s=1.0,
+    help_="How often each HorizontalPodAutoscaler is looked at; at least 1s.",
 )

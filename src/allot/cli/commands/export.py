@@ -1,0 +1,91 @@
+"""`allot export`: a cluster's objects as they can be applied to another cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from allot.cli.errors import Refused
+from allot.cli.output import TERMINAL, OutputFormat, talk, write_value
+from allot.cli.snapshots import connection_of, snapshot_options
+from allot.core.advice.reapplying import DEFINITION, Choice, counted
+from allot.core.advice.reapplying import export as exported
+from allot.reading.snapshots import SnapshotSource, values_in
+
+_DEFINITIONS = ("include", "only", "omit")
+
+
+@click.command()
+@snapshot_options
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Only what is in this namespace.")
+@click.option("--secrets", is_flag=True, help="Secrets too: whoever reads the output reads them.")
+@click.option("--system", is_flag=True, help="What is in kube-system, kube-public and kube-node-lease too.")
+@click.option("--finished", is_flag=True, help="Pods and jobs that have ended too: applied again, they run again.")
+@click.option(
+    "--definitions",
+    type=click.Choice(_DEFINITIONS),
+    default="include",
+    show_default=True,
+    help="Custom resource definitions: with the rest, alone, or not at all.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([OutputFormat.YAML.value, OutputFormat.JSON.value]),
+    default=OutputFormat.YAML.value,
+    show_default=True,
+    help="Documents of YAML, or a line of JSON for each object.",
+)
+def export(
+    source: SnapshotSource,
+    namespace: str,
+    secrets: bool,
+    system: bool,
+    finished: bool,
+    definitions: str,
+    output: str,
+) -> None:
+    """Write the objects of a cluster, or of a dump, as they can be applied to another one.
+
+    What a cluster adds is left out: status, uids, names of nodes, addresses of Services, and all that is made again, such as pods of
+    Deployments, claims of templates, slices, tokens. The order is that in which objects need each other, custom resource definitions first.
+    What is left out as a whole is reported on stderr.
+
+    kubectl looks up all kinds before it applies anything, so kinds that come with the output have to be there: apply the definitions first,
+    or use allot apply.
+
+    Exit codes: 0 done, 1 nothing is left, or the right to list something was refused for everything, 2 usage or input that cannot be read,
+    3 cluster not reachable.
+
+    \b
+    Examples:
+      allot export > cluster.yaml
+      allot export | allot apply -f - --context prod
+      allot export --definitions only | kubectl apply --server-side -f -
+      allot export --definitions omit | kubectl apply --server-side -f -
+      kubectl get all,claims -A -o yaml | allot export -f -
+    """
+    found = exported(_values(source, namespace), Choice(secrets=secrets, system=system, finished=finished))
+    objects = [each for each in found.objects if definitions == "include" or _fits(each, definitions)]
+    for why, kinds in counted(found.left_out):
+        talk(f"note: left out, {why.value}: {kinds}")
+    if not objects:
+        raise Refused("there is nothing to apply again")
+    for each in objects:
+        write_value(each, OutputFormat(output))
+
+
+def _fits(object_: dict[str, Any], definitions: str) -> bool:
+    return bool(object_["kind"] == DEFINITION) == (definitions == "only")
+
+
+def _values(source: SnapshotSource, namespace: str) -> list[dict[str, Any]]:
+    if source.files:
+        found = values_in(source.files)
+        return [each for each in found if not namespace or each["metadata"].get("namespace") == namespace]
+    # Imported late, as all that speaks to clusters is.
+    from allot.reading.every_kind import fetch_every_kind
+
+    return asyncio.run(fetch_every_kind(connection_of(source), TERMINAL, namespace))

@@ -1,0 +1,60 @@
+"""Callers of the agent that are not let in, in its log: an API server does not pass on to people why it was refused."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+
+from allot.process.clock import Clock
+
+_log = logging.getLogger("allot.node")
+
+# Whoever tries in vain tries often.
+_TOLD_AGAIN_S = 600.0
+
+
+class Refusals:
+    """Tells each reason now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_at: dict[str, float] = {}
+
+    def without_certificate(self, what: str) -> None:
+        """Somebody showed nothing. what: the request."""
+        self._tell(
+            "a client showed neither a certificate nor a token",
+            "start it with --kubelet-client-certificate and --kubelet-client-key, and name the authority of that certificate "
+            f"here with --client-ca-file if it is not the kubeconfig's (it was {what})",
+        )
+
+    def unknown_authority(self, error: ssl.SSLCertVerificationError) -> None:
+        """Somebody showed a certificate that does not count."""
+        self._tell(
+            f"a client's certificate does not count ({error.verify_message})",
+            "name the authority of its --kubelet-client-certificate here, with --client-ca-file",
+        )
+
+    def _tell(self, what: str, remedy: str) -> None:
+        now = self._clock.monotonic()
+        told_at = self._told_at.get(what)
+        if told_at is None or now - told_at > _TOLD_AGAIN_S:
+            self._told_at[what] = now
+            _log.warning("%s. If that is the API server, logs and exec fail: %s", what, remedy)
+
+
+def watch_handshakes(context: ssl.SSLContext, refusals: Refusals) -> None:
+    """Hear of certificates that are refused: the event loop drops such connections in silence."""
+
+    class Watched(ssl.SSLObject):
+        """One side of a connection."""
+
+        def do_handshake(self) -> None:
+            """As ever."""
+            try:
+                super().do_handshake()
+            except ssl.SSLCertVerificationError as error:
+                refusals.unknown_authority(error)
+                raise
+
+    context.sslobject_class = Watched
