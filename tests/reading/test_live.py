@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from allot.controlplane.installation import install
 
 from allot.apiserver.assembly import Settings
 from allot.client.api import Client, ResourceClient
@@ -14,7 +15,6 @@ from allot.client.connection import Connection, Impersonation
 from allot.client.http import HttpTransport
 from allot.client.informer import Change
 from allot.client.kubeconfig import connection_from_environment
-from allot.controlplane.installation import install
 from allot.controlplane.plane import control_plane
 from allot.core.advice.snapshot import KINDS, snapshot_kind
 from allot.core.model.core_v1 import Node
