@@ -114,13 +114,14 @@ async def test_a_class_that_names_no_pool_is_told_which_there_are(made: Cluster,
     await put_class(made, {"nodepools": ["a10"]}, {"machineType": "g2-standard-5"})
     async with world(made, pools_of(A100), tmp_path):
         found = await until(lambda: status(made), "a status")
-        said = {each["type"]: each["message"] for each in found["conditions"]}
-        assert said["Health"] == "Crd is not healthy."
-        assert said["CrdMisconfigured"].startswith(
+        said = {(each["type"], each["reason"]): each["message"] for each in found["conditions"]}
+        assert said["Health", "Health"] == "Crd is not healthy."
+        assert said["CrdMisconfigured", "NodePoolNotExist"] == (
             "Nodepool a10 specified by name has autoscaling disabled or doesn't exist in the cluster. "
             'Did you mean "a100"?'
         )
-        assert "has nodes of g2-standard-5" in said["RuleMisconfigured"]
+        assert "has nodes of g2-standard-5" in said["RuleMisconfigured", "NoRuleMatching"]
+        assert ("CrdMisconfigured", "NapDisabledAndNoMatchingNodegroups") in said
 
 
 async def test_pods_move_to_the_better_priority_when_it_is_there_again(made: Cluster, tmp_path: Path) -> None:
